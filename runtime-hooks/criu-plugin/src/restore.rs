@@ -8,7 +8,7 @@ use std::path::Path;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use stasis_linux::cgroup::criu_yard;
-use stasis_memory_store::{Holes, Index, RestoreRequest};
+use stasis_memory_store::{Holes, ImageId, Index, RestoreRequest};
 
 use crate::criu;
 use crate::error::Error;
@@ -20,12 +20,23 @@ use crate::tasks::traced;
 pub(crate) fn begin() -> Result<(), Error> {
     criu::answer_note();
     let request: Option<RestoreRequest> = request::read()?;
-    let filled_by = request.as_ref().map_or(Holes::Nobody, |asked| asked.holes);
-    hold::prepare(request.and_then(|asked| asked.freeze));
+    let request = request.unwrap_or_default();
+    hold::prepare(request.freeze);
     let image_dir = criu::image_dir().ok_or(Error::Criu("tell its image directory"))?;
-    match Index::read(&image_dir)? {
-        Some(index) => leave_holes(&index, filled_by),
-        None => Ok(()),
+    let index = Index::read(&image_dir)?;
+    refuse_other(index.as_ref(), request.image_id)?;
+    index.map_or(Ok(()), |index| leave_holes(&index, request.holes))
+}
+
+/// Somebody may have put another image into the directory since the engine has looked.
+fn refuse_other(index: Option<&Index>, expected: Option<ImageId>) -> Result<(), Error> {
+    let found = index.map(|index| index.image_id);
+    match expected {
+        Some(expected) if found != Some(expected) => Err(Error::OtherImage {
+            found: found.map_or_else(|| "none".to_owned(), |found| found.to_string()),
+            expected: expected.to_string(),
+        }),
+        _ => Ok(()),
     }
 }
 
@@ -68,7 +79,7 @@ pub(crate) fn end_all() {
 
 #[cfg(test)]
 mod tests {
-    use stasis_memory_store::{Area, ImageId, PacksIn, ProcessMemory};
+    use stasis_memory_store::{Area, PacksIn, ProcessMemory};
 
     use super::*;
 
@@ -101,6 +112,12 @@ mod tests {
         );
         assert!(message.contains(names), "{message}");
         leave_holes(&index(&[(1, &[])]), Holes::Nobody).unwrap();
+        for expected in [None, Some(ImageId::new(1))] {
+            refuse_other(Some(&whole), expected).unwrap();
+        }
+        for found in [None, Some(&whole)] {
+            refuse_other(found, Some(ImageId::new(2))).unwrap_err();
+        }
         // So does a request that says nothing of them.
         let request: RestoreRequest = serde_json::from_str("{}").unwrap();
         assert_eq!(request.holes, Holes::Nobody);

@@ -66,7 +66,7 @@ pub use pack::mapping::is_in_memory;
 pub use pack::{Pack, is_pack_name};
 pub use protocol::{DumpRequest, Holes, PacksIn, REQUEST_VARIABLE, Report, RestoreRequest};
 pub use reader::progress::LoadProgress;
-pub use reader::{Loaded, Reader};
+pub use reader::{Loaded, Reader, verify_past_cache};
 pub use write::Writer;
 pub use write::early_checksums::EarlyChecksums;
 pub use write::files::Coming;

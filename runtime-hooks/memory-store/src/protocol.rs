@@ -61,6 +61,9 @@ pub struct RestoreRequest {
     /// Who fills the holes of the image.
     #[serde(default)]
     pub holes: Holes,
+    /// The image that CRIU is to restore, if it has contents.
+    #[serde(default)]
+    pub image_id: Option<ImageId>,
     /// The directory of the container's cgroup that has the freezer. The plugin freezes it before
     /// CRIU lets the tasks go: nothing of the container runs then.
     #[serde(default)]

@@ -2,7 +2,10 @@
 
 mod files;
 mod in_place;
+mod past_cache;
 pub(crate) mod progress;
+
+pub use past_cache::verify_past_cache;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -66,7 +66,6 @@ impl<'a> MemoryDump<'a> {
         timeline: &mut Timeline<'_>,
     ) -> Result<Self, Failure> {
         stasis_memory_store::discard(image.path(), None)?;
-        image.has_contents()?;
         let (requested, afterwards) = match stored {
             Some(stored) => {
                 let (requested, afterwards) = requests(context, operation, stored, timeline)?;
@@ -74,9 +73,6 @@ impl<'a> MemoryDump<'a> {
             }
             None => (None, None),
         };
-        if afterwards.is_some() {
-            image.stages_contents()?;
-        }
         Ok(Self {
             context,
             options,

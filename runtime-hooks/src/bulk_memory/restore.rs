@@ -7,7 +7,7 @@ mod found;
 use std::path::{Path, PathBuf};
 
 use stasis_config::{GpuCheckpointPath, Settings};
-use stasis_memory_store::{Arriving, Holes, Index, Report, RestoreRequest, StoreError};
+use stasis_memory_store::{Arriving, Holes, ImageId, Index, Report, RestoreRequest, StoreError};
 
 use crate::bulk_memory::in_use::InUse;
 use crate::bulk_memory::places;
@@ -37,6 +37,7 @@ pub(crate) struct MemoryRestore {
     extent: Extent,
     /// The image.
     image: PathBuf,
+    image_id: ImageId,
     /// The directory of the packs, unless they are in the image.
     packs: Option<PathBuf>,
     threads: usize,
@@ -72,6 +73,7 @@ impl MemoryRestore {
         Self {
             extent,
             image: image.to_owned(),
+            image_id: index.image_id,
             packs,
             threads,
             holes: index.processes.iter().map(|process| process.pid).collect(),
@@ -127,6 +129,7 @@ impl MemoryRestore {
     ) -> Result<Loaded, Failure> {
         let load = Load {
             image: self.image.clone(),
+            image_id: self.image_id,
             store: self.packs.clone(),
             threads: self.threads,
             until: self.until.clone(),
@@ -144,6 +147,7 @@ impl MemoryRestore {
     pub(crate) fn request(&self, freeze: Option<&Path>) -> Result<(), Failure> {
         let request = RestoreRequest {
             holes: Holes::Engine,
+            image_id: Some(self.image_id),
             freeze: freeze.map(Path::to_owned),
         };
         Ok(self.files.write(&request)?)

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use rustix::fs::statvfs;
-use stasis_linux::file;
 
 use crate::bulk_memory::dump::MemoryDump;
 use crate::container::Container;
@@ -17,7 +16,7 @@ use crate::error::low_level::LowLevelFailure;
 use crate::error::{Failure, Refusal};
 use crate::image::directory::NewImage;
 use crate::image::pstree::{self, PstreeError};
-use crate::image::{shared_memory, tmpfs};
+use crate::image::tmpfs;
 use crate::low_level::criu_log::CriuLog;
 use crate::low_level::criu_plugins::Environment;
 use crate::low_level::criu_stats::frozen_time;
@@ -100,9 +99,7 @@ impl Dump<'_> {
         if let Some(why) = not_back {
             timeline.note(format!("GPU contents could not be given back yet: {why}"));
         }
-        // Without a work directory runc and crun let CRIU use the image directory.
-        let work = self.options.work_path.as_deref().unwrap_or(image);
-        timeline.set_frozen(frozen_time(work));
+        timeline.set_frozen(frozen_time(self.options.work()));
         Ok(output)
     }
 
@@ -116,9 +113,6 @@ impl Dump<'_> {
             path: path.to_owned(),
             source,
         };
-        let archive = self.image.path().join(shared_memory::FILE_NAME);
-        // Of a dump that was cut off.
-        file::remove(&archive).map_err(|source| failed(&archive, source))?;
         let Some(carried) = carried(self.container, self.image.directory()) else {
             return Ok(None);
         };
@@ -136,17 +130,13 @@ impl Dump<'_> {
     /// each tmpfs ([`tmpfs::verify`]).
     ///
     /// # Errors
-    /// [`PstreeError`]. The image of a container that lives is then discarded; the image of a
-    /// container that has ended is kept as the last copy.
+    /// [`PstreeError`]: the image is to be given up.
     pub(crate) fn verify(&self) -> Result<(), PstreeError> {
         let image = self.image.path();
         let verified = pstree::verify(image, self.recorded, self.exec);
-        let verified = verified.and_then(|()| tmpfs::verify(image));
-        if verified.is_err() && !self.container.init().is_gone() {
-            self.image.disown();
-            self.memory.remove_unused();
-        }
         verified
+            .and_then(|()| tmpfs::verify(image))
+            .inspect_err(|_| self.image.doubt())
     }
 
     /// The failure of a dump that wrote no image. Keeps CRIU's log.

@@ -113,11 +113,17 @@ pub(crate) fn take_back(
     let lost = cause.take_lost();
     let rolled_back = timeline.time(ROLL_BACK, || roll_back(&changed, lost));
     let after_failure = rolled_back.tell(ROLL_BACK, timeline);
-    match are_away(plan.operation.directory()) {
-        true => plan.image.keep_memory_only(),
+    let last_copy = match are_away(plan.operation.directory()) {
+        true => {
+            plan.image.disown();
+            None
+        }
         false => plan.image.give_up(plan.container.init()),
-    }
-    failed(cause, after_failure)
+    };
+    failed(
+        cause,
+        last_copy.map_or(after_failure, AfterFailure::EndedNotOnDisk),
+    )
 }
 
 /// Somebody may have paused the container meanwhile, and believes so. But CRIU freezes it, too, and

@@ -9,10 +9,10 @@ use stasis_linux::procfs::{cpu_flags, instruction_sets};
 use crate::bulk_memory::dump::MemoryDump;
 use crate::container::Container;
 use crate::context::Context;
-use crate::error::Failure;
 use crate::error::after_failure::AfterFailure;
+use crate::error::{Failure, chain};
 use crate::host::disk;
-use crate::image::directory::NewImage;
+use crate::image::directory::{Committed, NewImage};
 use crate::image::files;
 use crate::image::manifest::{MadeOn, Manifest, ManifestError};
 use crate::image::shared_memory;
@@ -40,14 +40,24 @@ pub(crate) fn seal(
         let threads = context.settings.gpu_contents.threads_on_disk();
         let files = timeline.time("hash", || files::list(image.path(), threads))?;
         manifest.files = Some(files);
-        manifest.made_on = Some(this_machine());
     }
     manifest.phases = timeline.phases().to_vec();
-    describe(manifest, image.path())?;
-    image.has_contents()?;
+    describe(context, manifest, image.path())?;
     let limit = context.settings.deadlines.stalled();
     let sync = |system: &FileSystem| disk::sync(system, limit);
-    Ok(timeline.time("sync", || image.commit(memory.store(), sync))?)
+    let committed = timeline.time("sync", || image.commit(memory.store(), sync))?;
+    tell(&committed, timeline);
+    Ok(())
+}
+
+/// The image is complete, whatever keeps it from its place.
+pub(crate) fn tell(committed: &Committed, timeline: &mut Timeline<'_>) {
+    if let Committed(Some(error)) = committed {
+        timeline.note(format!(
+            "the image is complete, and the next who opens its directory moves it up there: {}",
+            chain(error)
+        ));
+    }
 }
 
 /// After a failure to seal an image. That of a container that has ended stays, since it is the last
@@ -58,35 +68,36 @@ pub(crate) fn unsealed(
     memory: &MemoryDump<'_>,
     container: &Container,
 ) -> Option<AfterFailure> {
+    let init = container.init();
     if cause.is_of_a_disk_that_hangs() {
         // Whoever touches it waits as well. The next checkpoint in the directory sees to the rest.
-        if !container.init().is_gone() {
-            return None;
-        }
-        return Some(AfterFailure::EndedNotOnDisk(image.directory().to_owned()));
+        let stays = || AfterFailure::EndedNotOnDisk(image.path().to_owned());
+        return init.is_gone().then(stays);
     }
-    let is_last_copy = image.is_last_copy(container.init());
-    if !is_last_copy {
+    if !image.is_last_copy(init) {
         if memory.is_stored_alone() {
-            image.keep_memory_only();
+            image.disown();
             return None;
         }
         memory.remove_unused();
     }
-    image.give_up(container.init());
-    is_last_copy.then(|| AfterFailure::EndedNotOnDisk(image.directory().to_owned()))
+    image.give_up(init).map(AfterFailure::EndedNotOnDisk)
 }
 
 /// An image without GPU state and files of ours is an image that CRIU made alone.
 ///
 /// # Errors
 /// [`ManifestError`].
-pub(crate) fn describe(manifest: &Manifest, image: &Path) -> Result<(), ManifestError> {
-    if manifest.has_gpu_state() || manifest.has_shared_memory() {
-        manifest.write(image)
-    } else {
-        Manifest::remove(image)
+pub(crate) fn describe(
+    context: &Context,
+    manifest: &mut Manifest,
+    image: &Path,
+) -> Result<(), ManifestError> {
+    if !manifest.has_gpu_state() && !manifest.has_shared_memory() {
+        return Ok(());
     }
+    manifest.made_on.get_or_insert_with(this_machine);
+    manifest.write(image)
 }
 
 /// What cannot be found out is left out.

@@ -2,6 +2,7 @@
 //! runs as our child, because a process may start CUDA during the dump if the container has a GPU.
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::Output;
 
 use stasis_linux::cgroup::FreezerState;
@@ -24,7 +25,6 @@ use crate::low_level::Ran;
 use crate::operation::Operation;
 use crate::operation::progress::Progress;
 use crate::operation::timeline::Timeline;
-use crate::operation::undo::ImagePlace;
 use crate::operation::verb::Verb;
 use crate::preflight::cuda_processes::open_driver;
 use crate::recovery::group::member::{Member, begun};
@@ -57,9 +57,9 @@ impl PlainDump<'_> {
         }
         let progress = Progress::begin(context, &self.operation, Verb::Checkpoint);
         let mut timeline = Timeline::with_progress(progress).of_image(&self.options.image_path);
-        let image = NewImage::begin(&self.options.image_path)
+        let image = NewImage::begin(&context.settings, &self.options.image_path, None)
             .map_err(|reason| operations_log::refused(context, Verb::Checkpoint, id, reason))?;
-        self.has_image(Some(image.record()));
+        self.has_image(Some(image.directory()));
         let dumped = self.dump_into(&image, &plugins, low_level_args, &mut timeline);
         if is_news(&dumped, &timeline) {
             let error = dumped.as_ref().err();
@@ -157,9 +157,9 @@ impl PlainDump<'_> {
     }
 
     /// Records the image that has to be given up if this process is killed.
-    pub(super) fn has_image(&self, image: Option<ImagePlace>) {
+    pub(super) fn has_image(&self, image: Option<&Path>) {
         // Without it, what is cut off of an image stays until the next checkpoint.
-        let begun = begun(self.found, image, self.member);
+        let begun = begun(self.found, image.map(Path::to_owned), self.member);
         let _ = self.operation.has_begun(begun);
     }
 

@@ -116,11 +116,9 @@ impl<'a> LowLevelRestore<'a> {
     fn start(&self, criu: Option<Environment<'_>>) -> io::Result<Child> {
         let low_level = &self.context.low_level;
         low_level::clear_bundle(low_level, &self.options.bundle);
-        let mut ours: Vec<(&str, &OsStr)> = Vec::new();
         // Of all the caller's paths to the image this is the one that was looked at.
-        if !self.context.settings.restore.images.is_empty() {
-            ours.push(("--image-path", self.options.image_path.as_os_str()));
-        }
+        let image = self.options.image_path.as_os_str();
+        let mut ours: Vec<(&str, &OsStr)> = vec![("--image-path", image)];
         if self.options.pid_file.is_none() {
             ours.push(("--pid-file", self.pid_file.as_os_str()));
         }

@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use stasis_linux::file;
-use stasis_memory_store::{DumpRequest, Index, STORE_INDEX_FILE};
+use stasis_memory_store::{DumpRequest, STORE_INDEX_FILE};
 
 use crate::bulk_memory::origin::Origin;
 use crate::bulk_memory::request::RequestFiles;
@@ -12,10 +12,9 @@ use crate::container::Container;
 use crate::context::Context;
 use crate::error::after_failure::AfterFailure;
 use crate::gpu_path::hole::{self, are_away};
-use crate::image::directory::staged_contents::were_staged;
-use crate::image::directory::{has_inventory, taken_over};
+use crate::image::directory::{self, Rest};
 use crate::operation::Operation;
-use crate::operation::undo::{Begun, ImagePlace, Undo};
+use crate::operation::undo::{Begun, Undo};
 
 /// A request lists every CUDA process by its pid.
 const MAX_REQUEST_BYTES: u64 = 16 << 20;
@@ -27,30 +26,46 @@ pub(super) fn give_up(
     context: &Context,
     operation: &Operation,
     container: &Container,
-    image: &ImagePlace,
+    image: &Path,
 ) {
     match give_back(operation, container) {
         Ok(()) => discard(context, operation, image),
-        Err(_) => taken_over::keep_memory_only(image),
+        Err(_) => directory::disown(image),
     }
 }
 
-/// Removes what was written of an image that nobody needs.
-pub(super) fn discard(context: &Context, operation: &Operation, image: &ImagePlace) {
-    let files = RequestFiles::of(operation.directory());
-    let limit = context.settings.deadlines.stalled();
-    let staged = RequestFiles::of_staged(operation.directory());
-    // Who stores for a disk that hangs ends when that does.
-    for stored in [&files, &staged] {
-        stored.wait_until_done(limit);
-    }
-    let requests: Vec<_> = [&files, &staged].into_iter().filter_map(read).collect();
-    let stores = requests.iter();
-    let stores: Vec<_> = stores
-        .filter_map(|request| request.directory.as_deref())
-        .collect();
+/// Removes what was written of an image that nobody needs. One that is committed stays.
+pub(super) fn discard(context: &Context, operation: &Operation, image: &Path) {
+    let requests = stored(context, operation);
     // What stays here is in the way of nobody: the next checkpoint in the directory removes it.
-    let _ = taken_over::give_up(image, &stores);
+    let _ = directory::give_up(image);
+    remove_unnamed(&requests, image);
+}
+
+/// What was to be stored before the dump, and what in its place once the processes go on, when
+/// nobody stores any more. Who stores for a disk that hangs ends when that does.
+fn stored(context: &Context, operation: &Operation) -> [RequestFiles; 2] {
+    let directory = operation.directory();
+    let files = [
+        RequestFiles::of(directory),
+        RequestFiles::of_staged(directory),
+    ];
+    for files in &files {
+        files.wait_until_done(context.settings.deadlines.stalled());
+    }
+    files
+}
+
+/// Removes contents that lie apart from images and that no image in the directory has, wherever it
+/// is in it. What stays is found by `stasis gc`.
+fn remove_unnamed(requests: &[RequestFiles], image: &Path) {
+    for request in requests.iter().filter_map(read) {
+        if let Some(store) = &request.directory
+            && directory::place_of(image, request.image_id).is_none()
+        {
+            let _ = stasis_memory_store::remove(store);
+        }
+    }
 }
 
 /// Gives GPU contents back that are away from the processes. None of a frozen container can map
@@ -75,62 +90,39 @@ pub(super) fn has_ended(context: &Context, operation: &Operation, undo: &Undo) -
         image: Some(image), ..
     } = &undo.begun
     {
-        if were_staged(image) {
-            // It was to go on, and an image without its contents is none.
-            discard(context, operation, image);
-        } else {
-            // If that fails, the next restore from the directory, or checkpoint into it, goes on.
-            let _ = taken_over::finish(image);
-            keep_memory(context, operation, undo, image);
-        }
+        commit(context, operation, undo, image);
     }
     operation.clear();
     AfterFailure::Ended
 }
 
-/// Records whose contents are in the store of an image that is whole.
-pub(super) fn keep_memory(
-    context: &Context,
-    operation: &Operation,
-    undo: &Undo,
-    image: &ImagePlace,
-) {
-    let image = image.directory();
-    if !has_inventory(image) {
-        return;
+/// Puts an image in its place if it is whole, with a record of whose its contents are that lie apart
+/// from it; removes it otherwise. One that cannot be put there now stays for the next one who opens
+/// the directory.
+pub(super) fn commit(context: &Context, operation: &Operation, undo: &Undo, image: &Path) {
+    let requests = stored(context, operation);
+    for files in &requests {
+        keep_store(context, undo, image, files);
     }
-    let files = [
-        RequestFiles::of_staged(operation.directory()),
-        RequestFiles::of(operation.directory()),
-    ];
-    // The index is of one of them; the other is not finished, or not needed any more.
-    let index = Index::read(image)
-        .ok()
-        .flatten()
-        .map(|index| index.image_id);
-    for files in files {
-        let Some(request) = read(&files) else {
-            continue;
-        };
-        let Some(store) = &request.directory else {
-            continue;
-        };
-        match index {
-            Some(other) if other != request.image_id => {
-                // What stays is found by `stasis gc`.
-                let _ = stasis_memory_store::remove(store);
-            }
-            _ => keep_store(context, undo, image, &files, store),
+    match directory::finish(&context.settings, image) {
+        Ok(Rest::Committed) => remove_unnamed(&requests, image),
+        Ok(Rest::NotWhole) => {
+            let _ = directory::give_up(image);
+            remove_unnamed(&requests, image);
         }
+        Ok(Rest::Undecided) | Err(_) => {}
     }
 }
 
-fn keep_store(context: &Context, undo: &Undo, image: &Path, files: &RequestFiles, store: &Path) {
-    if !store.join(STORE_INDEX_FILE).exists() || Origin::read(store).is_some() {
+fn keep_store(context: &Context, undo: &Undo, image: &Path, files: &RequestFiles) {
+    let store = read(files).and_then(|request| request.directory);
+    let Some(store) = store.filter(|store| store.join(STORE_INDEX_FILE).exists()) else {
         return;
+    };
+    if Origin::read(&store).is_none() {
+        let began = files.request.metadata().and_then(|file| file.modified());
+        let began = began.unwrap_or(context.began);
+        // Without it the contents are those of nobody, but their image is whole.
+        let _ = Origin::new(&undo.id, image, began).write(&store);
     }
-    let began = files.request.metadata().and_then(|file| file.modified());
-    let began = began.unwrap_or(context.began);
-    // Without it the contents are those of nobody, but their image is whole.
-    let _ = Origin::new(&undo.id, image, began).write(store);
 }

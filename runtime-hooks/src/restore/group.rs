@@ -9,7 +9,7 @@ use crate::context::{Context, Outcome};
 use crate::error::after_failure::AfterFailure;
 use crate::error::operations_log;
 use crate::error::{Error, Failure, Refusal};
-use crate::image::directory::{INVENTORY, in_use};
+use crate::image::directory::INVENTORY;
 use crate::image::files::FileError;
 use crate::image::manifest::Manifest;
 use crate::low_level::restore::Restored;
@@ -49,8 +49,8 @@ fn attempt(
     if is_taken(context, &options.id) {
         return Err(refused(exists(context, &options.id).into()));
     }
-    let options = &image::admitted(&context.settings, options).map_err(refused)?;
-    let in_use = in_use::hold(&options.image_path).map_err(|error| refused(error.into()))?;
+    let (options, opened) = image::opened(&context.settings, options).map_err(refused)?;
+    let options = &options;
     let manifest = find(context, options).map_err(refused)?;
     let plan = Plan::make(context, options, manifest, Goal::Together(member)).map_err(refused)?;
     let progress = Progress::begin(context, plan.operation(), Verb::Restore);
@@ -60,13 +60,13 @@ fn attempt(
     operations_log::write(context, Verb::Restore, &options.id, &timeline, error);
     drop(timeline);
     drop(plan);
-    drop(in_use);
+    drop(opened);
     Ok(Outcome::Done(result?.exit_code()))
 }
 
 /// The manifest of the image; that of a container without GPU state may have none.
 fn find(context: &Context, options: &RestoreRequest) -> Result<Manifest, Refusal> {
-    match image::find_settled(&context.settings, options)? {
+    match image::find_for(&context.settings, options)? {
         Found::Image(manifest) => Ok(*manifest),
         Found::Plain => Ok(Manifest::implied(&options.id)),
         Found::Nothing => {

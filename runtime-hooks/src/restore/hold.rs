@@ -87,6 +87,7 @@ impl Hold {
     /// [`Failure::Operation`].
     pub(crate) fn request(&self) -> Result<(), Failure> {
         let request = PluginRequest {
+            image_id: None,
             holes: Holes::Engine,
             freeze: Some(self.cgroup.clone()),
         };

@@ -9,9 +9,9 @@ use stasis_memory_store::{ARRIVING_FILE, is_pack_name};
 use crate::bulk_memory::dump::has_index;
 use crate::container::criu_configuration;
 use crate::container::spec::Spec;
-use crate::error::Refusal;
+use crate::error::{Failure, Refusal};
 use crate::image::allowed::{NotAllowed, admit};
-use crate::image::directory::{INVENTORY, has_inventory, settle};
+use crate::image::directory::{INVENTORY, Opened, has_inventory, open};
 use crate::image::files::{self, FileError};
 use crate::image::manifest::{FILE_NAME, Manifest};
 use crate::image::work_directory;
@@ -28,35 +28,32 @@ pub(crate) enum Found {
     Nothing,
 }
 
-/// The request with the path by which its image is opened from now on, if it may be restored in
-/// this container.
+/// Opens the image of a restore, if it may be restored in this container. Returns the request with
+/// the path of its files.
 ///
 /// # Errors
 /// [`Refusal`].
-pub(crate) fn admitted(
+pub(crate) fn opened(
     settings: &Settings,
     options: &RestoreRequest,
-) -> Result<RestoreRequest, Refusal> {
+) -> Result<(RestoreRequest, Opened), Refusal> {
     criu_configuration::refuse_new(settings, &options.bundle)?;
-    let image_path = admit(&settings.restore.images, &options.image_path)?;
-    Ok(RestoreRequest {
-        image_path,
+    let allowed = &settings.restore.images;
+    let opened = open(settings, &admit(allowed, &options.image_path)?)?;
+    let options = RestoreRequest {
+        // Files may have been moved up that were not looked at before.
+        image_path: admit(allowed, opened.path())?,
         ..options.clone()
-    })
+    };
+    Ok((options, opened))
 }
 
-/// Looks for the image of a restore, after the end of a checkpoint that was cut off.
+/// Looks for the image of a restore.
 ///
 /// # Errors
 /// [`Refusal`].
-pub(crate) fn find_settled(
-    settings: &Settings,
-    options: &RestoreRequest,
-) -> Result<Found, Refusal> {
+pub(crate) fn find_for(settings: &Settings, options: &RestoreRequest) -> Result<Found, Refusal> {
     let (allowed, directory) = (&settings.restore.images, &options.image_path);
-    settle(directory)?;
-    // It may have moved files up that were not looked at below.
-    admit(allowed, directory)?;
     files::refuse_no_files(directory)?;
     work_directory::check_for_restore(options.work())?;
     match find(directory)? {
@@ -108,6 +105,19 @@ pub(crate) fn find(directory: &Path) -> Result<Found, Refusal> {
         None if has_inventory(directory) => Found::Plain,
         None => Found::Nothing,
     })
+}
+
+/// After CRIU has read the image: somebody may have put another one into its directory meanwhile.
+///
+/// # Errors
+/// [`Failure`].
+pub(crate) fn refuse_exchanged(directory: &Path, manifest: &Manifest) -> Result<(), Failure> {
+    let now = Manifest::read(directory)?;
+    if now.unwrap_or_else(|| Manifest::implied(&manifest.container)) == *manifest {
+        return Ok(());
+    }
+    let path = directory.to_owned();
+    Err(FileError::Exchanged { path }.into())
 }
 
 /// Whether not all of an image is there yet.

@@ -24,7 +24,6 @@ pub(crate) mod undo;
 use crate::context::{Context, Outcome};
 use crate::error::operations_log;
 use crate::error::{Error, Refusal};
-use crate::image::directory::in_use;
 use crate::operation::progress::Progress;
 use crate::operation::timeline::Timeline;
 use crate::operation::verb::Verb;
@@ -52,11 +51,11 @@ pub fn restore(
     if is_taken(context, &options.id) {
         return leave_taken(context, &options.id).map_err(|error| refused(error.into()));
     }
-    let options = &image::admitted(&context.settings, options).map_err(refused)?;
-    let in_use = in_use::hold(&options.image_path).map_err(|error| refused(error.into()))?;
-    let manifest = match image::find_settled(&context.settings, options).map_err(refused)? {
+    let (options, image) = image::opened(&context.settings, options).map_err(refused)?;
+    let options = &options;
+    let manifest = match image::find_for(&context.settings, options).map_err(refused)? {
         Found::Image(manifest) => *manifest,
-        Found::Plain => return restore_plain(context, options, low_level_args, in_use),
+        Found::Plain => return restore_plain(context, options, low_level_args, image),
         // The low-level runtime reports that.
         Found::Nothing => return Ok(Outcome::PassThrough),
     };
@@ -79,6 +78,6 @@ pub fn restore(
     // From here on other operations may lock the container, also while we wait for its end.
     drop(timeline);
     drop(plan);
-    drop(in_use);
+    drop(image);
     Ok(Outcome::Done(result?.exit_code()))
 }

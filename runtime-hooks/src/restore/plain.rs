@@ -13,7 +13,7 @@ use crate::error::after_failure::AfterFailure;
 use crate::error::low_level::LowLevelFailure;
 use crate::error::operations_log;
 use crate::error::{Error, Failure};
-use crate::image::directory::in_use::InUse;
+use crate::image::directory::Opened;
 use crate::low_level::restore::{LowLevelRestore, Restored};
 use crate::operation::timeline::Timeline;
 use crate::operation::undo::{Begun, Undo};
@@ -33,7 +33,7 @@ pub(crate) fn restore_plain(
     context: &Context,
     options: &RestoreRequest,
     low_level_args: LowLevelArgs<'_>,
-    in_use: InUse,
+    image: Opened,
 ) -> Result<Outcome, Error> {
     let (operation, undo) = recovery::begin(context, &options.id)
         .and_then(|operation| {
@@ -63,7 +63,7 @@ pub(crate) fn restore_plain(
     })?;
     // Other operations may lock the container while we wait for its end.
     drop(operation);
-    drop(in_use);
+    drop(image);
     Ok(Outcome::Done(restored.exit_code()))
 }
 

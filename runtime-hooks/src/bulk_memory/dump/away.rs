@@ -50,7 +50,9 @@ impl MemoryDump<'_> {
         // Whoever recovers this operation finds the store there.
         files.write(request)?;
         let request = (request, files.request.as_path());
-        let holder = Holder::start(expected, self.image.path(), request, self.directory);
+        let image = (self.image.path(), self.image.directory());
+        let start = || Holder::start(expected, image, request, self.directory);
+        let holder = self.image.lending_lock(start);
         self.storing = Some(holder.map_err(Failure::GpuContents)?);
         Ok(())
     }
@@ -78,7 +80,6 @@ impl MemoryDump<'_> {
             // The image has no holes.
             drop(holder);
             self.remove_unused();
-            self.image.has_contents()?;
             (self.requested, self.afterwards) = (None, None);
             return Ok(());
         }
@@ -104,9 +105,9 @@ impl MemoryDump<'_> {
     pub(crate) fn give_back_at_once(&self) -> Option<String> {
         let away = self.away.as_ref()?;
         match (self.options.after, away.back) {
-            (AfterDump::Exit, _) => None,
             (AfterDump::LeaveRunning, Back::AtOnce) => self.give_back(),
-            (AfterDump::LeaveRunning, Back::AtResume) => {
+            // Who holds them ends when their processes have ended, or waits for the resume.
+            (AfterDump::Exit, _) | (AfterDump::LeaveRunning, Back::AtResume) => {
                 drop(away.holder.take());
                 None
             }

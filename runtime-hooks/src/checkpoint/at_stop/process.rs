@@ -25,10 +25,11 @@ use crate::checkpoint::at_stop::delivered;
 use crate::checkpoint::at_stop::keep::keep_last;
 use crate::checkpoint::at_stop::push::{Push, Pushing, Told};
 use crate::context::{Context, Place};
+use crate::error::kind::Kind;
 use crate::error::operations_log;
 use crate::host::cancel::Cancel;
 use crate::host::{environment, respawn};
-use crate::image::directory::{has_inventory, is_ours};
+use crate::image::directory::{self, has_inventory, is_ours};
 use crate::image::stopped::push_again::PushAgain;
 use crate::image::stopped::to_push::ToPush;
 use crate::low_level::answer;
@@ -186,10 +187,20 @@ impl StopProcess {
             return Ok(());
         }
         if status.signal().is_some() {
-            // Its keeper undoes what it had begun.
-            let _ = begin_within(self.settings.deadlines.stalled(), context, &self.id);
+            self.wait_for_killed(context);
         }
         Err(reason(&said, status))
+    }
+
+    /// After a checkpoint that was killed: CRIU may go on for as long as it needs, and its keeper
+    /// undoes what it had begun. What is whole takes its place then.
+    fn wait_for_killed(&self, context: &Context) {
+        let limit = self.settings.deadlines.stalled();
+        while let Err(error) = begin_within(limit, context, &self.id).map(drop)
+            && error.kind() == Kind::Busy
+            && !context.cancel.requested()
+        {}
+        let _ = directory::finish(&context.settings, &self.image);
     }
 
     /// Sends the signal as its caller would have.

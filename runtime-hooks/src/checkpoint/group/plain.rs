@@ -5,7 +5,7 @@ use crate::bulk_memory::plugin::{GpuState, Plugins};
 use crate::checkpoint::dump::{Dump, log_of};
 use crate::checkpoint::group::{END, GO_ON};
 use crate::checkpoint::late_exec;
-use crate::checkpoint::seal::seal;
+use crate::checkpoint::seal::{seal, tell};
 use crate::checkpoint::without_gpu_state::PlainDump;
 use crate::container::ContainerError;
 use crate::context::Outcome;
@@ -35,9 +35,9 @@ pub(crate) fn dump(
     let (context, options) = (idle.context, idle.options);
     let refused = |reason| operations_log::refused(context, Verb::Checkpoint, &options.id, reason);
     let plugins = Plugins::for_checkpoint(context, options, GpuState::None).map_err(refused)?;
-    let image = NewImage::begin_in(&options.image_path, Some(member.group()))
+    let image = NewImage::begin(&context.settings, &options.image_path, Some(member.group()))
         .map_err(|error| refused(error.into()))?;
-    idle.has_image(Some(image.record()));
+    idle.has_image(Some(image.directory()));
     let progress = Progress::begin(context, &idle.operation, Verb::Checkpoint);
     let mut timeline = Timeline::with_progress(progress).of_image(&options.image_path);
     let mut task = Task {
@@ -129,8 +129,9 @@ impl Task<'_, '_, '_> {
     }
 
     fn complete(&mut self) -> Result<(), Error> {
-        if self.image.take_its_place().is_ok() {
+        if let Ok(committed) = self.image.take_its_place() {
             self.idle.has_image(None);
+            tell(&committed, self.timeline);
         }
         let PlainDump {
             context,

@@ -4,7 +4,7 @@ use crate::bulk_memory::dump::MemoryDump;
 use crate::checkpoint::captured::Captured;
 use crate::checkpoint::group::{END, GO_ON};
 use crate::checkpoint::plan::Plan;
-use crate::checkpoint::seal::seal;
+use crate::checkpoint::seal::{seal, tell};
 use crate::cuda::failure::{Cause, ProcessFailure, Step as DriverStep};
 use crate::error::after_failure::AfterFailure;
 use crate::error::{Error, Failure, chain};
@@ -57,8 +57,11 @@ pub(in crate::checkpoint) fn complete(
     timeline: &mut Timeline<'_>,
 ) -> Result<(), Error> {
     match plan.image.take_its_place() {
-        Ok(()) => plan.has_image(None),
-        // The next restore from the directory goes on.
+        Ok(committed) => {
+            plan.has_image(None);
+            tell(&committed, timeline);
+        }
+        // It is decided, and the next who opens the directory puts it in its place.
         Err(error) => timeline.note(format!(
             "the image is not yet in its place: {}",
             chain(&error)

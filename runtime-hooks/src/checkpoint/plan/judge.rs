@@ -105,7 +105,11 @@ pub(super) fn judge(
     admit_to_host(container, &members, bytes, &destination, room)?;
     let by_criu = destination.bytes_in_container(&captured);
     refuse_full(context, options, container, bytes, by_criu)?;
-    let image = NewImage::begin_in(&options.image_path, member.map(Member::group))?;
+    let image = NewImage::begin(
+        &context.settings,
+        &options.image_path,
+        member.map(Member::group),
+    )?;
     Ok(Judged::Cuda(Box::new(Checked {
         driver: driver.with_room(Arc::new(operation.gpu_memory(context))),
         copying,

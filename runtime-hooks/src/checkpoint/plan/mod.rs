@@ -3,6 +3,7 @@
 mod begin;
 pub(crate) mod judge;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use stasis_linux::cgroup::FreezerState;
@@ -28,7 +29,6 @@ use crate::gpu_path::{CopyingDriver, hole};
 use crate::image::directory::NewImage;
 use crate::operation::Operation;
 use crate::operation::timeline::Timeline;
-use crate::operation::undo::ImagePlace;
 use crate::operation::verb::Verb;
 use crate::preflight::blocker::Finding;
 use crate::preflight::cuda_processes::refuse_frozen_above;
@@ -145,7 +145,7 @@ impl<'a> Plan<'a> {
                     image: checked.image,
                     member,
                 };
-                plan.has_image(Some(plan.image.record()));
+                plan.has_image(Some(plan.image.directory()));
                 Ok(Verdict::Cuda(Box::new(plan), checked.captured))
             }
         }
@@ -162,9 +162,9 @@ impl<'a> Plan<'a> {
     }
 
     /// Records the image that has to be given up if this process is killed.
-    pub(crate) fn has_image(&self, image: Option<ImagePlace>) {
+    pub(crate) fn has_image(&self, image: Option<&Path>) {
         // Without it, what is cut off of an image stays until the next checkpoint.
-        let begun = begun(self.found, image, self.member);
+        let begun = begun(self.found, image.map(Path::to_owned), self.member);
         let _ = self.operation.has_begun(begun);
     }
 

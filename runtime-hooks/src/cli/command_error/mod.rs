@@ -15,6 +15,7 @@ use crate::cli::locate::LocateError;
 use crate::cli::setup::SetupError;
 use crate::error::io_kind::{of_io, of_store};
 use crate::error::kind::{Diagnosis, Kind, State};
+use crate::image::directory::ImageDirectoryError;
 use crate::image::manifest::ManifestError;
 pub use group::GroupError;
 pub use moving::MoveError;
@@ -123,12 +124,8 @@ pub enum ImageError {
     /// There is none.
     #[error("there is no image in {0}")]
     NoImage(PathBuf),
-    /// It is in two directories.
-    #[error(
-        "a checkpoint was cut off while its image took the place of an earlier one in {0}; the \
-         next restore from there, or checkpoint into it, finishes that"
-    )]
-    CutOff(PathBuf),
+    #[error(transparent)]
+    Directory(#[from] ImageDirectoryError),
 }
 
 impl ImageError {
@@ -137,7 +134,7 @@ impl ImageError {
     pub fn kind(&self) -> Kind {
         match self {
             Self::NoImage(_) => Kind::ImageDirectory,
-            Self::CutOff(_) => Kind::CutOff,
+            Self::Directory(error) => error.kind(),
         }
     }
 }

@@ -32,12 +32,13 @@ impl ImageDirectoryError {
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
-            Self::Busy(_) | Self::Removed(_) => Kind::Busy,
+            Self::Busy(_) | Self::Read(_) | Self::Removed(_) => Kind::Busy,
             Self::Incomplete(_) => Kind::Criu,
             Self::Io { source, .. } | Self::NotOnDisk { source, .. } => {
                 of_io(source, Kind::ImageDirectory)
             }
             Self::Manifest(error) => error.kind(),
+            Self::File(error) => error.kind(),
             Self::Store(error) => of_store(error),
         }
     }
@@ -49,6 +50,7 @@ impl FileError {
     pub fn kind(&self) -> Kind {
         match self {
             Self::Io { source, .. } => of_image(source),
+            Self::Exchanged { .. } => Kind::Busy,
             Self::Missing { .. }
             | Self::Length { .. }
             | Self::Contents { .. }

@@ -38,18 +38,20 @@ enum Has {
 
 impl Holder {
     /// Starts it for an image whose processes are expected to have so many bytes, before the driver
-    /// has put them into files; `directory` is the operation's, and has the request in this file.
+    /// has put them into files. The image is written in the first directory, and belongs into the
+    /// second; `directory` is the operation's, and has the request in this file.
     ///
     /// # Errors
     /// It cannot be started.
     pub(crate) fn start(
         expected: u64,
-        image: &Path,
+        (image, belongs): (&Path, &Path),
         (request, request_file): (&DumpRequest, &Path),
         directory: &Path,
     ) -> io::Result<Self> {
         let job = AwayProcess::Hold(Box::new(Hold {
             image: image.to_owned(),
+            belongs: belongs.to_owned(),
             request: request.clone(),
             request_file: request_file.to_owned(),
             expected,

@@ -12,6 +12,7 @@ use super::record::{self, Away, lock_of, want};
 use super::{PATIENCE, map_again};
 use crate::gpu_path::process::threads;
 use crate::host::file_lock::{Sharing, lock_within};
+use crate::image::directory::place_of;
 
 /// Waits for who holds the contents to give them back, and gives back from the store what is still
 /// away when that one has ended; `directory` is the operation's.
@@ -30,8 +31,10 @@ pub(super) fn give_back_from_store(directory: &Path) -> io::Result<()> {
     if let Some(away) = record::read(directory)? {
         let lacking = lacking(&away)?;
         if !lacking.is_empty() {
+            let image = place_of(&away.image, away.image_id).ok_or_else(|| gone(&away))?;
             let load = Load {
-                image: away.image,
+                image,
+                image_id: away.image_id,
                 store: away.store,
                 threads: threads().get(),
                 until: Until::Loaded(None),
@@ -44,6 +47,14 @@ pub(super) fn give_back_from_store(directory: &Path) -> io::Result<()> {
     }
     record::remove(directory);
     Ok(())
+}
+
+fn gone(away: &Away) -> io::Error {
+    let image = away.image.display();
+    io::Error::other(format!(
+        "the image {} is not in {image} any more",
+        away.image_id
+    ))
 }
 
 /// The processes that live and do not have all that was away.

@@ -24,8 +24,10 @@ use crate::host::file_lock::lock_soon;
 /// What it is to do.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Hold {
-    /// The directory of the image.
+    /// Where the image is written.
     pub(super) image: PathBuf,
+    /// The directory that it belongs into.
+    pub(super) belongs: PathBuf,
     pub(super) request: DumpRequest,
     /// The request in the operation's directory: whoever recovers that waits for its lock.
     pub(super) request_file: PathBuf,
@@ -138,7 +140,8 @@ impl Hold {
 
     fn away(&self, held: &[Held]) -> Away {
         Away {
-            image: self.image.clone(),
+            image: self.belongs.clone(),
+            image_id: self.request.image_id,
             store: self.request.directory.clone(),
             in_files: held.iter().map(|held| held.in_file).collect(),
         }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use stasis_injection::hole::fill;
 use stasis_injection::{ContentsFile, Sharing, Span};
 use stasis_linux::memory_file;
-use stasis_memory_store::{Area, FileContents, Index, LoadProgress, Reader, StoreError};
+use stasis_memory_store::{Area, FileContents, ImageId, Index, LoadProgress, Reader, StoreError};
 
 use super::in_file::InFile;
 use super::progress::with_progress;
@@ -28,8 +28,10 @@ const AGAIN: Duration = Duration::from_millis(5);
 /// What the process that loads is to do.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Load {
-    /// The directory of the image.
+    /// Where the image is.
     pub(crate) image: PathBuf,
+    /// Its id: nobody is given the contents of another one that has taken its place.
+    pub(crate) image_id: ImageId,
     /// That of the packs, unless they are in the image.
     pub(crate) store: Option<PathBuf>,
     pub(crate) threads: usize,
@@ -125,7 +127,9 @@ impl Load {
 
     fn source(&self) -> io::Result<Source> {
         let index = Index::read(&self.image).map_err(io::Error::other)?;
-        let index = index.ok_or_else(|| io::Error::other("the image has no index"))?;
+        let index = index.filter(|index| index.image_id == self.image_id);
+        let exchanged = || io::Error::other("another image has taken its place meanwhile");
+        let index = index.ok_or_else(exchanged)?;
         let reader = Reader::open(&self.image, &index, self.store.as_deref());
         let reader = reader.map_err(io::Error::other)?;
         Ok(Source { index, reader })

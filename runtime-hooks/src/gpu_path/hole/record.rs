@@ -8,6 +8,7 @@ use std::thread::sleep;
 use serde::{Deserialize, Serialize};
 use stasis_linux::ProcessRef;
 use stasis_linux::file::{self, Access, Durability};
+use stasis_memory_store::ImageId;
 
 use super::POLL;
 use super::in_file::InFile;
@@ -25,8 +26,9 @@ const MAX_BYTES: u64 = 64 << 20;
 /// What is away, and where it is stored.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Away {
-    /// The directory of the image.
+    /// The directory that the image belongs into; it may not be in its place yet.
     pub(super) image: PathBuf,
+    pub(super) image_id: ImageId,
     /// That of the packs, unless they are in the image.
     pub(super) store: Option<PathBuf>,
     pub(super) in_files: Vec<InFile>,

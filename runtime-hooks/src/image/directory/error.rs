@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use stasis_memory_store::StoreError;
 
+use crate::image::files::FileError;
 use crate::image::manifest::ManifestError;
 
 /// Why an image directory cannot be used, or an image in it is not complete.
@@ -13,6 +14,9 @@ pub enum ImageDirectoryError {
     /// Somebody else writes an image there.
     #[error("another checkpoint is writing an image into {0}; try again when it is done")]
     Busy(PathBuf),
+    /// A reader is in the way of what is to be moved up.
+    #[error("somebody reads the image in {0} (a restore, a push); try again when that is done")]
+    Read(PathBuf),
     /// `stasis gc` removes what is there.
     #[error("`stasis gc` is removing the image in {0}; try again when it is done")]
     Removed(PathBuf),
@@ -39,10 +43,13 @@ pub enum ImageDirectoryError {
         #[source]
         source: io::Error,
     },
-    /// The manifest of the earlier image cannot be removed.
+    /// Its manifest cannot be read, written or removed.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// The bulk memory of the earlier image cannot be removed.
+    /// A file of the image cannot be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The GPU contents cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

@@ -7,40 +7,26 @@ use std::path::Path;
 use stasis_linux::file;
 
 use super::in_use::Alone;
-use super::lock::{lock, remove_staging};
-use super::roll_forward::takes_its_place;
-use super::{INVENTORY, ImageDirectoryError, NEW, ORIGIN, PARENT, failed};
+use super::step::step;
+use super::{INVENTORY, ImageDirectoryError, ORIGIN, PARENT, failed, remove_rest};
 use crate::image::files::is_listed;
 use crate::image::manifest::Manifest;
 
 /// What CRIU puts beside an image if it has no other work directory, its link to another one, and
 /// our note.
-const BESIDE: [&str; 6] = [
-    "stats-dump",
-    "stats-restore",
-    "dump.log",
-    "restore.log",
-    PARENT,
-    ORIGIN,
-];
+const BESIDE: [&str; 4] = ["stats-dump", "stats-restore", "dump.log", "restore.log"];
 
-/// Removes the files of an image, and the directory if nothing else is in it. The manifest goes
-/// last, so that what is left by a crash here is still known.
+/// Removes an image, and the directory if nothing else is in it.
 ///
 /// # Errors
 /// [`ImageDirectoryError`].
 pub(crate) fn remove(directory: &Path, _alone: &Alone) -> Result<(), ImageDirectoryError> {
-    // First: what lacks any other file must not look complete.
-    let inventory = directory.join(INVENTORY);
-    file::remove(&inventory).map_err(failed("remove", &inventory))?;
-    for entry in fs::read_dir(directory).map_err(failed("read", directory))? {
-        let entry = entry.map_err(failed("read", directory))?;
-        if is_of_image(&entry) {
-            let path = entry.path();
-            file::remove(&path).map_err(failed("remove", &path))?;
-        }
+    remove_rest(directory)?;
+    clear(directory)?;
+    for name in BESIDE {
+        let path = directory.join(name);
+        file::remove(&path).map_err(failed("remove", &path))?;
     }
-    Manifest::remove(directory)?;
     match fs::remove_dir(directory) {
         // Something of the caller's is in it, too.
         Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
@@ -48,28 +34,31 @@ pub(crate) fn remove(directory: &Path, _alone: &Alone) -> Result<(), ImageDirect
     }
 }
 
-fn is_of_image(entry: &fs::DirEntry) -> bool {
-    let name = entry.file_name();
-    let is_named_so = |name: &str| is_listed(name) || BESIDE.contains(&name);
-    name.to_str().is_some_and(is_named_so) && entry.file_type().is_ok_and(|kind| !kind.is_dir())
-}
-
-/// Whether a checkpoint into a directory with an image was cut off, or is under way.
-pub(crate) fn has_rest(directory: &Path) -> bool {
-    let new = directory.join(NEW);
-    new.is_dir() && matches!(takes_its_place(&new), Ok(false))
-}
-
-/// Removes what such a checkpoint has left.
+/// Removes the files of an image: the inventory first, without which it is none, and the manifest
+/// last, so that what is left by a crash here is still known.
 ///
 /// # Errors
-/// [`ImageDirectoryError`]; [`ImageDirectoryError::Busy`]: it is under way.
-pub(crate) fn remove_rest(directory: &Path) -> Result<(), ImageDirectoryError> {
-    let new = directory.join(NEW);
-    match lock(&new)? {
-        Some(_lock) if has_rest(directory) => remove_staging(&new),
-        _ => Ok(()),
+/// [`ImageDirectoryError`].
+pub(super) fn clear(directory: &Path) -> Result<(), ImageDirectoryError> {
+    let inventory = directory.join(INVENTORY);
+    step();
+    file::remove(&inventory).map_err(failed("remove", &inventory))?;
+    for entry in fs::read_dir(directory).map_err(failed("read", directory))? {
+        let entry = entry.map_err(failed("read", directory))?;
+        if is_of_image(&entry) {
+            let path = entry.path();
+            step();
+            file::remove(&path).map_err(failed("remove", &path))?;
+        }
     }
+    step();
+    Ok(Manifest::remove(directory)?)
+}
+
+fn is_of_image(entry: &fs::DirEntry) -> bool {
+    let name = entry.file_name();
+    let is_named_so = |name: &str| is_listed(name) || [PARENT, ORIGIN].contains(&name);
+    name.to_str().is_some_and(is_named_so) && entry.file_type().is_ok_and(|kind| !kind.is_dir())
 }
 
 #[cfg(test)]

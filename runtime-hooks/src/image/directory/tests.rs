@@ -1,3 +1,5 @@
+pub(super) mod model;
+
 use super::*;
 
 use std::collections::BTreeSet;
@@ -5,9 +7,13 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
+use stasis_config::Settings;
 use stasis_linux::ProcessRef;
 
-use crate::operation::group::{GroupMember, NewGroup};
+use crate::cuda::gpu_use::CudaProcess;
+use crate::image::files;
+use crate::image::manifest::Manifest;
+use crate::operation::group::{Group, GroupMember, NewGroup};
 use crate::request::AfterDump;
 
 fn names(directory: &Path) -> BTreeSet<String> {
@@ -25,9 +31,9 @@ fn write(directory: &Path, files: &[(&str, &str)]) {
 
 const EARLIER: [(&str, &str); 4] = [
     ("core-1.img", "earlier"),
+    ("core-9.img", "earlier"),
     (INVENTORY, "earlier"),
-    (manifest::FILE_NAME, "earlier"),
-    (INDEX_FILE, "earlier"),
+    (ORIGIN, "earlier"),
 ];
 const LATER: [(&str, &str); 3] = [
     ("core-1.img", "later"),
@@ -65,156 +71,227 @@ fn living() -> ProcessRef {
         .unwrap()
 }
 
+fn begin(directory: &Path) -> Result<NewImage, ImageDirectoryError> {
+    NewImage::begin(&Settings::default(), directory, None)
+}
+
+/// Begins an image and writes the first files of it.
+fn begun(directory: &Path, files: &[(&str, &str)]) -> NewImage {
+    let image = begin(directory).unwrap();
+    write(image.path(), files);
+    image
+}
+
+fn commit(image: &NewImage) {
+    let committed = image.commit(None, FileSystem::sync).unwrap();
+    assert!(committed.0.is_none(), "{committed:?}");
+}
+
+/// Opens the image, and compares its files.
+fn opens(directory: &Path, files: &[(&str, &str)]) {
+    let opened = open(&Settings::default(), directory).unwrap();
+    is_whole(opened.path(), files);
+}
+
 #[test]
-fn without_an_earlier_image_it_is_made_where_it_belongs() {
+fn an_image_is_written_apart_and_takes_its_place_in_one_step() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), &[("notes", "mine")]);
-    let image = NewImage::begin(directory.path()).unwrap();
-    assert_eq!(image.path(), directory.path());
-    write(image.path(), &LATER);
-    image.commit(None, FileSystem::sync).unwrap();
+    let image = begun(directory.path(), &LATER);
+    assert_eq!(
+        names(directory.path()),
+        [NEW.to_owned(), "notes".to_owned()].into()
+    );
+    commit(&image);
+    is_whole(
+        directory.path(),
+        &[&LATER[..], &[("notes", "mine")]].concat(),
+    );
+    let earlier = earlier();
+    commit(&begun(earlier.path(), &LATER));
+    is_whole(earlier.path(), &LATER);
 }
 
 #[test]
 fn the_directory_is_made_with_those_above_it() {
     let above = tempfile::tempdir().unwrap();
     let path = above.path().join("a/new/image");
-    NewImage::begin(&path).unwrap();
+    begin(&path).unwrap();
     assert!(path.is_dir());
     std::fs::write(above.path().join("file"), "").unwrap();
-    assert!(NewImage::begin(&above.path().join("file/image")).is_err());
-}
-
-#[test]
-fn a_complete_image_takes_the_place_of_the_earlier_one() {
-    let directory = earlier();
-    let image = NewImage::begin(directory.path()).unwrap();
-    write(image.path(), &LATER);
-    image.commit(None, FileSystem::sync).unwrap();
-    is_whole(directory.path(), &LATER);
+    assert!(begin(&above.path().join("file/image")).is_err());
 }
 
 #[test]
 fn an_image_without_its_inventory_is_refused_and_goes() {
     let directory = earlier();
-    let image = NewImage::begin(directory.path()).unwrap();
-    write(image.path(), &LATER[..2]);
+    let image = begun(directory.path(), &LATER[..2]);
     let error = image.commit(None, FileSystem::sync).unwrap_err();
     assert!(
         matches!(error, ImageDirectoryError::Incomplete(_)),
         "{error}"
     );
-    image.give_up(&ended());
+    assert_eq!(image.give_up(&ended()), None);
     is_whole(directory.path(), &EARLIER);
 }
 
 #[test]
 fn a_failed_checkpoint_leaves_the_earlier_image() {
     let directory = earlier();
-    let image = NewImage::begin(directory.path()).unwrap();
-    write(image.path(), &LATER);
-    image.give_up(&living());
+    assert_eq!(begun(directory.path(), &LATER).give_up(&living()), None);
     is_whole(directory.path(), &EARLIER);
 }
 
+/// What nobody has sealed is, as long as the page cache vouches for it, finished by the next.
 #[test]
 fn a_complete_image_of_a_container_that_has_ended_stays() {
     let directory = earlier();
-    let image = NewImage::begin(directory.path()).unwrap();
-    write(image.path(), &LATER);
-    image.give_up(&ended());
-    is_whole(directory.path(), &LATER);
+    let image = begun(directory.path(), &LATER);
+    assert_eq!(image.give_up(&ended()), Some(directory.path().join(NEW)));
+    drop(image);
+    opens(directory.path(), &LATER);
 
     let directory = tempfile::tempdir().unwrap();
-    let image = NewImage::begin(directory.path()).unwrap();
-    write(image.path(), &EARLIER);
-    image.give_up(&ended());
-    is_whole(directory.path(), &EARLIER);
+    let image = begun(directory.path(), &LATER);
+    assert_eq!(image.give_up(&ended()), Some(directory.path().to_owned()));
+    is_whole(directory.path(), &LATER);
 }
 
-/// As if the operation had been killed after each of its steps.
 #[test]
-fn what_was_cut_off_is_taken_up_by_the_next() {
-    let incomplete = |directory: &Path| {
-        let image = NewImage::begin(directory).unwrap();
-        write(image.path(), &LATER[..2]);
-    };
+fn what_a_disk_has_not_taken_replaces_nothing_that_it_has() {
+    let failing = |_: &FileSystem| Err(io::Error::from_raw_os_error(5));
     let directory = earlier();
-    incomplete(directory.path());
-    settle(directory.path()).unwrap();
+    let image = begun(directory.path(), &LATER);
+    let error = image.commit(None, failing).unwrap_err();
+    assert!(
+        matches!(error, ImageDirectoryError::NotOnDisk { .. }),
+        "{error}"
+    );
+    assert_eq!(image.give_up(&ended()), Some(directory.path().join(NEW)));
+    drop(image);
+    let opened = open(&Settings::default(), directory.path()).unwrap();
     assert_eq!(
-        fs::read_to_string(directory.path().join("core-1.img")).unwrap(),
+        fs::read_to_string(opened.path().join("core-1.img")).unwrap(),
         "earlier"
     );
-    let image = NewImage::begin(directory.path()).unwrap();
-    assert_eq!(names(image.path()), [BOOT.to_owned()].into());
-    image.give_up(&living());
-    is_whole(directory.path(), &EARLIER);
-
-    for step in ["complete", "renamed", "inventory moved", "one more moved"] {
-        let directory = earlier();
-        let image = NewImage::begin(directory.path()).unwrap();
-        write(image.path(), &LATER);
-        drop(image);
-        let (new, complete) = (directory.path().join(NEW), directory.path().join(COMPLETE));
-        let moves = |name: &str| rename(&complete.join(name), &directory.path().join(name));
-        if step != "complete" {
-            rename(&new, &complete).unwrap();
-        }
-        if step.ends_with("moved") {
-            fs::remove_file(directory.path().join(manifest::FILE_NAME)).unwrap();
-            fs::remove_file(directory.path().join(INDEX_FILE)).unwrap();
-            moves(INVENTORY).unwrap();
-        }
-        if step.starts_with("one more") {
-            moves("pages-1.img").unwrap();
-        }
-        settle(directory.path()).unwrap();
-        is_whole(directory.path(), &LATER);
-    }
 }
 
-/// Nobody has waited for the disk before the machine restarted.
+/// Nobody has waited for the disk before the machine restarted: its hashes vouch for an image then.
 #[test]
-fn what_another_boot_has_left_is_no_image() {
-    let directory = earlier();
-    let image = NewImage::begin(directory.path()).unwrap();
-    write(image.path(), &LATER);
-    assert!(!is_settled(directory.path()));
+fn what_another_boot_has_left_is_compared_with_its_hashes() {
+    let sealed = |damage: &str| {
+        let directory = earlier();
+        let mut manifest = Manifest::new("c1", "2026-11-27T06:00:00Z".into(), "580".into());
+        let image = begun(directory.path(), &LATER);
+        manifest.files = Some(files::list(image.path(), 1).unwrap());
+        manifest.processes = vec![CudaProcess {
+            pid: 1,
+            name: "counter".into(),
+            gpus: Vec::new(),
+        }];
+        manifest.write(image.path()).unwrap();
+        fs::write(image.path().join(BOOT), "another").unwrap();
+        if !damage.is_empty() {
+            fs::write(image.path().join(damage), "later, and damaged").unwrap();
+        }
+        directory
+    };
+    let core = |directory: &Path| {
+        let opened = open(&Settings::default(), directory).unwrap();
+        fs::read_to_string(opened.path().join("core-1.img")).unwrap()
+    };
+    assert_eq!(core(sealed("").path()), "later");
+    for damage in ["core-1.img", "pages-1.img", INVENTORY] {
+        let directory = sealed(damage);
+        assert_eq!(core(directory.path()), "earlier");
+        let image = begin(directory.path()).unwrap();
+        assert_eq!(names(image.path()), [BOOT.to_owned()].into());
+    }
+    let unsealed = earlier();
+    let image = begun(unsealed.path(), &LATER);
     fs::write(image.path().join(BOOT), "another").unwrap();
-    assert!(is_settled(directory.path()));
     drop(image);
-    settle(directory.path()).unwrap();
-    let image = NewImage::begin(directory.path()).unwrap();
-    image.give_up(&living());
-    is_whole(directory.path(), &EARLIER);
+    assert_eq!(core(unsealed.path()), "earlier");
+}
+
+#[test]
+fn whoever_reads_an_image_keeps_it_and_the_next_gets_the_new_one() {
+    let directory = earlier();
+    let reader = open(&Settings::default(), directory.path()).unwrap();
+    let image = begun(directory.path(), &LATER);
+    let committed = image.commit(None, FileSystem::sync).unwrap();
+    assert!(
+        matches!(committed.0, Some(ImageDirectoryError::Read(_))),
+        "{committed:?}"
+    );
+    assert_eq!(
+        fs::read_to_string(reader.path().join("core-1.img")).unwrap(),
+        "earlier"
+    );
+    let next = open(&Settings::default(), directory.path()).unwrap();
+    assert_eq!(next.path(), directory.path().join(COMPLETE));
+    assert_eq!(
+        fs::read_to_string(next.path().join("core-1.img")).unwrap(),
+        "later"
+    );
+    let error = begin(directory.path()).unwrap_err();
+    assert!(matches!(error, ImageDirectoryError::Read(_)), "{error}");
+    drop((reader, next));
+    opens(directory.path(), &LATER);
 }
 
 #[test]
 fn two_checkpoints_do_not_share_a_directory() {
+    for directory in [earlier(), tempfile::tempdir().unwrap()] {
+        let before = names(directory.path());
+        let first = begin(directory.path()).unwrap();
+        let error = begin(directory.path()).unwrap_err();
+        assert!(matches!(error, ImageDirectoryError::Busy(_)), "{error}");
+        first.give_up(&living());
+        assert_eq!(names(directory.path()), before);
+    }
+}
+
+/// CRIU may live longer than whoever has started it.
+#[test]
+fn whoever_was_started_to_write_keeps_others_out() {
     let directory = earlier();
-    let _first = NewImage::begin(directory.path()).unwrap();
-    let error = NewImage::begin(directory.path()).unwrap_err();
+    let image = begin(directory.path()).unwrap();
+    let mut child = image
+        .lending_lock(|| Command::new("sleep").arg("60").spawn())
+        .unwrap();
+    drop(image);
+    let error = begin(directory.path()).unwrap_err();
     assert!(matches!(error, ImageDirectoryError::Busy(_)), "{error}");
+    // The earlier image can be restored meanwhile.
+    assert_eq!(
+        open(&Settings::default(), directory.path()).unwrap().path(),
+        directory.path()
+    );
+    child.kill().unwrap();
+    child.wait().unwrap();
+    begin(directory.path()).unwrap();
 }
 
 #[test]
 fn an_image_that_lacks_memory_keeps_its_link_to_the_one_that_has_it() {
     let directory = earlier();
-    let image = NewImage::begin(directory.path()).unwrap();
-    write(image.path(), &LATER);
+    let image = begun(directory.path(), &LATER);
     symlink("../../pre", image.path().join(PARENT)).unwrap();
-    image.commit(None, FileSystem::sync).unwrap();
+    commit(&image);
     let link = fs::read_link(directory.path().join(PARENT)).unwrap();
     assert_eq!(link, Path::new("../pre"));
 }
 
 #[test]
 fn what_an_image_from_elsewhere_has_instead_of_a_directory_is_refused() {
-    for name in [NEW, COMPLETE] {
+    for name in [NEW, COMPLETE, MOVING] {
         let directory = earlier();
-        symlink("/etc", directory.path().join(name)).unwrap();
-        let error = settle(directory.path()).unwrap_err();
+        let elsewhere = tempfile::tempdir().unwrap();
+        write(elsewhere.path(), &LATER);
+        symlink(elsewhere.path(), directory.path().join(name)).unwrap();
+        let error = open(&Settings::default(), directory.path()).unwrap_err();
+        is_whole(elsewhere.path(), &LATER);
         assert!(matches!(error, ImageDirectoryError::Io { .. }), "{error}");
     }
 }
@@ -233,16 +310,18 @@ fn an_image_of_a_group_takes_its_place_with_the_others() {
     let after = AfterDump::Exit;
     let new = NewGroup::begin(images.path(), String::new(), after, vec![member]).unwrap();
     let group = Group::of_container(new.pending(), Path::new("/run/runc"), "c1").unwrap();
-    let image = NewImage::begin_in(&directory, Some(&group)).unwrap();
+    let settings = Settings::default();
+    let image = NewImage::begin(&settings, &directory, Some(&group)).unwrap();
     fs::write(image.path().join(INVENTORY), "1").unwrap();
-    image.commit(None, FileSystem::sync).unwrap();
+    commit(&image);
     assert!(!has_inventory(&directory));
-    // Whoever wrote it is killed.
+    // Whoever wrote it is killed, and nobody writes there before it is decided.
     drop(image);
-    settle(&directory).unwrap();
-    assert!(!has_inventory(&directory));
+    assert_eq!(finish(&settings, &directory).unwrap(), Rest::Undecided);
+    let error = begin(&directory).unwrap_err();
+    assert!(matches!(error, ImageDirectoryError::Busy(_)), "{error}");
     new.complete().unwrap();
-    settle(&directory).unwrap();
+    assert_eq!(finish(&settings, &directory).unwrap(), Rest::Committed);
     assert!(has_inventory(&directory));
     assert!(!directory.join(NEW).exists() && !directory.join(GROUP).exists());
 }

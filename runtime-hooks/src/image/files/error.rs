@@ -21,6 +21,12 @@ pub enum FileError {
         /// The file.
         path: PathBuf,
     },
+    /// Another image is there now.
+    #[error("another image has taken its place in {path} during the restore; restore again")]
+    Exchanged {
+        /// The directory.
+        path: PathBuf,
+    },
     /// It is shorter or longer.
     #[error(
         "{path} has {found} bytes, and had {listed} when the image was made; restore from a whole copy"

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use blake3::Hash;
+use rustix::fs::Advice;
 use serde::{Deserialize, Serialize};
 use stasis_linux::file;
 use stasis_memory_store::{INDEX_FILE, is_pack_name};
@@ -213,6 +214,19 @@ fn each<T: Send>(
     }
     done.sort_unstable_by_key(|(at, _)| *at);
     Ok(done.into_iter().map(|(_, result)| result).collect())
+}
+
+/// Has the kernel forget what it has in its page cache of the files: they are read from the disk.
+///
+/// # Errors
+/// [`FileError`].
+pub(crate) fn forget_cached(image: &Path, listed: &[ImageFile]) -> Result<(), FileError> {
+    for listed in listed {
+        let (file, _) = open(image, &listed.name)?;
+        let forgotten = rustix::fs::fadvise(&file, 0, None, Advice::DontNeed);
+        forgotten.map_err(|error| io_error(&image.join(&listed.name))(error.into()))?;
+    }
+    Ok(())
 }
 
 /// `None`: nobody needs it.

@@ -180,6 +180,36 @@ pub(crate) fn is_complete(directory: &Path, id: &str) -> io::Result<bool> {
     Ok(group.is_some_and(|group| group.id == id))
 }
 
+/// What was decided of the group with this id; `None`: nothing yet, and its parent may live.
+fn decision_in(directory: &Path, id: &str) -> io::Result<Option<Decision>> {
+    // The file that is removed first: what is renamed meanwhile is found by its new name.
+    let pending = directory.join(format!("{PENDING}{id}"));
+    match pending.symlink_metadata() {
+        Ok(_) => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    Ok(Some(match is_complete(directory, id)? {
+        true => Decision::Complete,
+        false => Decision::Abandoned,
+    }))
+}
+
+/// The same for whoever is not in the group: `None` only as long as its parent lives.
+///
+/// # Errors
+/// An I/O error.
+pub(crate) fn decision_of(directory: &Path, id: &str) -> io::Result<Option<Decision>> {
+    let group = read(&directory.join(format!("{PENDING}{id}")))?;
+    let parent = group
+        .map(|group| group.parent.open())
+        .transpose()?
+        .flatten();
+    // The parent first: what it has decided before its end is there then.
+    let decision = decision_in(directory, id)?;
+    Ok(decision.or_else(|| parent.is_none().then_some(Decision::Abandoned)))
+}
+
 fn read(path: &Path) -> io::Result<Option<GroupFile>> {
     let text = file::read(path, MAX_BYTES)?;
     Ok(text.map(|text| serde_json::from_slice(&text)).transpose()?)
@@ -261,18 +291,8 @@ impl Group {
         file::sync_directory(&self.directory)
     }
 
-    /// The file that is removed first: what is renamed meanwhile is found by its new name.
     fn decision(&self) -> io::Result<Option<Decision>> {
-        let pending = self.directory.join(format!("{PENDING}{}", self.id));
-        match pending.symlink_metadata() {
-            Ok(_) => return Ok(None),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
-        Ok(Some(match is_complete(&self.directory, &self.id)? {
-            true => Decision::Complete,
-            false => Decision::Abandoned,
-        }))
+        decision_in(&self.directory, &self.id)
     }
 }
 

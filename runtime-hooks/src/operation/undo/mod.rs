@@ -53,8 +53,8 @@ pub(crate) enum Begun {
     Checkpoint {
         #[serde(with = "Freezer")]
         found: FreezerState,
-        /// `None` before the image is begun, and once it is complete.
-        image: Option<ImagePlace>,
+        /// The directory of the image; `None` before that is begun, and once it is complete.
+        image: Option<PathBuf>,
         group: Option<Group>,
     },
     /// `cuda-checkpoint`: the container goes on.
@@ -65,16 +65,6 @@ pub(crate) enum Begun {
     Restore(Restore),
     /// Only processes are left that did not answer the driver: they go on once all answer.
     Waiting,
-}
-
-/// Where the image of a checkpoint grows.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum ImagePlace {
-    /// In this directory, which held no image.
-    Direct(PathBuf),
-    /// Beside the image in this directory.
-    Staged(PathBuf),
 }
 
 /// The files of a restore.
@@ -117,15 +107,6 @@ impl Restore {
             mounts,
             stage: Stage::Started,
             ..self.clone()
-        }
-    }
-}
-
-impl ImagePlace {
-    /// Where the image belongs.
-    pub(crate) fn directory(&self) -> &Path {
-        match self {
-            Self::Direct(directory) | Self::Staged(directory) => directory,
         }
     }
 }

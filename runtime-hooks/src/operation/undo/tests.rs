@@ -19,7 +19,7 @@ fn undo(id: &str) -> Undo {
         gpu_contents: GpuContents::default(),
         begun: Begun::Checkpoint {
             found: FreezerState::Frozen,
-            image: Some(ImagePlace::Staged("/images/1".into())),
+            image: Some("/images/1".into()),
             group: None,
         },
     }

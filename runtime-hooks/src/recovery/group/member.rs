@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::stdio::{dup2_stderr, dup2_stdin};
@@ -18,7 +18,7 @@ use crate::error::{Error, Failure};
 use crate::host::cancel::Cancel;
 use crate::operation::group::{Decision, Group};
 use crate::operation::timeline::Timeline;
-use crate::operation::undo::{Begun, ImagePlace};
+use crate::operation::undo::Begun;
 use crate::request::AfterDump;
 
 /// The parent's word that all have come so far.
@@ -32,11 +32,7 @@ const GRACE: Duration = Duration::from_secs(10);
 
 /// What is to be undone of a checkpoint of a container that was found so, alone or in a group, with
 /// this image.
-pub(crate) fn begun(
-    found: FreezerState,
-    image: Option<ImagePlace>,
-    member: Option<&Member>,
-) -> Begun {
+pub(crate) fn begun(found: FreezerState, image: Option<PathBuf>, member: Option<&Member>) -> Begun {
     let group = member.map(Member::group).cloned();
     Begun::Checkpoint {
         found,

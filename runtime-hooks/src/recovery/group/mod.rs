@@ -14,13 +14,12 @@ use crate::container::{Container, ContainerError};
 use crate::context::Context;
 use crate::cuda::failure::{Cause, ProcessFailure, Step};
 use crate::error::after_failure::AfterFailure;
-use crate::image::directory::taken_over;
 use crate::low_level;
 use crate::operation::Operation;
 use crate::operation::group::{Decision, Group};
 use crate::operation::undo::{Begun, Undo};
 use crate::recovery::bring_back;
-use crate::recovery::checkpoint::{discard, has_ended, keep_memory};
+use crate::recovery::checkpoint::{commit, discard, has_ended};
 use crate::recovery::rollback::RolledBack;
 use crate::request::AfterDump;
 
@@ -74,9 +73,7 @@ fn go_forward(
         return has_ended(context, operation, undo).into();
     };
     if let Some(image) = image {
-        // If that fails, the next restore from the directory goes on.
-        let _ = taken_over::finish(image);
-        keep_memory(context, operation, undo, image);
+        commit(context, operation, undo, image);
     }
     match group.after() {
         AfterDump::LeaveRunning => {
@@ -98,16 +95,17 @@ fn go_forward(
 /// is killed before a freezer of version 1, which would hold it, is thawed.
 ///
 /// # Errors
-/// Its first process has not ended.
+/// Its first process has not ended; or the group's decision is not on disk, and nothing is ended.
 pub(crate) fn end(
     context: &Context,
     container: &Container,
     group: &Group,
 ) -> Result<(), ProcessFailure> {
-    // A disk that fails now had all else already.
-    let _ = group.sync();
-    let deadline = Instant::now() + ENDING;
     let (init, cgroup) = (container.init(), container.cgroup());
+    // Without it a machine that restarts has neither the containers nor their images.
+    let synced = group.sync();
+    synced.map_err(|error| ProcessFailure::of(Step::Query, init, Cause::Io(error)))?;
+    let deadline = Instant::now() + ENDING;
     let left = || cgroup.pids().unwrap_or_default();
     while !(init.is_gone() && left().is_empty()) {
         if Instant::now() > deadline {

@@ -21,8 +21,7 @@ use crate::error::first_image::NoFirstImage;
 use crate::host::cancel::Cancel;
 use crate::image::allowed::{self, NotAllowed, admit};
 use crate::image::being_made;
-use crate::image::directory::in_use::{self, InUse};
-use crate::image::directory::is_settled;
+use crate::image::directory::{ImageDirectoryError, Opened, open};
 use crate::image::files;
 use crate::image::manifest::Manifest;
 use crate::image::stopped::push_again::PushAgain;
@@ -40,7 +39,7 @@ pub(super) struct Found {
     pub(super) image: PathBuf,
     pub(super) manifest: Manifest,
     /// Nobody removes it meanwhile.
-    pub(super) _in_use: InUse,
+    pub(super) _opened: Opened,
 }
 
 impl Found {
@@ -148,9 +147,10 @@ fn look(settings: &Settings, own: &Path, path: &Path, id: &str) -> Result<Found,
         }
         admitted => admit(&settings.restore.images, &admitted?)?,
     };
-    let in_use = in_use::hold(&image)?;
-    if !is_settled(&image) {
-        return Err(NoFirstImage::Incomplete(image).into());
+    let opened = open(settings, &image)?;
+    if opened.path() != image {
+        // It is looked for there when the container is started.
+        return Err(ImageDirectoryError::Read(image).into());
     }
     files::refuse_no_files(&image)?;
     let manifest = match image::find(&image)? {
@@ -165,7 +165,7 @@ fn look(settings: &Settings, own: &Path, path: &Path, id: &str) -> Result<Found,
     Ok(Found {
         image,
         manifest,
-        _in_use: in_use,
+        _opened: opened,
     })
 }
 

@@ -27,6 +27,7 @@ use crate::recovery::{self, end::end};
 use crate::request::{LowLevelArgs, RestoreMode, RestoreRequest};
 use crate::restore::admission::{self, Admission};
 use crate::restore::hold::{Goal, Hold};
+use crate::restore::image;
 use crate::restore::shared_memory::SharedMemory;
 use crate::restore::undo::{refuse_taken, started, to_undo};
 
@@ -193,6 +194,7 @@ impl<'a> Plan<'a> {
         };
         let restored = timeline.time("criu restore", || low_level.run(Some(self.environment())));
         let restored = restored.map_err(Failure::start(&self.context.low_level))?;
+        image::refuse_exchanged(self.image(), &self.manifest)?;
         // CRIU has filled the host memory.
         self.operation.reservation().retain(Resource::is_of_gpu);
         if let Restored::Over(ended) = &restored {

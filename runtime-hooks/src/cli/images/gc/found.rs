@@ -16,7 +16,7 @@ use crate::error::io_kind::of_store;
 use crate::error::kind::Kind;
 use crate::host::time::parsed;
 use crate::image::directory::in_use::hold_alone;
-use crate::image::directory::{ImageDirectoryError, is_settled, removal};
+use crate::image::directory::{ImageDirectoryError, has_rest, is_settled, removal, remove_rest};
 use crate::image::manifest::{Manifest, ManifestError};
 use crate::image::retention::{State, state_of};
 
@@ -84,7 +84,7 @@ impl Image {
             bytes: bytes_in(&directory).saturating_add(apart_bytes),
             image_id,
             apart,
-            has_rest: removal::has_rest(&directory),
+            has_rest: has_rest(&directory),
             directory,
         }
     }
@@ -112,7 +112,7 @@ impl Image {
 
     /// Removes what a later checkpoint into its directory has left.
     pub(super) fn remove_rest(&self) -> Result<(), NotRemoved> {
-        Ok(removal::remove_rest(&self.directory)?)
+        Ok(remove_rest(&self.directory)?)
     }
 }
 

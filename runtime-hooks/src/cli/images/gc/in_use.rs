@@ -60,7 +60,7 @@ fn of_checkpoint(undo: Undo) -> Option<(PathBuf, String)> {
         Begun::Checkpoint {
             image: Some(place), ..
         } => {
-            let directory = fs::canonicalize(place.directory()).ok()?;
+            let directory = fs::canonicalize(place).ok()?;
             let user = format!("a checkpoint of container {} is not over", undo.id);
             Some((directory, user))
         }

@@ -18,8 +18,7 @@ use super::engine::{CHECKPOINT, CONFIGURATION};
 use crate::bulk_memory::restore::FoundMemory;
 use crate::cli::command_error::ImageError;
 use crate::cli::command_error::MoveError;
-use crate::image::directory::in_use::{self, InUse};
-use crate::image::directory::{PARENT, is_settled};
+use crate::image::directory::{Opened, PARENT, open};
 use crate::image::files::ImageFile;
 use crate::image::manifest::Manifest;
 use crate::restore::image::{self, Found};
@@ -40,7 +39,7 @@ pub(super) struct Source {
     files: Vec<ImageFile>,
     pub(super) memory: Option<Memory>,
     /// Nobody removes it meanwhile.
-    _in_use: InUse,
+    _opened: Opened,
     /// Removed once it is pushed.
     _unpacked: Option<Unpacked>,
 }
@@ -75,11 +74,9 @@ impl Source {
     }
 
     fn of_directory(settings: &Settings, directory: &Path) -> Result<Self, MoveError> {
-        let in_use = in_use::hold(directory).map_err(MoveError::refused)?;
         refuse_arriving(directory)?;
-        if !is_settled(directory) {
-            return Err(ImageError::CutOff(directory.to_owned()).into());
-        }
+        let opened = open(settings, directory).map_err(MoveError::refused)?;
+        let directory = &opened.path().to_owned();
         if directory.join(PARENT).symlink_metadata().is_ok() {
             return Err(MoveError::Parent(directory.to_owned()));
         }
@@ -98,7 +95,7 @@ impl Source {
             files,
             named: directory.to_owned(),
             engine: None,
-            _in_use: in_use,
+            _opened: opened,
             _unpacked: None,
         })
     }

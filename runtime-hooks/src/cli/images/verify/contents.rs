@@ -1,35 +1,14 @@
 //! Reads stored contents as the disk has them, and compares them with their checksums.
 
-use std::collections::HashSet;
 use std::path::Path;
 
-use stasis_memory_store::{Buffer, Index, Reader};
+use stasis_memory_store::{Index, verify_past_cache};
 
 use crate::error::chain;
 
 /// Reads all that an index needs of the packs in a directory, and tells of what is damaged.
 pub(super) fn read_all(index: &Index, packs: &Path, mut damaged: impl FnMut(String)) {
-    let reader = match Reader::open_past_cache(index, packs) {
-        Ok(reader) => reader,
-        Err(error) => return damaged(chain(&error)),
-    };
-    let (mut buffer, mut whole) = (Buffer::new(), HashSet::new());
-    for process in &index.processes {
-        for area in &process.areas {
-            for chunk in &area.chunks {
-                // What several processes have is read once.
-                let place = (chunk.place.pack, chunk.place.offset);
-                if whole.contains(&place) {
-                    continue;
-                }
-                let loaded = reader.load(process.pid, area.start, chunk, &mut buffer);
-                match loaded.and_then(|loaded| loaded.verified().map(drop)) {
-                    Ok(()) => drop(whole.insert(place)),
-                    Err(error) => damaged(chain(&error)),
-                }
-            }
-        }
-    }
+    verify_past_cache(index, packs, |error| damaged(chain(&error)));
 }
 
 #[cfg(test)]

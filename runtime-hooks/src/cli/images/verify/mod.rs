@@ -22,7 +22,7 @@ use crate::error::chain;
 use crate::error::kind::Kind;
 use crate::image::allowed::admit;
 use crate::image::contents::{Expected, ExpectedFile, Files};
-use crate::image::directory::is_settled;
+use crate::image::directory::open;
 use crate::image::manifest::Manifest;
 use crate::preflight::capabilities::Capabilities;
 use crate::restore::admission::node::{self, When, Whose};
@@ -112,9 +112,8 @@ impl Report {
             }
         }
         self.origin = Origin::of(&self.image);
-        if !is_settled(&self.image) {
-            return Err(ImageError::CutOff(directory.to_owned()));
-        }
+        let opened = open(settings, &self.image)?;
+        self.image = opened.path().to_owned();
         let Some(arrival) = self.arrival(reading) else {
             return Ok(());
         };

@@ -1,0 +1,139 @@
+//! Begins an image.
+
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+
+use rustix::fs::{Access, access};
+use rustix::io::{FdFlags, fcntl_setfd};
+use stasis_config::Settings;
+use stasis_linux::file_system::FileSystem;
+use stasis_memory_store::refuse_arriving;
+
+use super::lock::{lock, remove_staging};
+use super::move_up::move_up_soon;
+use super::rest::{Rest, finish_locked};
+use super::step::step;
+use super::{BOOT, GROUP, ImageDirectoryError, InGroup, NEW, NewImage, failed};
+use crate::host::boot::boot_id;
+use crate::operation::group::Group;
+use crate::request::CheckpointRequest;
+
+impl NewImage {
+    /// Begins an image in a directory, which is made if it is not there. A whole image that a
+    /// killed writer has left is put in its place first; what is not whole is removed.
+    ///
+    /// # Errors
+    /// [`ImageDirectoryError::Busy`] if somebody writes an image there,
+    /// [`ImageDirectoryError::Read`] if somebody reads one that is still to be moved up: nothing is
+    /// changed.
+    pub(crate) fn begin(
+        settings: &Settings,
+        directory: &Path,
+        group: Option<&Group>,
+    ) -> Result<Self, ImageDirectoryError> {
+        let made = DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory);
+        made.map_err(failed("make", directory))?;
+        // Before the processes are locked. Who overrides permissions is told of read-only ones.
+        let may_write = access(directory, Access::WRITE_OK | Access::EXEC_OK);
+        may_write.map_err(|error| failed("write into", directory)(error.into()))?;
+        refuse_arriving(directory)?;
+        let staging = directory.join(NEW);
+        let lock = make_locked(settings, &staging)?;
+        let prepared = move_up_soon(directory).and_then(|()| {
+            sign(&staging, group).map_err(failed("write", &staging))?;
+            FileSystem::of(directory).map_err(failed("open", directory))
+        });
+        let file_system = prepared.inspect_err(|_| {
+            let _ = remove_staging(&staging);
+        })?;
+        Ok(Self {
+            directory: directory.to_owned(),
+            file_system,
+            staging,
+            lock,
+            in_group: group.map_or(InGroup::No, |_| InGroup::Yes),
+        })
+    }
+
+    /// Runs what writes CRIU's files, with the options that the low-level runtime needs beside its
+    /// caller's. What it starts has the lock, too: nobody takes the image for one that was left,
+    /// as long as CRIU lives. CRIU's log goes where it would have gone.
+    ///
+    /// # Errors
+    /// Those of `run`, and of fcntl(2).
+    pub(crate) fn dump<T>(
+        &self,
+        options: &CheckpointRequest,
+        run: impl FnOnce(&[(&str, &OsStr)]) -> io::Result<T>,
+    ) -> io::Result<T> {
+        // CRIU takes it as relative to the image's directory, which is one deeper.
+        let parent = options.parent_path.as_ref();
+        let parent = parent.map(|parent| Path::new("..").join(parent));
+        let mut given = vec![
+            ("--image-path", self.staging.as_os_str()),
+            ("--work-path", options.work().as_os_str()),
+        ];
+        let parent = parent.iter().map(|path| path.as_os_str());
+        given.extend(parent.map(|path| ("--parent-path", path)));
+        self.lending_lock(|| run(&given))
+    }
+
+    /// Processes that are started meanwhile keep others from the image as long as they live.
+    ///
+    /// # Errors
+    /// Those of `start`, and of fcntl(2).
+    pub(crate) fn lending_lock<T>(&self, start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        fcntl_setfd(&self.lock, FdFlags::empty())?;
+        let started = start();
+        fcntl_setfd(&self.lock, FdFlags::CLOEXEC)?;
+        started
+    }
+}
+
+/// Makes a new directory, with nothing in it, and locks it.
+fn make_locked(settings: &Settings, staging: &Path) -> Result<File, ImageDirectoryError> {
+    loop {
+        step();
+        if let Some(_lock) = lock(staging)? {
+            match finish_locked(settings, staging)? {
+                Rest::Committed => {}
+                Rest::NotWhole => remove_staging(staging)?,
+                Rest::Undecided => {
+                    let directory = staging.parent().unwrap_or(staging);
+                    return Err(ImageDirectoryError::Busy(directory.to_owned()));
+                }
+            }
+        }
+        step();
+        match DirBuilder::new().mode(0o700).create(staging) {
+            // Another one begins, and is waited for.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => made.map_err(failed("make", staging))?,
+        }
+        if let Some(lock) = lock(staging)?
+            && is_empty(staging)?
+        {
+            return Ok(lock);
+        }
+    }
+}
+
+fn is_empty(staging: &Path) -> Result<bool, ImageDirectoryError> {
+    let mut entries = fs::read_dir(staging).map_err(failed("read", staging))?;
+    Ok(entries.next().is_none())
+}
+
+fn sign(staging: &Path, group: Option<&Group>) -> io::Result<()> {
+    step();
+    if let Some(group) = group {
+        fs::write(staging.join(GROUP), group.id())?;
+    }
+    step();
+    fs::write(staging.join(BOOT), boot_id().unwrap_or_default())
+}

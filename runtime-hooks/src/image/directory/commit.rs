@@ -1,0 +1,86 @@
+//! Makes a new image the image of its directory, in one step.
+
+use std::io;
+use std::path::PathBuf;
+
+use stasis_linux::file_system::FileSystem;
+use stasis_linux::{ProcessRef, file};
+
+use super::lock::remove_staging;
+use super::move_up::{move_up_soon, rename};
+use super::{BOOT, COMPLETE, ImageDirectoryError, NewImage, has_inventory};
+
+/// What is behind the commit, and can wait: why the image is not moved up yet.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Committed(pub(crate) Option<ImageDirectoryError>);
+
+impl NewImage {
+    /// Brings the image to disk, beside what is apart from it in `store`, and commits it, unless a
+    /// group decides that.
+    ///
+    /// # Errors
+    /// [`ImageDirectoryError`]: the earlier image is as it was, and is what a restore gets.
+    pub(crate) fn commit(
+        &self,
+        store: Option<&FileSystem>,
+        sync: impl Fn(&FileSystem) -> io::Result<()>,
+    ) -> Result<Committed, ImageDirectoryError> {
+        if !has_inventory(&self.staging) {
+            return Err(ImageDirectoryError::Incomplete(self.staging.clone()));
+        }
+        for system in store.into_iter().chain([&self.file_system]) {
+            sync(system).map_err(|source| {
+                self.doubt();
+                ImageDirectoryError::NotOnDisk {
+                    path: system.path().to_owned(),
+                    source,
+                }
+            })?;
+        }
+        match self.is_in_group() {
+            false => self.take_its_place(),
+            true => Ok(Committed(None)),
+        }
+    }
+
+    /// Commits the image.
+    ///
+    /// # Errors
+    /// As of [`Self::commit`].
+    pub(crate) fn take_its_place(&self) -> Result<Committed, ImageDirectoryError> {
+        rename(&self.staging, &self.directory.join(COMPLETE))?;
+        Ok(Committed(move_up_soon(&self.directory).err()))
+    }
+
+    /// After a checkpoint that failed before the commit: removes the image. That of a container
+    /// which has ended is the last copy, and stays, where this returns: in its place if the
+    /// directory has no other image, else in [`Self::path`] until somebody has seen that it is
+    /// whole.
+    pub(crate) fn give_up(&self, init: &ProcessRef) -> Option<PathBuf> {
+        if !self.is_last_copy(init) {
+            let _ = remove_staging(&self.staging);
+            return None;
+        }
+        if !has_inventory(&self.directory) && self.take_its_place().is_ok() {
+            return Some(self.directory.clone());
+        }
+        Some(self.staging.clone())
+    }
+
+    /// From now on it is whole only if all of its files are as they were sealed.
+    pub(crate) fn doubt(&self) {
+        let _ = file::remove(&self.staging.join(BOOT));
+    }
+
+    /// Whether CRIU has written all of it, and its container has ended. That of a group is none
+    /// before the group's decision.
+    pub(crate) fn is_last_copy(&self, init: &ProcessRef) -> bool {
+        !self.is_in_group() && init.is_gone() && has_inventory(&self.staging)
+    }
+
+    /// It is never whole from now on, and its packs stay, of which processes lack the contents.
+    pub(crate) fn disown(&self) {
+        super::disown(&self.directory);
+    }
+}

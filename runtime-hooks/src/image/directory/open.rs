@@ -1,0 +1,87 @@
+//! Opens the image of a directory, to read it.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use stasis_config::Settings;
+
+use super::in_use::{self, InUse, hold_alone};
+use super::lock::{Locked, lock_now};
+use super::move_up::{is_committed, move_up};
+use super::rest::finish_locked;
+use super::step::{PATIENCE, pause, step};
+use super::{COMPLETE, ImageDirectoryError, MOVING, NEW, exists};
+
+/// An image that nobody replaces or removes as long as this value lives.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    path: PathBuf,
+    _in_use: InUse,
+}
+
+impl Opened {
+    /// Where its files are.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Opens the image of a directory. A whole one that a killed writer has left is put in its place
+/// first; one that is being written is not waited for.
+///
+/// # Errors
+/// [`ImageDirectoryError`]; also if a whole image cannot be put in its place: nobody is given an
+/// earlier one instead without a word.
+pub(crate) fn open(settings: &Settings, directory: &Path) -> Result<Opened, ImageDirectoryError> {
+    let staging = directory.join(NEW);
+    if let Locked::Ours(_lock) = lock_now(&staging)? {
+        match finish_locked(settings, &staging) {
+            // It was reported so, and the earlier one is the directory's image.
+            Err(ImageDirectoryError::NotOnDisk { .. }) => {}
+            finished => drop(finished?),
+        }
+    }
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if is_committed(directory)?
+            && let Some(_alone) = hold_alone(directory)?
+        {
+            // On a file system that is read-only it is read where it is.
+            move_up(directory).or_else(|error| match exists(&directory.join(MOVING)) {
+                true => Err(error),
+                false => Ok(()),
+            })?;
+        }
+        step();
+        let is_late = Instant::now() > deadline;
+        match in_use::hold(directory) {
+            // Somebody moves files up, or removes the image.
+            Err(ImageDirectoryError::Removed(_)) if !is_late => {}
+            in_use => {
+                let in_use = in_use?;
+                step();
+                if let Some(path) = readable(directory) {
+                    return Ok(Opened {
+                        path,
+                        _in_use: in_use,
+                    });
+                }
+                if is_late {
+                    return Err(ImageDirectoryError::Read(directory.to_owned()));
+                }
+            }
+        }
+        pause();
+    }
+}
+
+/// Where the image is read, by whoever keeps others from moving it; `None` if some of its files are
+/// moved up and others are not.
+fn readable(directory: &Path) -> Option<PathBuf> {
+    let complete = directory.join(COMPLETE);
+    match exists(&complete) {
+        true => Some(complete),
+        false if exists(&directory.join(MOVING)) => None,
+        false => Some(directory.to_owned()),
+    }
+}

@@ -1,0 +1,143 @@
+//! Whether a new image is whole, and the seal of one whose writer was killed.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use stasis_config::Settings;
+use stasis_linux::file;
+use stasis_linux::file_system::FileSystem;
+use stasis_memory_store::{INDEX_FILE, Index, PacksIn, Reader, verify_past_cache};
+
+use super::step::step;
+use super::{BOOT, GROUP, ImageDirectoryError, MAX_SIGN_BYTES, exists, failed, has_inventory};
+use crate::host::boot::boot_id;
+use crate::image::files::{self, ImageFile};
+use crate::image::manifest::{Manifest, StoredMemory};
+use crate::operation::group::{self, Decision};
+
+/// How much there is of an image that nobody writes any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Whole {
+    Yes,
+    No,
+    /// It is one of a group that has not decided yet.
+    Undecided,
+}
+
+/// Finds out whether an image that nobody writes any more is whole.
+///
+/// # Errors
+/// [`ImageDirectoryError`] if that cannot be found out.
+pub(super) fn is_whole(settings: &Settings, image: &Path) -> Result<Whole, ImageDirectoryError> {
+    if !has_inventory(image) {
+        return Ok(Whole::No);
+    }
+    match decision(image).map_err(failed("read", image))? {
+        Some(Decision::Complete) => {}
+        Some(Decision::Abandoned) => return Ok(Whole::No),
+        None => return Ok(Whole::Undecided),
+    }
+    let Ok(manifest) = Manifest::read(image) else {
+        return Ok(Whole::No);
+    };
+    let stored = manifest
+        .as_ref()
+        .and_then(|manifest| manifest.memory.as_ref());
+    let contents = match stored {
+        Some(stored) => contents(settings, image, stored),
+        None => (!exists(&image.join(INDEX_FILE))).then_some(Contents::None),
+    };
+    let Some(contents) = contents else {
+        return Ok(Whole::No);
+    };
+    if is_of_this_boot(image).map_err(failed("read", image))? {
+        return Ok(Whole::Yes);
+    }
+    sync(image)?;
+    let listed = manifest.and_then(|manifest| manifest.files);
+    Ok(
+        match listed.is_some_and(|listed| is_on_disk(settings, image, &listed, &contents)) {
+            true => Whole::Yes,
+            false => Whole::No,
+        },
+    )
+}
+
+/// The GPU contents of an image, and where they are.
+enum Contents {
+    None,
+    Of(Index, PathBuf),
+}
+
+/// All GPU contents of an image, in it or apart from it; `None` if some are not there. Those that
+/// are staged in memory are in neither place.
+fn contents(settings: &Settings, image: &Path, stored: &StoredMemory) -> Option<Contents> {
+    let index = Index::read(image).ok()??;
+    let apart = match stored.packs_in {
+        PacksIn::Image => None,
+        PacksIn::Directory => {
+            let apart = settings.gpu_contents.directory()?;
+            let apart = apart.join(stored.image_id.to_string());
+            let other = Index::read_store(&apart).ok()??;
+            (other == index).then_some(apart).map(Some)?
+        }
+    };
+    Reader::open(image, &index, apart.as_deref()).ok()?;
+    let packs = apart.unwrap_or_else(|| image.to_owned());
+    (index.image_id == stored.image_id).then_some(Contents::Of(index, packs))
+}
+
+/// Whether the disk has all files as they were sealed. Nothing else vouches for them.
+fn is_on_disk(
+    settings: &Settings,
+    image: &Path,
+    listed: &[ImageFile],
+    contents: &Contents,
+) -> bool {
+    let threads = settings.gpu_contents.threads_on_disk();
+    let files = files::forget_cached(image, listed).map(|()| files::verify(image, listed, threads));
+    let mut is_whole = matches!(files, Ok(Ok(())));
+    if let (true, Contents::Of(index, packs)) = (is_whole, contents) {
+        verify_past_cache(index, packs, |_| is_whole = false);
+    }
+    is_whole
+}
+
+/// Lists and hashes the files of a whole image, if its writer has not, and brings it to disk.
+///
+/// # Errors
+/// [`ImageDirectoryError`].
+pub(super) fn seal(settings: &Settings, image: &Path) -> Result<(), ImageDirectoryError> {
+    if let Some(mut manifest) = Manifest::read(image)?
+        && manifest.files.is_none()
+    {
+        step();
+        manifest.files = Some(files::list(image, settings.gpu_contents.threads_on_disk())?);
+        manifest.write(image)?;
+    }
+    sync(image)
+}
+
+fn sync(image: &Path) -> Result<(), ImageDirectoryError> {
+    step();
+    let synced = FileSystem::of(image).and_then(|system| system.sync());
+    synced.map_err(|source| ImageDirectoryError::NotOnDisk {
+        path: image.to_owned(),
+        source,
+    })
+}
+
+/// What the group has decided that an image belongs to; an image of none is complete by itself.
+fn decision(image: &Path) -> io::Result<Option<Decision>> {
+    let Some(group) = file::read(&image.join(GROUP), MAX_SIGN_BYTES)? else {
+        return Ok(Some(Decision::Complete));
+    };
+    let images = image.parent().and_then(Path::parent).unwrap_or(image);
+    group::decision_of(images, &String::from_utf8_lossy(&group))
+}
+
+/// Whether the page cache vouches for its files.
+fn is_of_this_boot(image: &Path) -> io::Result<bool> {
+    let boot = file::read(&image.join(BOOT), MAX_SIGN_BYTES)?;
+    Ok(boot.is_some() && boot == boot_id().map(String::into_bytes))
+}
