@@ -269,7 +269,7 @@ fn what_is_no_image_is_refused(stasis: &StasisHost) -> Result<()> {
     for (directory, kind) in [
         ("/images/none", "image-directory"),
         ("/images/nowhere", "image-directory"),
-        ("/images/half", "cut-off"),
+        ("/images/half", "image-damaged"),
     ] {
         let (code, answer) = check(stasis, directory)?;
         ensure!(

@@ -1,8 +1,8 @@
 //! A file of ours for a proxy, of which its owner gets no descriptor.
 //!
-//! A proxy with a table of descriptors of its own makes a pair of sockets. We take one of them
-//! (pidfd_getfd(2)) and send the file through it (SCM_RIGHTS in unix(7)), and the proxy receives it
-//! from the other.
+//! A proxy with a table of descriptors of its own makes two sockets. We take them (pidfd_getfd(2)),
+//! connect them, and send the file through one of them (SCM_RIGHTS in unix(7)); the proxy receives
+//! it from the other.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -10,7 +10,10 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use nix::libc;
 use rustix::cmsg_space;
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::net::{
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, bind, connect,
+    getsockname, sendmsg,
+};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 use crate::memory;
@@ -36,18 +39,12 @@ impl Proxy {
     /// # Errors
     /// Those of the calls; a security module may forbid the container the file (EACCES).
     pub fn receive(&mut self, file: BorrowedFd<'_>, scratch: u64) -> io::Result<u64> {
-        let kind = (libc::SOCK_DGRAM | libc::SOCK_CLOEXEC)
-            .unsigned_abs()
-            .into();
-        let local = libc::AF_UNIX.unsigned_abs().into();
-        self.call(libc::SYS_socketpair, &[local, kind, 0, scratch])?;
-        let both = memory::word(self.pid(), scratch)?.to_ne_bytes();
-        let [a, b, c, d, rest @ ..] = both;
-        let (sender, receiver) = (i32::from_ne_bytes([a, b, c, d]), i32::from_ne_bytes(rest));
-        send(&self.take(sender)?, file)?;
+        let (sender, receiver) = (self.socket()?, self.socket()?);
+        let (ours, theirs) = (self.take(sender)?, self.take(receiver)?);
+        connect_both(&ours, &theirs)?;
+        send(&ours, file)?;
         let message = message(scratch).map(u64::to_ne_bytes);
         memory::write(self.pid(), scratch, message.as_flattened())?;
-        let receiver = u64::from(receiver.unsigned_abs());
         let flags = (libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT)
             .unsigned_abs()
             .into();
@@ -55,8 +52,19 @@ impl Proxy {
         self.received(scratch + CONTROL * 8)
     }
 
+    /// A new socket of the proxy's, by its number: from a register, and not from memory, which
+    /// other threads of the owner can change.
+    fn socket(&mut self) -> io::Result<u64> {
+        let kind = (libc::SOCK_DGRAM | libc::SOCK_CLOEXEC)
+            .unsigned_abs()
+            .into();
+        let local = libc::AF_UNIX.unsigned_abs().into();
+        self.call(libc::SYS_socket, &[local, kind, 0])
+    }
+
     /// A descriptor of the proxy's, as one of ours.
-    fn take(&self, descriptor: i32) -> io::Result<OwnedFd> {
+    fn take(&self, descriptor: u64) -> io::Result<OwnedFd> {
+        let descriptor = i32::try_from(descriptor).map_err(io::Error::other)?;
         let pid = Pid::from_raw(self.pid()).ok_or(io::ErrorKind::NotFound)?;
         let proxy = pidfd_open(pid, PidfdFlags::empty())?;
         Ok(pidfd_getfd(proxy, descriptor, PidfdGetfdFlags::empty())?)
@@ -74,6 +82,20 @@ impl Proxy {
         }
         Ok(descriptor? & u64::from(u32::MAX))
     }
+}
+
+/// Each gets what the other sends, and nothing else: a name in the container's network namespace is
+/// everybody's there.
+fn connect_both(one: &OwnedFd, other: &OwnedFd) -> io::Result<()> {
+    let no_name = SocketAddrUnix::new_unnamed();
+    for socket in [one, other] {
+        // The kernel chooses a name: unix(7), "Autobind feature".
+        bind(socket, &no_name)?;
+    }
+    for (from, to) in [(one, other), (other, one)] {
+        connect(from, &getsockname(to)?)?;
+    }
+    Ok(())
 }
 
 fn send(socket: &OwnedFd, file: BorrowedFd<'_>) -> io::Result<()> {

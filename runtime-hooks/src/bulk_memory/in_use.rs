@@ -1,15 +1,13 @@
 //! A restore that has found the packs of a store, and the checkpoint that made it, keep it from
 //! being removed. The lock is on the directory itself, so it ends with whoever has it.
 
-use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use rustix::fs::{Mode, OFlags};
 use stasis_memory_store::StoreError;
 
-use crate::host::file_lock::{Lock, Sharing, Tried, try_lock};
+use crate::host::directory_lock::{Locked, lock_directory};
+use crate::host::file_lock::{Lock, Sharing};
 
 /// A store that is not removed as long as this value lives.
 #[derive(Debug)]
@@ -28,16 +26,10 @@ pub(crate) enum Removed {
 /// # Errors
 /// The I/O error.
 pub(crate) fn hold(directory: &Path) -> io::Result<Option<InUse>> {
-    let held = try_lock_opened(open(directory), Sharing::Shared)?;
-    // It may have been removed before it was locked.
-    let is_still = |held: &File| -> io::Result<bool> {
-        let there = fs::symlink_metadata(directory);
-        Ok(there.is_ok_and(|there| held.metadata().is_ok_and(|held| held.ino() == there.ino())))
-    };
-    match held {
-        Some(held) if is_still(&held)? => Ok(Some(InUse(Lock::of(held)))),
-        _ => Ok(None),
-    }
+    Ok(match lock_directory(directory, Sharing::Shared)? {
+        Locked::Ours(lock) => Some(InUse(Lock::of(lock))),
+        Locked::Held | Locked::Missing => None,
+    })
 }
 
 /// Removes a store, if nobody uses it. That there is none is no error.
@@ -45,35 +37,17 @@ pub(crate) fn hold(directory: &Path) -> io::Result<Option<InUse>> {
 /// # Errors
 /// [`StoreError`].
 pub(crate) fn remove(directory: &Path) -> Result<Removed, StoreError> {
-    let locked = try_lock_opened(open(directory), Sharing::Exclusive);
-    let locked = locked.map_err(|source| StoreError::Io {
-        action: "lock",
-        path: directory.to_owned(),
-        source,
-    })?;
-    if locked.is_none() && directory.exists() {
+    let locked =
+        lock_directory(directory, Sharing::Exclusive).map_err(|source| StoreError::Io {
+            action: "lock",
+            path: directory.to_owned(),
+            source,
+        })?;
+    if let Locked::Held = locked {
         return Ok(Removed::InUse);
     }
     stasis_memory_store::remove(directory)?;
     Ok(Removed::Yes)
-}
-
-fn open(directory: &Path) -> io::Result<File> {
-    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(rustix::fs::open(directory, flags, Mode::empty())?.into())
-}
-
-/// Tries to lock an opened directory. `None` if there is no such directory, or somebody else has a
-/// lock that excludes this one.
-fn try_lock_opened(opened: io::Result<File>, sharing: Sharing) -> io::Result<Option<File>> {
-    let file = match opened {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        opened => opened?,
-    };
-    Ok(match try_lock(&file, sharing)? {
-        Tried::Locked => Some(file),
-        Tried::Held => None,
-    })
 }
 
 #[cfg(test)]

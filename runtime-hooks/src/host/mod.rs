@@ -1,10 +1,11 @@
-//! State of this machine and of this process: boots, signals, deadlines, disks, file locks, huge
-//! pages, respawning, time.
+//! State of this machine and of this process: boots, signals, deadlines, disks, locks on files
+//! and directories, respawning, time.
 
 pub(crate) mod boot;
 pub mod caller;
 pub mod cancel;
 pub mod deadline;
+pub(crate) mod directory_lock;
 pub mod disk;
 pub(crate) mod environment;
 pub(crate) mod file_lock;

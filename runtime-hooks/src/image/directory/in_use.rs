@@ -1,14 +1,12 @@
 //! Who reads or writes an image keeps its directory from being removed (`stasis gc`): by a lock on
 //! the directory itself, which ends with whoever has it.
 
-use std::fs::File;
+use std::fs;
 use std::path::Path;
 
-use rustix::fs::{Mode, OFlags};
-
-use super::lock::{is_still, open_directory};
 use super::{ImageDirectoryError, failed};
-use crate::host::file_lock::{Lock, Sharing, Tried, try_lock};
+use crate::host::directory_lock::{Locked, lock_directory};
+use crate::host::file_lock::{Lock, Sharing};
 
 /// An image that is not removed as long as this value lives. Without a file it is in a directory
 /// that cannot be locked, from which nobody removes an image either.
@@ -26,14 +24,12 @@ pub(crate) struct Alone(#[expect(dead_code, reason = "locked as long as it lives
 /// [`ImageDirectoryError::Removed`]: it is being removed.
 pub(crate) fn hold(directory: &Path) -> Result<InUse, ImageDirectoryError> {
     // The path is the caller's, who may name the directory by a link.
-    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(opened) = rustix::fs::open(directory, flags, Mode::empty()).map(File::from) else {
-        return Ok(InUse(None));
-    };
-    match try_lock(&opened, Sharing::Shared) {
-        Ok(Tried::Locked) => Ok(InUse(Some(Lock::of(opened)))),
-        Ok(Tried::Held) => Err(ImageDirectoryError::Removed(directory.to_owned())),
-        Err(_) => Ok(InUse(None)),
+    let locked =
+        fs::canonicalize(directory).and_then(|path| lock_directory(&path, Sharing::Shared));
+    match locked {
+        Ok(Locked::Ours(lock)) => Ok(InUse(Some(Lock::of(lock)))),
+        Ok(Locked::Held) => Err(ImageDirectoryError::Removed(directory.to_owned())),
+        Ok(Locked::Missing) | Err(_) => Ok(InUse(None)),
     }
 }
 
@@ -42,12 +38,11 @@ pub(crate) fn hold(directory: &Path) -> Result<InUse, ImageDirectoryError> {
 /// # Errors
 /// [`ImageDirectoryError::Io`], also for a directory that cannot be locked.
 pub(crate) fn hold_alone(directory: &Path) -> Result<Option<Alone>, ImageDirectoryError> {
-    let Some(opened) = open_directory(directory).map_err(failed("open", directory))? else {
-        return Ok(None);
-    };
-    let tried = try_lock(&opened, Sharing::Exclusive).map_err(failed("lock", directory))?;
-    let is_ours = tried == Tried::Locked && is_still(&opened, directory);
-    Ok(is_ours.then_some(Alone(Lock::of(opened))))
+    let locked = lock_directory(directory, Sharing::Exclusive);
+    Ok(match locked.map_err(failed("lock", directory))? {
+        Locked::Ours(lock) => Some(Alone(Lock::of(lock))),
+        Locked::Held | Locked::Missing => None,
+    })
 }
 
 #[cfg(test)]

@@ -11,8 +11,10 @@ use stasis_linux::file;
 use super::in_use::hold_alone;
 use super::step::{PATIENCE, pause, step};
 use super::{
-    BOOT, COMPLETE, GROUP, INVENTORY, ImageDirectoryError, MOVING, PARENT, exists, failed, removal,
+    BOOT, COMPLETE, GROUP, INVENTORY, ImageDirectoryError, MOVING, PARENT, exists, failed,
+    has_inventory, removal,
 };
+use crate::image::files::FileError;
 
 /// Moves up what is committed, once nobody reads in the directory.
 ///
@@ -54,7 +56,7 @@ pub(super) fn is_committed(directory: &Path) -> Result<bool, ImageDirectoryError
 /// repeated from where it was cut off.
 ///
 /// # Errors
-/// [`ImageDirectoryError::Io`].
+/// [`ImageDirectoryError::Io`]; [`FileError::Missing`] if it is no image, and nothing is changed.
 pub(super) fn move_up(directory: &Path) -> Result<(), ImageDirectoryError> {
     let (complete, moving) = (directory.join(COMPLETE), directory.join(MOVING));
     step();
@@ -62,6 +64,10 @@ pub(super) fn move_up(directory: &Path) -> Result<(), ImageDirectoryError> {
         return Ok(());
     }
     if exists(&complete) {
+        if !has_inventory(&complete) {
+            let path = complete.join(INVENTORY);
+            return Err(FileError::Missing { path }.into());
+        }
         // The rename that commits is on disk before anything of the earlier image goes.
         file::sync_directory(directory).map_err(failed("write", directory))?;
         removal::clear(directory)?;

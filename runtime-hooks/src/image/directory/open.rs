@@ -6,11 +6,12 @@ use std::time::Instant;
 use stasis_config::Settings;
 
 use super::in_use::{self, InUse, hold_alone};
-use super::lock::{Locked, lock_now};
+use super::lock::lock_now;
 use super::move_up::{is_committed, move_up};
 use super::rest::finish_locked;
 use super::step::{PATIENCE, pause, step};
-use super::{COMPLETE, ImageDirectoryError, MOVING, NEW, exists};
+use super::{COMPLETE, ImageDirectoryError, MOVING, NEW, exists, has_inventory};
+use crate::host::directory_lock::Locked;
 
 /// An image that nobody replaces or removes as long as this value lives.
 #[derive(Debug)]
@@ -41,15 +42,16 @@ pub(crate) fn open(settings: &Settings, directory: &Path) -> Result<Opened, Imag
             finished => drop(finished?),
         }
     }
+    let complete = directory.join(COMPLETE);
     let deadline = Instant::now() + PATIENCE;
     loop {
         if is_committed(directory)?
             && let Some(_alone) = hold_alone(directory)?
         {
             // On a file system that is read-only it is read where it is.
-            move_up(directory).or_else(|error| match exists(&directory.join(MOVING)) {
-                true => Err(error),
-                false => Ok(()),
+            move_up(directory).or_else(|error| match has_inventory(&complete) {
+                true => Ok(()),
+                false => Err(error),
             })?;
         }
         step();

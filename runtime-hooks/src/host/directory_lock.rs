@@ -1,0 +1,53 @@
+//! Locks on directories (flock(2)): who has one knows that the directory is still at its path.
+
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::host::file_lock::{Sharing, Tried, try_lock};
+
+/// What has come of a try.
+#[derive(Debug)]
+#[must_use]
+pub(crate) enum Locked {
+    /// It ends when nobody has this open any more.
+    Ours(File),
+    /// Somebody else has it, in a way that excludes us.
+    Held,
+    /// There is no such directory.
+    Missing,
+}
+
+/// Tries to lock a directory; a link to one is an error.
+///
+/// # Errors
+/// The I/O error.
+pub(crate) fn lock_directory(path: &Path, sharing: Sharing) -> io::Result<Locked> {
+    loop {
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let directory: File = match rustix::fs::open(path, flags, Mode::empty()) {
+            Ok(directory) => directory.into(),
+            Err(Errno::NOENT) => return Ok(Locked::Missing),
+            Err(error) => return Err(error.into()),
+        };
+        match try_lock(&directory, sharing)? {
+            Tried::Locked if is_at(&directory, path) => {
+                return Ok(Locked::Ours(directory));
+            }
+            // It was moved, or removed, meanwhile.
+            Tried::Locked => {}
+            Tried::Held => return Ok(Locked::Held),
+        }
+    }
+}
+
+fn is_at(directory: &File, path: &Path) -> bool {
+    let there = path.symlink_metadata();
+    let ours = directory.metadata();
+    let id = |found: &Metadata| (found.dev(), found.ino());
+    matches!((there, ours), (Ok(there), Ok(ours)) if id(&there) == id(&ours))
+}
