@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::process::Child;
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
+use stasis::error::kind::Kind;
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::process_tree::descendant;
 use stasis_integration::check::wait::wait_until_clear;
@@ -22,7 +24,58 @@ fn an_image_stays_whole_until_the_next_is_complete() -> Result<()> {
         let kept = Kept::start(&host, place, port)?;
         kept.all_cases().with_context(|| format!("{place:?}"))?;
     }
+    one_writer_at_a_time(&host)?;
     a_full_disk_has_the_earlier_image(&host)
+}
+
+/// Two jobs and one directory, which is empty at first. Who is told that it is busy has changed
+/// nothing; and the earlier image can be restored while another one is written.
+fn one_writer_at_a_time(host: &StasisHost) -> Result<()> {
+    host.set("runc", "")?;
+    let one = MemoryContainer::start(host, "one", "exec /bin/memcheck 24 10007", 10007)?;
+    let two = MemoryContainer::start(host, "two", "exec /bin/memcheck 24 10008", 10008)?;
+    let into = one.bundle.image("shared");
+    let same = ["--image-path", &into];
+    let begun = held(host, &one, &same)?;
+    let message = two.bundle.checkpoint_fails("own", &same)?;
+    assert_contains(&message, &["another checkpoint is writing an image into"]);
+    let failure = two.bundle.failure()?.context("it reports nothing")?;
+    ensure!(failure.kind == Some(Kind::Busy), "{failure:?}");
+    two.goes_on()?;
+    let then = one.next();
+    ends(host, begun)?;
+    one.is_back_at(then);
+
+    let begun = held(host, &two, &same)?;
+    one.bundle.delete()?;
+    one.bundle
+        .restore("shared")
+        .context("beside a checkpoint")?;
+    one.goes_on()?;
+    let then = two.next();
+    ends(host, begun)?;
+    one.end()?;
+    two.bundle.delete()?;
+    two.is_back_at(then);
+    host.host
+        .run(&["cp", "-a", &into, &two.bundle.image("shared")])?;
+    two.bundle.restore("shared").context("the other's")?;
+    two.goes_on()?;
+    two.end()
+}
+
+/// A checkpoint that is at its driver's call.
+fn held(host: &StasisHost, of: &MemoryContainer<'_>, options: &[&str]) -> Result<Child> {
+    host.hold_driver(&format!("checkpoint {}", of.bundle.id), "held")?;
+    let begun = of.bundle.begin_checkpoint("own", options)?;
+    host.until_driver_is_called()?;
+    Ok(begun)
+}
+
+fn ends(host: &StasisHost, mut begun: Child) -> Result<()> {
+    host.let_driver_go("held")?;
+    ensure!(begun.wait()?.success(), "the checkpoint that was held");
+    host.inject("")
 }
 
 /// The names under which runc is called: as it is, killing who called it for a checkpoint, and

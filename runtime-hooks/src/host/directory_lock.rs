@@ -1,12 +1,12 @@
 //! Locks on directories (flock(2)): who has one knows that the directory is still at its path.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use stasis_linux::file;
 
 use crate::host::file_lock::{Sharing, Tried, try_lock};
 
@@ -35,7 +35,7 @@ pub(crate) fn lock_directory(path: &Path, sharing: Sharing) -> io::Result<Locked
             Err(error) => return Err(error.into()),
         };
         match try_lock(&directory, sharing)? {
-            Tried::Locked if is_at(&directory, path) => {
+            Tried::Locked if file::is_at(&directory, path) => {
                 return Ok(Locked::Ours(directory));
             }
             // It was moved, or removed, meanwhile.
@@ -43,11 +43,4 @@ pub(crate) fn lock_directory(path: &Path, sharing: Sharing) -> io::Result<Locked
             Tried::Held => return Ok(Locked::Held),
         }
     }
-}
-
-fn is_at(directory: &File, path: &Path) -> bool {
-    let there = path.symlink_metadata();
-    let ours = directory.metadata();
-    let id = |found: &Metadata| (found.dev(), found.ino());
-    matches!((there, ours), (Ok(there), Ok(ours)) if id(&there) == id(&ours))
 }

@@ -68,8 +68,10 @@ pub(super) fn move_up(directory: &Path) -> Result<(), ImageDirectoryError> {
             let path = complete.join(INVENTORY);
             return Err(FileError::Missing { path }.into());
         }
-        // The rename that commits is on disk before anything of the earlier image goes.
-        file::sync_directory(directory).map_err(failed("write", directory))?;
+        if has_inventory(directory) {
+            // The rename that commits is on disk before anything of the earlier image goes.
+            file::sync_directory(directory).map_err(failed("write", directory))?;
+        }
         removal::clear(directory)?;
         rename(&complete, &moving)?;
     }
