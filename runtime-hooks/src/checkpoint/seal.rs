@@ -42,7 +42,7 @@ pub(crate) fn seal(
         manifest.files = Some(files);
     }
     manifest.phases = timeline.phases().to_vec();
-    describe(context, manifest, image.path())?;
+    describe(manifest, image.path())?;
     let limit = context.settings.deadlines.stalled();
     let sync = |system: &FileSystem| disk::sync(system, limit);
     let committed = timeline.time("sync", || image.commit(memory.store(), sync))?;
@@ -88,11 +88,7 @@ pub(crate) fn unsealed(
 ///
 /// # Errors
 /// [`ManifestError`].
-pub(crate) fn describe(
-    context: &Context,
-    manifest: &mut Manifest,
-    image: &Path,
-) -> Result<(), ManifestError> {
+pub(crate) fn describe(manifest: &mut Manifest, image: &Path) -> Result<(), ManifestError> {
     if !manifest.has_gpu_state() && !manifest.has_shared_memory() {
         return Ok(());
     }

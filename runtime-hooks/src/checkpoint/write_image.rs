@@ -53,7 +53,7 @@ pub(crate) fn write_image<'p>(
     let manifest = &mut captured.manifest;
     manifest.memory = memory.record();
     manifest.phases = timeline.phases().to_vec();
-    describe(plan.context, manifest, plan.image.path())?;
+    describe(manifest, plan.image.path())?;
     let dump = Dump {
         context: plan.context,
         options: plan.options,
