@@ -76,7 +76,8 @@ impl Directory {
         self.file
     }
 
-    /// Opens a log in it for writing, or makes it with mode 0600.
+    /// Opens a log in it for writing, or makes it with mode 0600. For reading, too: without that
+    /// NFS gives no shared lock on it (flock(2), "NFS details").
     ///
     /// # Errors
     /// An I/O error; [`io::ErrorKind::InvalidData`] for anything but a regular file of ours.
@@ -87,7 +88,7 @@ impl Directory {
         };
         // Without NONBLOCK a fifo is waited for.
         let flags = flags
-            | OFlags::WRONLY
+            | OFlags::RDWR
             | OFlags::CREATE
             | OFlags::NOFOLLOW
             | OFlags::NONBLOCK

@@ -35,10 +35,8 @@ pub(crate) fn show(directory: &Directory) -> io::Result<File> {
 /// # Errors
 /// An I/O error; [`io::ErrorKind::TimedOut`], also if a signal asks for the end.
 pub(crate) fn wait(directory: &Path, limit: Duration, cancel: &Cancel) -> io::Result<()> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = match rustix::fs::open(directory.join(FILE_NAME), flags, Mode::empty()) {
-        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
-        opened => File::from(opened?),
+    let Some(file) = open(directory)? else {
+        return Ok(());
     };
     let deadline = Instant::now() + limit;
     while try_lock(&file, Sharing::Exclusive)? == Tried::Held {
@@ -48,6 +46,16 @@ pub(crate) fn wait(directory: &Path, limit: Duration, cancel: &Cancel) -> io::Re
         sleep(POLL);
     }
     Ok(())
+}
+
+/// For writing, without which NFS gives no lock of one's own (flock(2), "NFS details"). `None`: nobody
+/// has made an image there.
+fn open(directory: &Path) -> io::Result<Option<File>> {
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    match rustix::fs::open(directory.join(FILE_NAME), flags, Mode::empty()) {
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+        opened => Ok(Some(opened?.into())),
+    }
 }
 
 #[cfg(test)]
@@ -62,6 +70,11 @@ mod tests {
         wait().unwrap();
         let directory = Directory::make(path.path(), 0o700).unwrap();
         let both = [(); 2].map(|()| show(&directory).unwrap());
+        let waits = open(path.path()).unwrap().unwrap();
+        for file in both.iter().chain([&waits]) {
+            let mode = rustix::fs::fcntl_getfl(file).unwrap();
+            assert!(mode.contains(OFlags::RDWR), "NFS locks need both: {mode:?}");
+        }
         let [first, second] = both;
         drop(first);
         assert_eq!(wait().unwrap_err().kind(), io::ErrorKind::TimedOut);
