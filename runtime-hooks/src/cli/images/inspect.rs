@@ -18,7 +18,7 @@ use super::{bytes_in, reference};
 use crate::cli::answer::{Format, Output, answer, write_line};
 use crate::cli::command_error::{CommandError, ImageError, MoveError};
 use crate::cli::locate::engine::Engine;
-use crate::image::directory::{has_inventory, is_ours, open};
+use crate::image::directory::{current, has_inventory, is_ours};
 use crate::image::manifest::{FILE_NAME, Manifest};
 use crate::operation::group::{self, GroupMember};
 
@@ -115,7 +115,7 @@ pub fn run(arguments: &Arguments) -> Result<u8, CommandError> {
 
 impl Report {
     fn here(named: &Path) -> Result<Self, CommandError> {
-        let image = directory_of(settings, named)?;
+        let image = directory_of(named)?;
         let manifest = Manifest::read(&image)?;
         let index = Index::read(&image)?;
         let container = manifest
@@ -180,7 +180,7 @@ fn group_of(image: &Path) -> Option<Vec<String>> {
 }
 
 /// The directory itself, or the one that an engine has put into it.
-fn directory_of(settings: &Settings, named: &Path) -> Result<PathBuf, ImageError> {
+fn directory_of(named: &Path) -> Result<PathBuf, ImageError> {
     let is_image = |directory: &Path| has_inventory(directory) || is_ours(directory);
     let within = named.join("checkpoint");
     let image = if !is_image(named) && is_image(&within) {
@@ -188,7 +188,7 @@ fn directory_of(settings: &Settings, named: &Path) -> Result<PathBuf, ImageError
     } else {
         named.to_owned()
     };
-    let image = open(settings, &image)?.path().to_owned();
+    let image = current(&image);
     match is_image(&image) {
         true => Ok(image),
         false => Err(ImageError::NoImage(image)),

@@ -27,7 +27,7 @@ use crate::image::manifest;
 
 pub(crate) use commit::Committed;
 pub use error::ImageDirectoryError;
-pub(crate) use open::{Opened, open};
+pub(crate) use open::{Opened, current, open};
 pub(crate) use rest::{Rest, disown, finish, give_up, has_rest, is_settled, remove_rest};
 
 /// The file that CRIU writes last.

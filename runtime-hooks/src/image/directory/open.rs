@@ -77,6 +77,11 @@ pub(crate) fn open(settings: &Settings, directory: &Path) -> Result<Opened, Imag
     }
 }
 
+/// Where the image of a directory is now, for whoever only looks at it.
+pub(crate) fn current(directory: &Path) -> PathBuf {
+    readable(directory).unwrap_or_else(|| directory.to_owned())
+}
+
 /// Where the image is read, by whoever keeps others from moving it; `None` if some of its files are
 /// moved up and others are not.
 fn readable(directory: &Path) -> Option<PathBuf> {
