@@ -124,6 +124,7 @@ pub enum ImageError {
     /// There is none.
     #[error("there is no image in {0}")]
     NoImage(PathBuf),
+    /// It cannot be opened.
     #[error(transparent)]
     Directory(#[from] ImageDirectoryError),
 }
