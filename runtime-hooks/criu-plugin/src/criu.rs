@@ -38,9 +38,6 @@ pub(crate) fn image_dir() -> Option<PathBuf> {
 
 /// Has CRIU record in its inventory image that a restore needs this plugin. CRIU can do that since
 /// 4.1; older ones have no such record, and this succeeds.
-///
-/// # Errors
-/// [`Error::Criu`].
 pub(crate) fn note_in_image() -> Result<(), Error> {
     let (Ok(name), Some(add)) = (
         CString::new(NAME),

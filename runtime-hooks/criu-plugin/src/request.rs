@@ -11,9 +11,6 @@ use stasis_memory_store::REQUEST_VARIABLE;
 use crate::error::Error;
 
 /// The request, if there is one.
-///
-/// # Errors
-/// [`Error::Request`].
 pub(crate) fn read<T: DeserializeOwned>() -> Result<Option<T>, Error> {
     let Some(path) = std::env::var_os(REQUEST_VARIABLE).map(PathBuf::from) else {
         return Ok(None);

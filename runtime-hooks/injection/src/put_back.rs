@@ -39,9 +39,6 @@ pub struct Returned {
 
 /// Puts back a process, whatever has become of what was begun with it. May be done again and
 /// again, by anybody, as long as nobody else does; the process that armed it has ended.
-///
-/// # Errors
-/// [`InjectionError::PutBack`].
 pub fn put_back(process: &ProcessRef, record: &Record) -> Result<PutBack, InjectionError> {
     match in_order(process, record) {
         _ if process.is_gone() => Ok(PutBack::Ended),

@@ -17,9 +17,6 @@ pub fn read(pid: i32, address: u64, bytes: &mut [u8]) -> io::Result<()> {
 }
 
 /// The number at an address.
-///
-/// # Errors
-/// As [`read`].
 pub fn word(pid: i32, address: u64) -> io::Result<u64> {
     let mut bytes = [0; 8];
     read(pid, address, &mut bytes)?;

@@ -55,9 +55,6 @@ impl Proxy {
 
     /// As [`Self::of_running`], sharing memory alone; its number is written there, for whoever has
     /// to reap it ([`crate::reap`]) if we are killed.
-    ///
-    /// # Errors
-    /// As [`Self::of_running`].
     pub fn numbered(
         pid: i32,
         numbered: Numbered,

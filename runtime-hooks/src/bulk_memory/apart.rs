@@ -50,9 +50,6 @@ enum Image {
 }
 
 /// All contents apart from images on this node, in the order of their checkpoints.
-///
-/// # Errors
-/// [`StoreError`].
 pub(crate) fn all(places: &Places) -> Result<Vec<Apart>, StoreError> {
     let Some(parent) = &places.apart else {
         return Ok(Vec::new());

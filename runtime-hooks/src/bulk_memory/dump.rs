@@ -53,9 +53,6 @@ pub(crate) struct MemoryDump<'a> {
 impl<'a> MemoryDump<'a> {
     /// Prepares what GPU contents in files are stored in; `None`: there are none, and CRIU dumps
     /// all memory. Removes packs that belong to no image from the new image's directory.
-    ///
-    /// # Errors
-    /// [`Failure`].
     pub(crate) fn prepare(
         context: &'a Context,
         options: &'a CheckpointRequest,

@@ -22,9 +22,6 @@ pub(crate) enum Removed {
 }
 
 /// Keeps a store from being removed. `None` if there is none, or it is being removed.
-///
-/// # Errors
-/// The I/O error.
 pub(crate) fn hold(directory: &Path) -> io::Result<Option<InUse>> {
     Ok(match lock_directory(directory, Sharing::Shared)? {
         Locked::Ours(lock) => Some(InUse(Lock::of(lock))),
@@ -33,9 +30,6 @@ pub(crate) fn hold(directory: &Path) -> io::Result<Option<InUse>> {
 }
 
 /// Removes a store, if nobody uses it. That there is none is no error.
-///
-/// # Errors
-/// [`StoreError`].
 pub(crate) fn remove(directory: &Path) -> Result<Removed, StoreError> {
     let locked =
         lock_directory(directory, Sharing::Exclusive).map_err(|source| StoreError::Io {

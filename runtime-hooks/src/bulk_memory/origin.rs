@@ -39,9 +39,6 @@ impl Origin {
     }
 
     /// Writes the origin. What brings the contents to disk brings it there as well.
-    ///
-    /// # Errors
-    /// The I/O error.
     pub(crate) fn write(&self, directory: &Path) -> io::Result<()> {
         let (path, text) = (directory.join(ORIGIN_FILE), serde_json::to_vec(self)?);
         file::replace(&path, &text, Access::Private, Durability::Volatile)

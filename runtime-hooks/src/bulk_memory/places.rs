@@ -49,9 +49,6 @@ impl Places {
 
     /// Removes the contents of an image that lie apart from it, if nobody uses them. That there are
     /// none is no error.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub(crate) fn remove(&self, id: ImageId) -> Result<Removed, StoreError> {
         match &self.apart {
             None => Ok(Removed::Yes),
@@ -66,9 +63,6 @@ pub(crate) fn of_image(parent: &Path, id: ImageId) -> PathBuf {
 }
 
 /// Creates a directory for contents, which only root may read, or opens the one that is there.
-///
-/// # Errors
-/// The I/O error.
 pub(crate) fn prepare(directory: &Path) -> io::Result<Directory> {
     Directory::make(directory, 0o700)
 }
@@ -80,9 +74,6 @@ pub(crate) fn in_memory(directory: &Path) -> bool {
 }
 
 /// All contents in `parent`, in the order of their checkpoints.
-///
-/// # Errors
-/// [`StoreError`].
 pub(crate) fn all_in(parent: &Path) -> Result<Vec<Store>, StoreError> {
     let stored = stasis_memory_store::list(parent)?.into_iter();
     let mut stores: Vec<Store> = stored
@@ -102,9 +93,6 @@ pub(crate) fn all_in(parent: &Path) -> Result<Vec<Store>, StoreError> {
 }
 
 /// The entries of a directory; empty if it does not exist.
-///
-/// # Errors
-/// The I/O error.
 pub(crate) fn names_in(parent: &Path) -> io::Result<Vec<(String, PathBuf)>> {
     let entries = match fs::read_dir(parent) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

@@ -41,9 +41,6 @@ pub enum PluginUnavailable {
 }
 
 /// The plugin, if it can be used on a machine with these capabilities.
-///
-/// # Errors
-/// [`PluginUnavailable`].
 pub(crate) fn usable(
     settings: &GpuContents,
     has: &Capabilities,

@@ -39,9 +39,6 @@ impl RequestFiles {
     }
 
     /// Writes the request, and removes the progress of an earlier one.
-    ///
-    /// # Errors
-    /// [`OperationError::Io`].
     pub(crate) fn write(&self, request: &impl Serialize) -> Result<(), OperationError> {
         let write = || {
             file::remove(&self.progress)?;

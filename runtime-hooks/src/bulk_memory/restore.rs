@@ -141,9 +141,6 @@ impl MemoryRestore {
     }
 
     /// Writes the request to the plugin, which freezes this cgroup at last.
-    ///
-    /// # Errors
-    /// [`Failure::Operation`].
     pub(crate) fn request(&self, freeze: Option<&Path>) -> Result<(), Failure> {
         let request = RestoreRequest {
             holes: Holes::Engine,

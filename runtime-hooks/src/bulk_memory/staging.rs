@@ -75,9 +75,6 @@ fn free_and_available(directory: &Path) -> io::Result<Amounts> {
 }
 
 /// Mounts the tmpfs, if it is not mounted, with at most `percent` of the machine's memory.
-///
-/// # Errors
-/// The I/O error.
 fn mount_once(directory: &Path, percent: u8) -> io::Result<()> {
     places::prepare(directory)?;
     // Another operation may mount it at the same time.
@@ -100,9 +97,6 @@ fn mount_once(directory: &Path, percent: u8) -> io::Result<()> {
 }
 
 /// Whether a file system is mounted on the directory.
-///
-/// # Errors
-/// The I/O error.
 fn is_mounted(directory: &Path) -> io::Result<bool> {
     let own = match fs::metadata(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),

@@ -189,9 +189,6 @@ impl Captured {
 
     /// Verifies that the locked processes that CRIU is about to dump are still the recorded ones.
     /// The GPU checkpoint may take many seconds, in which a process may end or change its parent.
-    ///
-    /// # Errors
-    /// [`PstreeError`].
     pub(crate) fn verify(
         &self,
         container: &Container,

@@ -61,9 +61,6 @@ pub(crate) fn log_of(options: &CheckpointRequest) -> CriuLog {
 impl Dump<'_> {
     /// Lets the low-level runtime and CRIU dump the container, and gives GPU contents back that
     /// were away. Returns the low-level runtime's output.
-    ///
-    /// # Errors
-    /// [`NotDumped`].
     pub(crate) fn run(
         &self,
         low_level_args: LowLevelArgs<'_>,

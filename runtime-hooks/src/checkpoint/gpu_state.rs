@@ -50,9 +50,6 @@ pub(super) fn note_ended(
 /// Admits GPU contents that the driver moves into the container's memory. They may have become more
 /// than the pre-flight found. Nobody is waited for while they are locked. Those that go into files
 /// need no more of the host: the files have their memory.
-///
-/// # Errors
-/// [`Failure::HostMemory`].
 pub(super) fn admit_memory(
     plan: &Plan<'_>,
     captured: &Captured,

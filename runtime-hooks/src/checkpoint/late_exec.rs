@@ -11,9 +11,6 @@ use crate::preflight::exec_sessions;
 use crate::request::{AfterDump, CheckpointRequest};
 
 /// Refuses a checkpoint that would end such processes, if the settings forbid that.
-///
-/// # Errors
-/// [`Refusal::Blocked`].
 pub(crate) fn refuse(
     context: &Context,
     after: AfterDump,
@@ -27,9 +24,6 @@ pub(crate) fn refuse(
 }
 
 /// The same right before the dump; what becomes of such processes, for `operations.log`.
-///
-/// # Errors
-/// As [`refuse`].
 pub(crate) fn refuse_or_note(
     context: &Context,
     options: &CheckpointRequest,

@@ -85,9 +85,6 @@ pub(crate) fn unsealed(
 }
 
 /// An image without GPU state and files of ours is an image that CRIU made alone.
-///
-/// # Errors
-/// [`ManifestError`].
 pub(crate) fn describe(manifest: &mut Manifest, image: &Path) -> Result<(), ManifestError> {
     if !manifest.has_gpu_state() && !manifest.has_shared_memory() {
         return Ok(());

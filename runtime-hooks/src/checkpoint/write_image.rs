@@ -15,9 +15,6 @@ use crate::operation::timeline::Timeline;
 use crate::request::LowLevelArgs;
 
 /// Prepares the place for the container's GPU contents; `None`: CRIU dumps them.
-///
-/// # Errors
-/// [`Failure`].
 pub(crate) fn prepare<'p>(
     plan: &'p Plan<'_>,
     gpu: Option<GpuContentsIn>,

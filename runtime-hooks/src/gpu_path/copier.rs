@@ -63,9 +63,6 @@ impl Copier {
     }
 
     /// The same, until the operation is cancelled.
-    ///
-    /// # Errors
-    /// [`Unanswered`].
     pub(super) fn step_unless<T: DeserializeOwned>(
         &mut self,
         is_cancelled: impl Fn() -> bool,
@@ -103,18 +100,12 @@ impl Copier {
 
     /// Waits for the answer to a step, or of one that does all that it has to do without being
     /// asked for steps.
-    ///
-    /// # Errors
-    /// As [`Self::step`].
     pub(super) fn answer<T: DeserializeOwned>(&mut self, limit: Duration) -> io::Result<T> {
         let line = self.line(limit, || false)?;
         read(&line.unwrap_or_default())
     }
 
     /// The same, until the operation is cancelled.
-    ///
-    /// # Errors
-    /// [`Unanswered`].
     pub(super) fn answer_unless<T: DeserializeOwned>(
         &mut self,
         is_cancelled: impl Fn() -> bool,

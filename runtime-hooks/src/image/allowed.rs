@@ -75,9 +75,6 @@ pub enum NotAllowed {
 /// empty). Returns the path by which it is to be opened from now on: without links, so that what
 /// only root can write does not change after this. Of an image that refers to others, CRIU follows
 /// a link, and so nobody else may be able to change what that leads to, either.
-///
-/// # Errors
-/// [`NotAllowed`].
 pub(crate) fn admit(allowed: &[PathBuf], image: &Path) -> Result<PathBuf, NotAllowed> {
     if allowed.is_empty() {
         return Ok(image.to_owned());
@@ -95,9 +92,6 @@ pub(crate) fn admit(allowed: &[PathBuf], image: &Path) -> Result<PathBuf, NotAll
 
 /// Looks at a directory, a path without links, and all above it: nobody but root may be able to put
 /// an image there.
-///
-/// # Errors
-/// [`NotAllowed`].
 pub(crate) fn refuse_exposed(directory: &Path) -> Result<(), NotAllowed> {
     for directory in directory.ancestors() {
         let found = directory.symlink_metadata().map_err(io_error(directory))?;

@@ -213,9 +213,6 @@ impl Manifest {
     }
 
     /// Reads the text of a manifest; the path is for messages.
-    ///
-    /// # Errors
-    /// As [`Self::read`].
     pub(crate) fn from_text(path: &Path, text: &[u8]) -> Result<Self, ManifestError> {
         let malformed = |what: String| ManifestError::Malformed {
             path: path.to_owned(),

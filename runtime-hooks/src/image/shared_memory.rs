@@ -34,9 +34,6 @@ pub(crate) fn store(directory: &Path, image: &Path) -> io::Result<()> {
 }
 
 /// Puts the files of an image into a directory.
-///
-/// # Errors
-/// As [`store`].
 pub(crate) fn load(image: &Path, directory: &Path) -> io::Result<()> {
     let archive = file::open(&image.join(FILE_NAME))?.ok_or(io::ErrorKind::NotFound)?;
     let options = [
@@ -49,9 +46,6 @@ pub(crate) fn load(image: &Path, directory: &Path) -> io::Result<()> {
 }
 
 /// Removes all files of a directory.
-///
-/// # Errors
-/// An I/O error.
 pub(crate) fn clear(directory: &Path) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;

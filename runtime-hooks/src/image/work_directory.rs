@@ -29,18 +29,12 @@ pub enum WorkDirectoryError {
 }
 
 /// Checks what a dump writes: in CRIU's work directory, and runc into the image.
-///
-/// # Errors
-/// [`WorkDirectoryError`].
 pub(crate) fn check_for_dump(work: &Path, image: &Path) -> Result<(), WorkDirectoryError> {
     check(work, &["dump.log", "stats-dump"])?;
     check(image, &["descriptors.json"])
 }
 
 /// Checks what a restore writes into CRIU's work directory.
-///
-/// # Errors
-/// [`WorkDirectoryError`].
 pub(crate) fn check_for_restore(work: &Path) -> Result<(), WorkDirectoryError> {
     check(work, &["restore.log", "stats-restore"])
 }

@@ -55,9 +55,6 @@ impl AwaitedStart {
 
 impl Operation {
     /// Leaves the container to its `start`.
-    ///
-    /// # Errors
-    /// [`OperationError::Io`].
     pub(crate) fn await_start(&self, awaited: &AwaitedStart) -> Result<(), OperationError> {
         let path = self.directory().join(FILE_NAME);
         let write = || {

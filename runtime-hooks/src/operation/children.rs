@@ -52,9 +52,6 @@ impl Operation {
 
     /// The lock that everything which the operation starts holds as long as it works: the
     /// low-level runtime and CRIU inherit it, and who inherits nothing is given this.
-    ///
-    /// # Errors
-    /// [`OperationError::Io`].
     pub(crate) fn children_lock(&self) -> Result<OwnedFd, OperationError> {
         let path = self.directory.join(CHILDREN);
         let mut kept = self.kept();

@@ -151,9 +151,6 @@ impl<'a> ProgressEstimate<'a> {
 }
 
 /// The anonymous memory of a container in bytes; shared pages count once for each process.
-///
-/// # Errors
-/// The I/O error.
 pub(crate) fn anonymous_of(container: &Container) -> io::Result<u64> {
     sum_of(container, &["RssAnon", "VmSwap"])
 }

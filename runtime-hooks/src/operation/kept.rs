@@ -44,9 +44,6 @@ pub(super) enum End {
 impl Operation {
     /// Starts the keeper, and records what it has to undo if this process is killed.
     /// Nothing may be changed before.
-    ///
-    /// # Errors
-    /// [`OperationError`].
     pub(crate) fn keep(&self, undo: Undo) -> Result<(), OperationError> {
         let former = self.left_behind()?;
         // The keeper first: a record without one would wait for the next operation.
@@ -62,9 +59,6 @@ impl Operation {
 
     /// Starts another keeper if the first has ended. To be called before each step that changes
     /// something.
-    ///
-    /// # Errors
-    /// [`OperationError::Keeper`].
     pub(crate) fn stay_kept(&self) -> Result<(), OperationError> {
         let mut kept = self.kept();
         if !kept.keeper.as_ref().is_some_and(Keeper::is_alive) {
@@ -75,9 +69,6 @@ impl Operation {
     }
 
     /// Replaces what has to be undone.
-    ///
-    /// # Errors
-    /// [`OperationError::Io`].
     pub(crate) fn has_begun(&self, begun: Begun) -> Result<(), OperationError> {
         let mut kept = self.kept();
         if let Some(undo) = &mut kept.undo {
@@ -91,9 +82,6 @@ impl Operation {
 
     /// Leaves processes that do not answer the driver, or lack room, and the lock, to the keeper,
     /// which brings them back to what the intent says. Returns the keeper's pid.
-    ///
-    /// # Errors
-    /// [`OperationError`].
     pub(crate) fn hand_over(&self, intent: &Intent) -> Result<u32, OperationError> {
         let has_image = self.has_begun_an_image();
         let recorded = self.record(intent);
@@ -131,9 +119,6 @@ impl Operation {
 
     /// Leaves what an earlier operation has recorded to the keeper that waits for it, or to another
     /// if there is none.
-    ///
-    /// # Errors
-    /// [`OperationError::Keeper`].
     pub(crate) fn leave_as_it_is(&self) -> Result<(), OperationError> {
         let end = if is_trying(&self.directory).map_err(OperationError::Keeper)? {
             End::LetGo
@@ -154,9 +139,6 @@ impl Operation {
     }
 
     /// What an operation that was killed, and its keeper too, has left to be undone.
-    ///
-    /// # Errors
-    /// [`OperationError::Io`].
     pub(crate) fn left_behind(&self) -> Result<Option<Undo>, OperationError> {
         Undo::read(&self.directory)
     }

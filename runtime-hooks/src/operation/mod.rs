@@ -115,9 +115,6 @@ pub(crate) fn is_recorded(state_dir: &Path, root: &Path, id: &str) -> bool {
 
 /// Returns an error if an operation is under way. Does not take the lock, so a check never makes
 /// an operation wait. An operation that has not begun its first phase has changed nothing yet.
-///
-/// # Errors
-/// [`OperationError::Busy`].
 pub(crate) fn refuse_under_way(
     state_dir: &Path,
     root: &Path,
@@ -142,18 +139,12 @@ pub(crate) fn refuse_under_way(
 
 impl Operation {
     /// Takes the lock of a container, without waiting.
-    ///
-    /// # Errors
-    /// [`OperationError`].
     pub fn begin(state_dir: &Path, root: &Path, id: &str) -> Result<Self, OperationError> {
         Self::begin_for(Purpose::Operation, directory_of(state_dir, root, id))
     }
 
     /// Takes the lock of the container that has this directory, to undo what an earlier operation
     /// has left. Who comes meanwhile waits ([`Holder::ends_soon`]).
-    ///
-    /// # Errors
-    /// [`OperationError`].
     pub(crate) fn begin_recovery(directory: PathBuf) -> Result<Self, OperationError> {
         Self::begin_for(Purpose::Recovery, directory)
     }
@@ -205,9 +196,6 @@ impl Operation {
     }
 
     /// Writes the intent, for whoever comes after this process.
-    ///
-    /// # Errors
-    /// [`OperationError::Io`].
     pub fn record(&self, intent: &Intent) -> Result<(), OperationError> {
         intent.write(&self.directory)
     }

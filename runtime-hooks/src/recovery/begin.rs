@@ -16,17 +16,11 @@ const POLL: Duration = Duration::from_millis(20);
 
 /// Takes the lock of a container. If what an earlier operation has left is being undone, waits for
 /// that; if the keeper was killed, too, undoes first what is left to undo.
-///
-/// # Errors
-/// [`OperationError`].
 pub fn begin(context: &Context, id: &str) -> Result<Operation, OperationError> {
     begin_within(Duration::ZERO, context, id)
 }
 
 /// The same, and waits up to `wait` for whoever works on the container.
-///
-/// # Errors
-/// As [`begin`].
 pub(crate) fn begin_within(
     wait: Duration,
     context: &Context,
@@ -44,9 +38,6 @@ pub(crate) fn begin_within(
 }
 
 /// The same for a container that may wait for its start, as nobody else may touch it before.
-///
-/// # Errors
-/// As [`begin`].
 pub(crate) fn begin_to_start(
     wait: Duration,
     context: &Context,
@@ -89,9 +80,6 @@ pub(crate) fn begin_to_start(
 
 /// Takes the lock of the container that has this directory, to undo what is left there. Waits for
 /// whoever tries to do so just now: a keeper that waits for room looks after it every few seconds.
-///
-/// # Errors
-/// [`OperationError`].
 pub(crate) fn begin_recovery(directory: &Path) -> Result<Operation, OperationError> {
     let began = Instant::now();
     loop {
@@ -107,9 +95,6 @@ pub(crate) fn begin_recovery(directory: &Path) -> Result<Operation, OperationErr
 }
 
 /// Undoes what a killed operation, whose keeper was killed as well, has left.
-///
-/// # Errors
-/// [`OperationError`].
 pub(crate) fn take_up(operation: &Operation, undo: &Undo) -> Result<Recovered, OperationError> {
     operation.wait_for_orphans(undo, PATIENCE)?;
     // This process may be killed in its turn, or leave processes that do not answer.

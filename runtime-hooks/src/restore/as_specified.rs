@@ -17,9 +17,6 @@ use crate::container::spec::Spec;
 use crate::error::first_image::NoFirstImage;
 
 /// Sets the host name, and compares the mounts. Nothing of the container runs yet.
-///
-/// # Errors
-/// [`NoFirstImage`].
 pub(crate) fn adapt(container: &Container, bundle: &Path) -> Result<(), NoFirstImage> {
     let spec = Spec::read(bundle).map_err(|error| NoFirstImage::Io {
         action: "read the specification",

@@ -65,9 +65,6 @@ impl DeviceNodes {
 
     /// Makes the nodes in the `/dev` that a process of the container sees, and removes the nodes of
     /// other GPUs. Returns a note for each change.
-    ///
-    /// # Errors
-    /// The I/O error.
     pub(crate) fn make(&self, process: &ProcessRef) -> io::Result<Vec<String>> {
         let mut notes = Vec::new();
         if self.nodes.is_empty() {

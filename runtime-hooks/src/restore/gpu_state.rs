@@ -37,9 +37,6 @@ pub(crate) fn restore_gpu_state(
 }
 
 /// Restores the GPU state of every process in the manifest. On success every process is LOCKED.
-///
-/// # Errors
-/// [`Failure`].
 pub(crate) fn restore_locked<'g>(
     context: &Context,
     id: &str,
@@ -142,9 +139,6 @@ pub(crate) fn verify(context: &Context, container: &Container) -> Result<(), Fai
 }
 
 /// The same before the processes of the manifest are unlocked.
-///
-/// # Errors
-/// As [`verify`].
 pub(crate) fn verify_locked(context: &Context, container: &Container) -> Result<(), Failure> {
     expect_all(context, container, &[CudaState::Running, CudaState::Locked])
 }

@@ -24,9 +24,6 @@ use crate::restore::plan::Plan;
 use crate::restore::undo::{exists, is_taken};
 
 /// Restores the container, together with the others.
-///
-/// # Errors
-/// As [`crate::restore::restore`].
 pub fn restore(
     context: &Context,
     options: &RestoreRequest,

@@ -47,9 +47,6 @@ impl Hold {
     /// Looks whether processes can be held: the cgroup has to be known before there is anything in
     /// it, and the plugin has to be there. crun puts processes into their cgroup only when CRIU has
     /// let them go (src/libcrun/container.c, `libcrun_container_restore`).
-    ///
-    /// # Errors
-    /// [`NoFirstImage`].
     pub(crate) fn prepare(
         context: &Context,
         options: &RestoreRequest,
@@ -82,9 +79,6 @@ impl Hold {
     }
 
     /// Writes a request for nothing else.
-    ///
-    /// # Errors
-    /// [`Failure::Operation`].
     pub(crate) fn request(&self) -> Result<(), Failure> {
         let request = PluginRequest {
             image_id: None,
@@ -95,9 +89,6 @@ impl Hold {
     }
 
     /// After CRIU: the processes have to be held, and become those of the new container.
-    ///
-    /// # Errors
-    /// [`NoFirstImage`].
     pub(crate) fn succeeded(
         &self,
         container: Option<&Container>,

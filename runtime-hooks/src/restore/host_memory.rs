@@ -19,9 +19,6 @@ const LIMITS: [&str; 3] = ["memory/limit", "unified/memory.high", "unified/memor
 
 /// Checks that the host has enough memory for an image none of whose GPU contents become memory of
 /// the container. The container's limits suffice, since it ran with them.
-///
-/// # Errors
-/// [`NoHostMemory`].
 pub(crate) fn admit_host(room: HostRoom<'_>, image: &Path, bulk: u64) -> Result<(), NoHostMemory> {
     host_memory::admit_host(room, image_bytes(image)?.saturating_add(bulk))
 }
@@ -29,9 +26,6 @@ pub(crate) fn admit_host(room: HostRoom<'_>, image: &Path, bulk: u64) -> Result<
 /// Checks that the host has enough memory for an image of which `bulk` bytes are not in CRIU's
 /// files, and that the cgroups above the new container's, and the limits of its own, have enough
 /// for what CRIU restores: files of ours are not charged to it.
-///
-/// # Errors
-/// [`NoHostMemory`].
 pub(crate) fn admit(
     room: HostRoom<'_>,
     spec: &Spec,

@@ -30,9 +30,6 @@ pub(crate) enum Found {
 
 /// Opens the image of a restore, if it may be restored in this container. Returns the request with
 /// the path of its files.
-///
-/// # Errors
-/// [`Refusal`].
 pub(crate) fn opened(
     settings: &Settings,
     options: &RestoreRequest,
@@ -49,9 +46,6 @@ pub(crate) fn opened(
 }
 
 /// Looks for the image of a restore.
-///
-/// # Errors
-/// [`Refusal`].
 pub(crate) fn find_for(settings: &Settings, options: &RestoreRequest) -> Result<Found, Refusal> {
     let (allowed, directory) = (&settings.restore.images, &options.image_path);
     files::refuse_no_files(directory)?;
@@ -108,9 +102,6 @@ pub(crate) fn find(directory: &Path) -> Result<Found, Refusal> {
 }
 
 /// After CRIU has read the image: somebody may have put another one into its directory meanwhile.
-///
-/// # Errors
-/// [`Failure`].
 pub(crate) fn refuse_exchanged(directory: &Path, manifest: &Manifest) -> Result<(), Failure> {
     let now = Manifest::read(directory)?;
     if now.unwrap_or_else(|| Manifest::implied(&manifest.container)) == *manifest {
@@ -127,9 +118,6 @@ fn is_arriving(directory: &Path) -> bool {
 
 /// Verifies its files: what CRIU restores runs before we see it again. An image whose checkpoint
 /// was cut off lists none.
-///
-/// # Errors
-/// [`FileError`].
 pub(crate) fn verify(
     settings: &Settings,
     directory: &Path,

@@ -45,9 +45,6 @@ impl SharedMemory {
     }
 
     /// Puts them back.
-    ///
-    /// # Errors
-    /// [`Refusal::Directory`].
     pub(crate) fn load(&self) -> Result<(), Failure> {
         let loaded = shared_memory::load(&self.image, &self.directory);
         Ok(loaded.map_err(refused(self.directory.clone()))?)

@@ -50,9 +50,6 @@ pub(crate) fn is_taken(context: &Context, id: &str) -> bool {
 /// The low-level runtime refuses a restore to an id that is taken. Not where the settings name the
 /// images that may be restored: the container may be gone by the time that it looks, and then it
 /// would restore an image at which nobody has looked.
-///
-/// # Errors
-/// [`OperationError::Io`].
 pub(crate) fn leave_taken(context: &Context, id: &str) -> Result<Outcome, OperationError> {
     if context.settings.restore.images.is_empty() {
         return Ok(Outcome::PassThrough);

@@ -32,9 +32,6 @@ unsafe impl Send for FreezerWakeup {}
 
 impl FreezerWakeup {
     /// Starts them, for this thread.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub(crate) fn start() -> Result<Self, Errno> {
         // The kernel restarts other system calls than sleeps.
         let handler = SigHandler::Handler(nothing);

@@ -142,9 +142,6 @@ impl MemoryDump<'_> {
 
     /// What files for GPU contents are to be. Whoever recovers this operation finds the store from
     /// now on.
-    ///
-    /// # Errors
-    /// [`Failure::Operation`].
     pub(crate) fn new_files(&self) -> Result<NewFiles, Failure> {
         let Some((directory, request, files)) = self.own_files() else {
             return Ok(NewFiles::Nameless);

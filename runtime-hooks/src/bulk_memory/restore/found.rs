@@ -23,9 +23,6 @@ pub(crate) struct FoundMemory {
 
 impl FoundMemory {
     /// Finds the bulk memory of an image. `None` if CRIU's images hold all memory.
-    ///
-    /// # Errors
-    /// [`BulkMemoryError`].
     pub(crate) fn find(
         settings: &Settings,
         image: &Path,

@@ -24,9 +24,6 @@ pub(crate) const GO_ON: &str = "go on";
 pub(crate) const END: &str = "end";
 
 /// Checkpoints the container, together with the others.
-///
-/// # Errors
-/// As [`crate::checkpoint::checkpoint`].
 pub fn checkpoint(
     context: &Context,
     options: &CheckpointRequest,

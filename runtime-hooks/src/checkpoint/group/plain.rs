@@ -24,9 +24,6 @@ use crate::recovery::reach;
 use crate::request::{AfterDump, LowLevelArgs};
 
 /// Makes it, and lets the container go on or end with the others.
-///
-/// # Errors
-/// [`Error`].
 pub(crate) fn dump(
     idle: &PlainDump<'_>,
     member: &Member,

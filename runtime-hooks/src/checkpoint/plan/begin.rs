@@ -25,9 +25,6 @@ fn carries(container: &Container, image: &Path) -> bool {
 
 /// Takes the container's lock and starts the keeper; `None` if this checkpoint is the low-level
 /// runtime's alone.
-///
-/// # Errors
-/// [`Refusal`].
 pub(super) fn begin(
     context: &Context,
     options: &CheckpointRequest,

@@ -52,9 +52,6 @@ pub(super) struct Checked {
 }
 
 /// Checks the container, which must not be frozen if a process of it may use CUDA.
-///
-/// # Errors
-/// [`Refusal`].
 pub(super) fn judge(
     context: &Context,
     options: &CheckpointRequest,
@@ -134,9 +131,6 @@ fn refuse_pre_dump(options: &CheckpointRequest, members: &ProcessStates) -> Resu
 
 /// Refuses if the host has no room for so many bytes of these processes' GPU contents, or, where
 /// they become memory of the container, its limits have none.
-///
-/// # Errors
-/// [`Refusal`].
 pub(crate) fn admit_to_host(
     container: &Container,
     members: &ProcessStates,

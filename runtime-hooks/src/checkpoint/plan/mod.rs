@@ -170,9 +170,6 @@ impl<'a> Plan<'a> {
 
     /// Describes the locked processes again: some may have started CUDA or taken memory meanwhile,
     /// others may have ended. From now on nothing changes on their GPUs.
-    ///
-    /// # Errors
-    /// As [`Plan::make`].
     pub fn follow(&self, members: &[ProcessRef], captured: &mut Captured) -> Result<(), Refusal> {
         let (context, container) = (self.context, &self.container);
         let snapshot = container.snapshot().map_err(ContainerError::Processes)?;
@@ -215,9 +212,6 @@ impl<'a> Plan<'a> {
     }
 
     /// Waits until all containers of its group, if it has one, have come so far.
-    ///
-    /// # Errors
-    /// As [`Member::meet`].
     pub(crate) fn meet(&self, step: Step, timeline: &mut Timeline<'_>) -> Result<(), Failure> {
         let cancel = &self.context.cancel;
         self.member

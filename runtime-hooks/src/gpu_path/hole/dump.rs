@@ -74,9 +74,6 @@ impl Holder {
 
     /// Stores the contents of all processes, with the index of the image, unless the operation is
     /// cancelled before.
-    ///
-    /// # Errors
-    /// [`Unanswered`].
     pub(crate) fn store(
         &mut self,
         in_files: Vec<InFile>,

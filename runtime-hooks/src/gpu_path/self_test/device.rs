@@ -42,9 +42,6 @@ pub(super) enum DeviceError {
 
 impl DeviceMemory {
     /// Allocates it on this GPU.
-    ///
-    /// # Errors
-    /// [`DeviceError`].
     pub(super) fn allocate(libcuda: Option<&Path>, gpu: GpuUuid) -> Result<Self, DeviceError> {
         let (library, _) = open_library(libcuda)?;
         let init: Init = call(&library, "cuInit")?;
@@ -67,9 +64,6 @@ impl DeviceMemory {
     }
 
     /// Fills it with the pattern.
-    ///
-    /// # Errors
-    /// [`DeviceError`].
     pub(super) fn fill(&self) -> Result<(), DeviceError> {
         let to_device: ToDevice = call(&self.library, "cuMemcpyHtoD_v2")?;
         let pattern: Vec<u64> = words(self.address).collect();
@@ -83,9 +77,6 @@ impl DeviceMemory {
     }
 
     /// How many words are not as they were filled in.
-    ///
-    /// # Errors
-    /// [`DeviceError`].
     pub(super) fn wrong_words(&self) -> Result<u64, DeviceError> {
         let to_host: ToHost = call(&self.library, "cuMemcpyDtoH_v2")?;
         let mut found: Vec<u64> = words(0).collect();

@@ -35,8 +35,6 @@ impl Kept {
         }
     }
 
-    /// # Errors
-    /// An I/O error.
     pub(super) fn write(&self, directory: &Path, build_id: &BuildId) -> io::Result<()> {
         let text = serde_json::to_vec(self)?;
         let path = path(directory, build_id);
@@ -56,9 +54,6 @@ pub(super) fn read(directory: &Path, build_id: &BuildId) -> Option<Verdict> {
 }
 
 /// The build of the libcuda that this process has loaded.
-///
-/// # Errors
-/// [`Refusal`].
 pub(super) fn own_build_id() -> Result<BuildId, Refusal> {
     let pid = i32::try_from(std::process::id()).map_err(io::Error::other)?;
     let own = ProcessRef::open(pid)?.ok_or(Refusal::Ended)?;

@@ -39,9 +39,6 @@ pub enum NoGpu {
 
 /// Reserves room on the first GPU that has it: an operation that counts on it could not put a job
 /// back, which would lose the job.
-///
-/// # Errors
-/// [`NoGpu`].
 pub(super) fn reserve(settings: &Settings) -> Result<Room, NoGpu> {
     let inventory = Inventory::read(settings)?;
     let reservation = Arc::new(Reservation::new(&settings.paths.state_dir, NAME));

@@ -55,9 +55,6 @@ pub enum NoAnswer {
 
 impl Subject {
     /// Starts it. It has no GPU memory before [`Self::ready`].
-    ///
-    /// # Errors
-    /// [`NotStarted`].
     pub(super) fn start(libcuda: Option<PathBuf>, gpu: GpuUuid) -> Result<Self, NotStarted> {
         let job = SelfTest { libcuda, gpu };
         let streams = [Stdio::piped(), Stdio::piped()];
@@ -88,9 +85,6 @@ impl Subject {
     }
 
     /// Waits until its GPU memory is filled; the address of that.
-    ///
-    /// # Errors
-    /// [`NotStarted`].
     pub(super) fn ready(&mut self) -> Result<u64, NotStarted> {
         match self.answer()? {
             Said::Ready { address } => Ok(address),
@@ -100,9 +94,6 @@ impl Subject {
     }
 
     /// How many words of its GPU memory are wrong.
-    ///
-    /// # Errors
-    /// [`NoAnswer`].
     pub(super) fn wrong_words(&mut self) -> Result<u64, NoAnswer> {
         self.input.write_all(b"check\n")?;
         match self.answer()? {

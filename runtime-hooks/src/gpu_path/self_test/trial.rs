@@ -108,9 +108,6 @@ pub(super) struct Trial<'a> {
 
 impl<'a> Trial<'a> {
     /// Waits until the process is ready.
-    ///
-    /// # Errors
-    /// [`NotStarted`].
     pub(super) fn begin(driver: &'a dyn Driver, mut subject: Subject) -> Result<Self, NotStarted> {
         let address = subject.ready()?;
         Ok(Self {
@@ -122,9 +119,6 @@ impl<'a> Trial<'a> {
     }
 
     /// The build of libcuda that is tried.
-    ///
-    /// # Errors
-    /// [`Refusal`].
     pub(super) fn build_id(&self) -> Result<BuildId, Refusal> {
         slots::build_id(&self.process)
     }

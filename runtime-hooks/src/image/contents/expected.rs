@@ -55,9 +55,6 @@ struct RemapEntry {
 
 impl Expected {
     /// Reads what CRIU wrote.
-    ///
-    /// # Errors
-    /// [`ContentsError`].
     pub(crate) fn read(files: &Files) -> Result<Self, ContentsError> {
         let mut brought = BTreeSet::new();
         files.each("remap-fpath.img", REMAP_MAGIC, |entry: RemapEntry| {

@@ -30,9 +30,6 @@ pub(crate) struct Files {
 
 impl Files {
     /// Lists the files of an image directory.
-    ///
-    /// # Errors
-    /// [`ContentsError`].
     pub(crate) fn of(directory: &Path) -> Result<Self, ContentsError> {
         let failed = |source| ContentsError::Io {
             path: directory.to_owned(),
@@ -81,9 +78,6 @@ impl Files {
     }
 
     /// Reads the entries of a file and hands each on; a file that is not there has none.
-    ///
-    /// # Errors
-    /// [`ContentsError`].
     pub(super) fn each<T: prost::Message + Default>(
         &self,
         name: &str,

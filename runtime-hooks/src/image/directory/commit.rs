@@ -45,9 +45,6 @@ impl NewImage {
     }
 
     /// Commits the image.
-    ///
-    /// # Errors
-    /// As of [`Self::commit`].
     pub(crate) fn take_its_place(&self) -> Result<Committed, ImageDirectoryError> {
         rename(&self.staging, &self.directory.join(COMPLETE))?;
         Ok(Committed(move_up_soon(&self.directory).err()))

@@ -32,18 +32,12 @@ pub(super) fn lock(staging: &Path) -> Result<Option<File>, ImageDirectoryError> 
 }
 
 /// The same without waiting.
-///
-/// # Errors
-/// [`ImageDirectoryError::Io`].
 pub(super) fn lock_now(staging: &Path) -> Result<Locked, ImageDirectoryError> {
     step();
     lock_directory(staging, Sharing::Exclusive).map_err(failed("lock", staging))
 }
 
 /// Removes what was written of an image, the inventory first: what is left of it is never whole.
-///
-/// # Errors
-/// [`ImageDirectoryError::Io`].
 pub(super) fn remove_staging(path: &Path) -> Result<(), ImageDirectoryError> {
     step();
     let inventory = file::remove(&path.join(INVENTORY));

@@ -17,9 +17,6 @@ use crate::image::manifest::Manifest;
 const BESIDE: [&str; 4] = ["stats-dump", "stats-restore", "dump.log", "restore.log"];
 
 /// Removes an image, and the directory if nothing else is in it.
-///
-/// # Errors
-/// [`ImageDirectoryError`].
 pub(crate) fn remove(directory: &Path, _alone: &Alone) -> Result<(), ImageDirectoryError> {
     remove_rest(directory)?;
     clear(directory)?;
@@ -36,9 +33,6 @@ pub(crate) fn remove(directory: &Path, _alone: &Alone) -> Result<(), ImageDirect
 
 /// Removes the files of an image: the inventory first, without which it is none, and the manifest
 /// last, so that what is left by a crash here is still known.
-///
-/// # Errors
-/// [`ImageDirectoryError`].
 pub(super) fn clear(directory: &Path) -> Result<(), ImageDirectoryError> {
     let inventory = directory.join(INVENTORY);
     step();

@@ -37,9 +37,6 @@ pub(crate) fn finish(settings: &Settings, directory: &Path) -> Result<Rest, Imag
 }
 
 /// The same for whoever has its lock.
-///
-/// # Errors
-/// As of [`finish`].
 pub(super) fn finish_locked(
     settings: &Settings,
     staging: &Path,
@@ -58,9 +55,6 @@ pub(super) fn finish_locked(
 
 /// Removes what a killed writer has left of an image that nobody needs: the container lives. One
 /// that is committed stays.
-///
-/// # Errors
-/// [`ImageDirectoryError`].
 pub(crate) fn give_up(directory: &Path) -> Result<(), ImageDirectoryError> {
     let staging = directory.join(NEW);
     match lock(&staging)? {
@@ -87,9 +81,6 @@ pub(crate) fn has_rest(directory: &Path) -> bool {
 }
 
 /// Removes what a killed writer has left that is not whole.
-///
-/// # Errors
-/// [`ImageDirectoryError`].
 pub(crate) fn remove_rest(directory: &Path) -> Result<(), ImageDirectoryError> {
     let staging = directory.join(NEW);
     match lock(&staging)? {

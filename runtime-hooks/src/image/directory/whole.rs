@@ -104,9 +104,6 @@ fn is_on_disk(
 }
 
 /// Lists and hashes the files of a whole image, if its writer has not, and brings it to disk.
-///
-/// # Errors
-/// [`ImageDirectoryError`].
 pub(super) fn seal(settings: &Settings, image: &Path) -> Result<(), ImageDirectoryError> {
     if let Some(mut manifest) = Manifest::read(image)?
         && manifest.files.is_none()

@@ -46,9 +46,6 @@ pub struct ImageFile {
 }
 
 /// Lists the files of an image that is complete, in the order of their names. `threads` read it.
-///
-/// # Errors
-/// [`FileError`].
 pub(crate) fn list(image: &Path, threads: usize) -> Result<Vec<ImageFile>, FileError> {
     let mut found = find(image).map_err(io_error(image))?;
     found.sort_unstable_by(|one, other| one.name.cmp(&other.name));
@@ -86,9 +83,6 @@ fn find(image: &Path) -> io::Result<Vec<ImageFile>> {
 /// Refuses an image with a fifo, a device or such in the place of a file that CRIU or runc would
 /// open, whether it is listed or not: they would wait, or read the device. A link may lead to a
 /// file, since images without a manifest are as their owners have made them.
-///
-/// # Errors
-/// [`FileError::Io`].
 pub(crate) fn refuse_no_files(image: &Path) -> Result<(), FileError> {
     let entries = match fs::read_dir(image) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -174,9 +168,6 @@ pub(crate) fn check_list(listed: &[ImageFile]) -> Result<(), String> {
 }
 
 /// The paths of the images that CRIU reads.
-///
-/// # Errors
-/// [`FileError::Io`].
 pub(crate) fn of_criu(image: &Path) -> Result<Vec<PathBuf>, FileError> {
     let mut found = find(image).map_err(io_error(image))?;
     found.retain(|file| file.name.ends_with(IMAGE));
@@ -217,9 +208,6 @@ fn each<T: Send>(
 }
 
 /// Has the kernel forget what it has in its page cache of the files: they are read from the disk.
-///
-/// # Errors
-/// [`FileError`].
 pub(crate) fn forget_cached(image: &Path, listed: &[ImageFile]) -> Result<(), FileError> {
     for listed in listed {
         let (file, _) = open(image, &listed.name)?;

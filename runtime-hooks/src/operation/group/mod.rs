@@ -91,9 +91,6 @@ pub(crate) struct NewGroup {
 
 impl NewGroup {
     /// Makes the file, on disk. This process decides.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub(crate) fn begin(
         directory: &Path,
         created: String,
@@ -196,9 +193,6 @@ fn decision_in(directory: &Path, id: &str) -> io::Result<Option<Decision>> {
 }
 
 /// The same for whoever is not in the group: `None` only as long as its parent lives.
-///
-/// # Errors
-/// An I/O error.
 pub(crate) fn decision_of(directory: &Path, id: &str) -> io::Result<Option<Decision>> {
     let group = read(&directory.join(format!("{PENDING}{id}")))?;
     let parent = group
@@ -284,9 +278,6 @@ impl Group {
     }
 
     /// Makes a decision for which containers have ended survive a crash of the machine.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub(crate) fn sync(&self) -> io::Result<()> {
         file::sync_directory(&self.directory)
     }

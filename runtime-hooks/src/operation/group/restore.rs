@@ -14,9 +14,6 @@ const RESTORES: &str = "restores";
 
 impl NewGroup {
     /// Makes the file of a restore. This process decides.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub(crate) fn begin_restore(
         state_dir: &Path,
         created: String,

@@ -48,9 +48,6 @@ impl Described {
     }
 
     /// Whether there is a plugin that fills in its bulk memory.
-    ///
-    /// # Errors
-    /// [`BulkMemoryError::NoPlugin`].
     pub(crate) fn check_plugin(&self, settings: &Settings) -> Result<(), BulkMemoryError> {
         if self.bulk.is_none() {
             return Ok(());
@@ -61,9 +58,6 @@ impl Described {
     }
 
     /// Refuses an image that this machine will not restore, whoever leaves it room.
-    ///
-    /// # Errors
-    /// [`Unfit`].
     pub(crate) fn check(&self, settings: &Settings, whose: Whose<'_>) -> Result<(), Unfit> {
         self.check_plugin(settings).map_err(Refusal::from)?;
         let asked = ask(settings, &self.manifest, self.bytes(), whose, When::Later)?;

@@ -47,9 +47,6 @@ impl RequestedMap {
     }
 
     /// The map of the settings.
-    ///
-    /// # Errors
-    /// As [`Self::of`].
     pub(super) fn of_settings(settings: &BTreeMap<String, String>) -> Result<Self, AdmissionError> {
         let pairs = settings
             .iter()
@@ -91,9 +88,6 @@ impl RequestedMap {
 ///
 /// A request for a GPU that is not needed is ignored: settings are for all containers of a machine,
 /// and a pod's annotation is for all containers of the pod.
-///
-/// # Errors
-/// [`AdmissionError`].
 pub(crate) fn choose(
     needed: &[Gpu],
     given: &[Gpu],

@@ -70,9 +70,6 @@ pub(crate) struct GpuPlace {
 pub(crate) struct Changes(pub(crate) Spec);
 
 /// Admits a restore and reserves the memory that it needs, or returns what is missing.
-///
-/// # Errors
-/// [`Refusal`].
 pub(crate) fn admit(
     context: &Context,
     id: &str,

@@ -52,9 +52,6 @@ pub(crate) struct Plan<'a> {
 
 impl<'a> Plan<'a> {
     /// Checks everything that can be checked before something is started.
-    ///
-    /// # Errors
-    /// [`Refusal`].
     pub(crate) fn make(
         context: &'a Context,
         options: &'a RestoreRequest,

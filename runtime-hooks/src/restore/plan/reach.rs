@@ -10,9 +10,6 @@ use crate::restore::hook::tell_program;
 
 impl Plan<'_> {
     /// Records that the container waits for its start, if it is held.
-    ///
-    /// # Errors
-    /// [`Failure`].
     pub(super) fn leave_to_start(&self) -> Result<(), Failure> {
         let container = self.context.container(&self.options.id)?;
         if let Some(hold) = &self.hold {
@@ -31,9 +28,6 @@ impl Plan<'_> {
     }
 
     /// Gives the processes their GPUs, and lets them go.
-    ///
-    /// # Errors
-    /// [`Failure`].
     pub(super) fn restore_gpu_state(
         &self,
         loaded: Option<Loaded>,
