@@ -48,8 +48,8 @@ pub(crate) fn wait(directory: &Path, limit: Duration, cancel: &Cancel) -> io::Re
     Ok(())
 }
 
-/// For writing, without which NFS gives no lock of one's own (flock(2), "NFS details"). `None`: nobody
-/// has made an image there.
+/// For writing, without which NFS gives no lock of one's own (flock(2), "NFS details"). `None`:
+/// nobody has made an image there.
 fn open(directory: &Path) -> io::Result<Option<File>> {
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     match rustix::fs::open(directory.join(FILE_NAME), flags, Mode::empty()) {

@@ -96,9 +96,9 @@ pub(super) fn has_ended(context: &Context, operation: &Operation, undo: &Undo) -
     AfterFailure::Ended
 }
 
-/// Puts an image in its place if it is whole, with a record of whose its contents are that lie apart
-/// from it; removes it otherwise. One that cannot be put there now stays for the next one who opens
-/// the directory.
+/// Puts an image in its place if it is whole, with a record of whose its contents are that lie
+/// apart from it; removes it otherwise. One that cannot be put there now stays for the next one who
+/// opens the directory.
 pub(super) fn commit(context: &Context, operation: &Operation, undo: &Undo, image: &Path) {
     let requests = stored(context, operation);
     for files in &requests {

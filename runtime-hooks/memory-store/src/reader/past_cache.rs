@@ -6,8 +6,8 @@ use std::path::Path;
 use super::Reader;
 use crate::{Buffer, Index, StoreError};
 
-/// Reads all that an index needs of the packs in a directory, past the page cache and one chunk at a
-/// time, and tells of each that is damaged.
+/// Reads all that an index needs of the packs in a directory, past the page cache and one chunk at
+/// a time, and tells of each that is damaged.
 pub fn verify_past_cache(index: &Index, packs: &Path, mut damaged: impl FnMut(StoreError)) {
     let reader = match Reader::open_past_cache(index, packs) {
         Ok(reader) => reader,

@@ -14,6 +14,7 @@ use crate::container::Container;
 use crate::error::Failure;
 use crate::gpu_path::hole::{self, Holder, InFile, are_away};
 use crate::gpu_path::{NewFiles, Unanswered};
+use crate::image::directory;
 use crate::operation::estimate::ProgressEstimate;
 use crate::operation::timeline::Timeline;
 use crate::request::AfterDump;
@@ -50,7 +51,8 @@ impl MemoryDump<'_> {
         // Whoever recovers this operation finds the store there.
         files.write(request)?;
         let request = (request, files.request.as_path());
-        let image = (self.image.path(), self.image.directory());
+        let places = directory::places(self.image.directory());
+        let image = (self.image.path(), places.as_slice());
         let start = || Holder::start(expected, image, request, self.directory);
         let holder = self.image.lending_lock(start);
         self.storing = Some(holder.map_err(Failure::GpuContents)?);

@@ -2,7 +2,7 @@
 //! of one that stores them again.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -38,20 +38,20 @@ enum Has {
 
 impl Holder {
     /// Starts it for an image whose processes are expected to have so many bytes, before the driver
-    /// has put them into files. The image is written in the first directory, and belongs into the
-    /// second; `directory` is the operation's, and has the request in this file.
+    /// has put them into files. The image is written in this directory, and may be in one of
+    /// these places later; `directory` is the operation's, and has the request in this file.
     ///
     /// # Errors
     /// It cannot be started.
     pub(crate) fn start(
         expected: u64,
-        (image, belongs): (&Path, &Path),
+        (image, places): (&Path, &[PathBuf]),
         (request, request_file): (&DumpRequest, &Path),
         directory: &Path,
     ) -> io::Result<Self> {
         let job = AwayProcess::Hold(Box::new(Hold {
             image: image.to_owned(),
-            belongs: belongs.to_owned(),
+            places: places.to_owned(),
             request: request.clone(),
             request_file: request_file.to_owned(),
             expected,

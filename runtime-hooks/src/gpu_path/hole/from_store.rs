@@ -1,10 +1,11 @@
 //! Contents that are given back from the store, since nobody holds their file any more.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use stasis_injection::contents_of;
 use stasis_linux::ProcessRef;
+use stasis_memory_store::Index;
 
 use super::in_file::InFile;
 use super::load::{Contents, Load, Until};
@@ -12,7 +13,6 @@ use super::record::{self, Away, lock_of, want};
 use super::{PATIENCE, map_again};
 use crate::gpu_path::process::threads;
 use crate::host::file_lock::{Sharing, lock_within};
-use crate::image::directory::place_of;
 
 /// Waits for who holds the contents to give them back, and gives back from the store what is still
 /// away when that one has ended; `directory` is the operation's.
@@ -31,7 +31,7 @@ pub(super) fn give_back_from_store(directory: &Path) -> io::Result<()> {
     if let Some(away) = record::read(directory)? {
         let lacking = lacking(&away)?;
         if !lacking.is_empty() {
-            let image = place_of(&away.image, away.image_id).ok_or_else(|| gone(&away))?;
+            let image = place_of(&away).ok_or_else(|| gone(&away))?;
             let load = Load {
                 image,
                 image_id: away.image_id,
@@ -49,10 +49,20 @@ pub(super) fn give_back_from_store(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Where the image is now.
+fn place_of(away: &Away) -> Option<PathBuf> {
+    let is_there = |place: &&PathBuf| {
+        let index = Index::read(place).ok().flatten();
+        index.is_some_and(|index| index.image_id == away.image_id)
+    };
+    away.places.iter().find(is_there).cloned()
+}
+
 fn gone(away: &Away) -> io::Error {
-    let image = away.image.display();
+    let place = away.places.last().map(|place| place.display());
+    let place = place.map_or_else(String::new, |place| place.to_string());
     io::Error::other(format!(
-        "the image {} is not in {image} any more",
+        "image {} is not in {place} any more",
         away.image_id
     ))
 }

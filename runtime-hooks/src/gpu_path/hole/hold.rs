@@ -26,8 +26,8 @@ use crate::host::file_lock::lock_soon;
 pub struct Hold {
     /// Where the image is written.
     pub(super) image: PathBuf,
-    /// The directory that it belongs into.
-    pub(super) belongs: PathBuf,
+    /// Where it may be later.
+    pub(super) places: Vec<PathBuf>,
     pub(super) request: DumpRequest,
     /// The request in the operation's directory: whoever recovers that waits for its lock.
     pub(super) request_file: PathBuf,
@@ -140,7 +140,7 @@ impl Hold {
 
     fn away(&self, held: &[Held]) -> Away {
         Away {
-            image: self.belongs.clone(),
+            places: self.places.clone(),
             image_id: self.request.image_id,
             store: self.request.directory.clone(),
             in_files: held.iter().map(|held| held.in_file).collect(),

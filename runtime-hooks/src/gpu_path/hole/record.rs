@@ -26,8 +26,8 @@ const MAX_BYTES: u64 = 64 << 20;
 /// What is away, and where it is stored.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Away {
-    /// The directory that the image belongs into; it may not be in its place yet.
-    pub(super) image: PathBuf,
+    /// Where the image may be, since it may not be in its place yet.
+    pub(super) places: Vec<PathBuf>,
     pub(super) image_id: ImageId,
     /// That of the packs, unless they are in the image.
     pub(super) store: Option<PathBuf>,

@@ -1,4 +1,6 @@
+mod left;
 pub(super) mod model;
+mod orders;
 
 use super::*;
 
@@ -9,12 +11,6 @@ use std::process::Command;
 
 use stasis_config::Settings;
 use stasis_linux::ProcessRef;
-
-use crate::cuda::gpu_use::CudaProcess;
-use crate::image::files;
-use crate::image::manifest::Manifest;
-use crate::operation::group::{Group, GroupMember, NewGroup};
-use crate::request::AfterDump;
 
 fn names(directory: &Path) -> BTreeSet<String> {
     let entries = fs::read_dir(directory).unwrap();
@@ -142,78 +138,6 @@ fn a_failed_checkpoint_leaves_the_earlier_image() {
     is_whole(directory.path(), &EARLIER);
 }
 
-/// What nobody has sealed is, as long as the page cache vouches for it, finished by the next.
-#[test]
-fn a_complete_image_of_a_container_that_has_ended_stays() {
-    let directory = earlier();
-    let image = begun(directory.path(), &LATER);
-    assert_eq!(image.give_up(&ended()), Some(directory.path().join(NEW)));
-    drop(image);
-    opens(directory.path(), &LATER);
-
-    let directory = tempfile::tempdir().unwrap();
-    let image = begun(directory.path(), &LATER);
-    assert_eq!(image.give_up(&ended()), Some(directory.path().to_owned()));
-    is_whole(directory.path(), &LATER);
-}
-
-#[test]
-fn what_a_disk_has_not_taken_replaces_nothing_that_it_has() {
-    let failing = |_: &FileSystem| Err(io::Error::from_raw_os_error(5));
-    let directory = earlier();
-    let image = begun(directory.path(), &LATER);
-    let error = image.commit(None, failing).unwrap_err();
-    assert!(
-        matches!(error, ImageDirectoryError::NotOnDisk { .. }),
-        "{error}"
-    );
-    assert_eq!(image.give_up(&ended()), Some(directory.path().join(NEW)));
-    drop(image);
-    let opened = open(&Settings::default(), directory.path()).unwrap();
-    assert_eq!(
-        fs::read_to_string(opened.path().join("core-1.img")).unwrap(),
-        "earlier"
-    );
-}
-
-/// Nobody has waited for the disk before the machine restarted: its hashes vouch for an image then.
-#[test]
-fn what_another_boot_has_left_is_compared_with_its_hashes() {
-    let sealed = |damage: &str| {
-        let directory = earlier();
-        let mut manifest = Manifest::new("c1", "2026-11-27T06:00:00Z".into(), "580".into());
-        let image = begun(directory.path(), &LATER);
-        manifest.files = Some(files::list(image.path(), 1).unwrap());
-        manifest.processes = vec![CudaProcess {
-            pid: 1,
-            name: "counter".into(),
-            gpus: Vec::new(),
-        }];
-        manifest.write(image.path()).unwrap();
-        fs::write(image.path().join(BOOT), "another").unwrap();
-        if !damage.is_empty() {
-            fs::write(image.path().join(damage), "later, and damaged").unwrap();
-        }
-        directory
-    };
-    let core = |directory: &Path| {
-        let opened = open(&Settings::default(), directory).unwrap();
-        fs::read_to_string(opened.path().join("core-1.img")).unwrap()
-    };
-    assert_eq!(core(sealed("").path()), "later");
-    for damage in ["core-1.img", "pages-1.img", INVENTORY] {
-        let directory = sealed(damage);
-        assert_eq!(core(directory.path()), "earlier");
-        let image = begin(directory.path()).unwrap();
-        assert_eq!(names(image.path()), [BOOT.to_owned()].into());
-    }
-    let unsealed = earlier();
-    let image = begun(unsealed.path(), &LATER);
-    fs::write(image.path().join(BOOT), "another").unwrap();
-    drop(image);
-    assert_eq!(core(unsealed.path()), "earlier");
-}
-
 #[test]
 fn whoever_reads_an_image_keeps_it_and_the_next_gets_the_new_one() {
     let directory = earlier();
@@ -252,27 +176,6 @@ fn two_checkpoints_do_not_share_a_directory() {
     }
 }
 
-/// CRIU may live longer than whoever has started it.
-#[test]
-fn whoever_was_started_to_write_keeps_others_out() {
-    let directory = earlier();
-    let image = begin(directory.path()).unwrap();
-    let mut child = image
-        .lending_lock(|| Command::new("sleep").arg("60").spawn())
-        .unwrap();
-    drop(image);
-    let error = begin(directory.path()).unwrap_err();
-    assert!(matches!(error, ImageDirectoryError::Busy(_)), "{error}");
-    // The earlier image can be restored meanwhile.
-    assert_eq!(
-        open(&Settings::default(), directory.path()).unwrap().path(),
-        directory.path()
-    );
-    child.kill().unwrap();
-    child.wait().unwrap();
-    begin(directory.path()).unwrap();
-}
-
 #[test]
 fn an_image_that_lacks_memory_keeps_its_link_to_the_one_that_has_it() {
     let directory = earlier();
@@ -294,34 +197,4 @@ fn what_an_image_from_elsewhere_has_instead_of_a_directory_is_refused() {
         is_whole(elsewhere.path(), &LATER);
         assert!(matches!(error, ImageDirectoryError::Io { .. }), "{error}");
     }
-}
-
-#[test]
-fn an_image_of_a_group_takes_its_place_with_the_others() {
-    let images = tempfile::tempdir().unwrap();
-    let directory = images.path().join("c1");
-    let member = GroupMember {
-        id: "c1".to_owned(),
-        root: "/run/runc".into(),
-        name: None,
-        engine: None,
-        image: "c1".to_owned(),
-    };
-    let after = AfterDump::Exit;
-    let new = NewGroup::begin(images.path(), String::new(), after, vec![member]).unwrap();
-    let group = Group::of_container(new.pending(), Path::new("/run/runc"), "c1").unwrap();
-    let settings = Settings::default();
-    let image = NewImage::begin(&settings, &directory, Some(&group)).unwrap();
-    fs::write(image.path().join(INVENTORY), "1").unwrap();
-    commit(&image);
-    assert!(!has_inventory(&directory));
-    // Whoever wrote it is killed, and nobody writes there before it is decided.
-    drop(image);
-    assert_eq!(finish(&settings, &directory).unwrap(), Rest::Undecided);
-    let error = begin(&directory).unwrap_err();
-    assert!(matches!(error, ImageDirectoryError::Busy(_)), "{error}");
-    new.complete().unwrap();
-    assert_eq!(finish(&settings, &directory).unwrap(), Rest::Committed);
-    assert!(has_inventory(&directory));
-    assert!(!directory.join(NEW).exists() && !directory.join(GROUP).exists());
 }
