@@ -28,7 +28,7 @@ pub(super) const PROGRAMS: &str = "/root/programs";
 pub(super) const LABELLED: &str = "/root/kubectl.said";
 const ASKED_SYSTEMD: &str = "/root/systemctl.said";
 pub(super) const RUNTIME: &str = "/usr/local/bin/stasis-runtime";
-pub(super) const HANDLER: &str = "/etc/containerd/conf.d/stasis.toml";
+const CONFIG: &str = "/etc/containerd/config.toml";
 const RESTART: &str = "restart containerd";
 
 #[test]
@@ -63,7 +63,7 @@ fn installed_upgraded_removed() -> Result<()> {
 pub(super) fn a_node_without_stasis(stasis: &StasisHost) -> Result<()> {
     without_make_install(stasis)?;
     settings::write(&stasis.host, Suite::Sid, "")?;
-    fs::remove_file(stasis.host.path(HANDLER))?;
+    fs::remove_file(stasis.host.path("/etc/containerd/conf.d/stasis.toml"))?;
     tarballs(stasis)?;
     for (program, said) in [
         ("/usr/bin/systemctl", ASKED_SYSTEMD),
@@ -183,10 +183,15 @@ impl Installer<'_> {
     }
 }
 
+/// Whether containerd's settings have the handler of stasis.
+pub(super) fn has_handler(stasis: &StasisHost) -> Result<bool> {
+    Ok(text(stasis, CONFIG)?.contains("runtimes.stasis"))
+}
+
 fn first_and_again(stasis: &StasisHost) -> Result<()> {
     let said = run(stasis, "install", FIRST, "install: done")?.end()?;
     assert_contains(&said, &[&format!("{RUNTIME} is that of the image")]);
-    let handler = fs::read_to_string(stasis.host.path(HANDLER))?;
+    let handler = text(stasis, CONFIG)?;
     let shim = "runtime_path = \"/usr/local/bin/containerd-shim-stasis-v2\"";
     assert_contains(&handler, &[shim]);
     let ready = "label node node-1 io.stasis.node=ready --overwrite\n";
@@ -227,7 +232,7 @@ fn removed_when_it_has_ended(stasis: &StasisHost, pod: Pod<'_>) -> Result<()> {
     let removes = run(stasis, "remove", SECOND, "needed by a container")?;
     assert!(text(stasis, LABELLED)?.ends_with("label node node-1 io.stasis.node-\n"));
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("103"));
-    ensure!(stasis.host.path(HANDLER).exists(), "the handler is gone");
+    ensure!(has_handler(stasis)?, "the handler is gone");
     pod.remove()?;
     removes.wait_for("remove: done")?;
     removes.end()?;
@@ -236,7 +241,7 @@ fn removed_when_it_has_ended(stasis: &StasisHost, pod: Pod<'_>) -> Result<()> {
             .host
             .run_for_text(&["find", "/usr/local", "-type", "f", "-name", "*stasis*"])?;
     assert_eq!(left, "");
-    ensure!(!stasis.host.path(HANDLER).exists(), "{HANDLER} is there");
+    ensure!(!has_handler(stasis)?, "the handler is there");
     ensure!(stasis.host.path(SETTINGS).exists(), "the settings are gone");
     assert_eq!(text(stasis, ASKED_SYSTEMD)?.matches(RESTART).count(), 2);
     // Once more, as a pod that is started again.

@@ -8,7 +8,7 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 
 use crate::installer::{
-    HANDLER, LABELLED, PROGRAMS, RUNTIME, a_node_without_stasis, repository, run_image, text,
+    LABELLED, PROGRAMS, RUNTIME, a_node_without_stasis, has_handler, repository, run_image, text,
 };
 
 const NAME: &str = "localhost/installer:test";
@@ -32,9 +32,9 @@ fn built_image_installs_and_removes() -> Result<()> {
     let said = run_image(stasis, NAME, &mounts, "install", "install: done")?.end()?;
     assert_contains(&said, &[&format!("{RUNTIME} is that of the image")]);
     assert_contains(&text(stasis, LABELLED)?, &["io.stasis.node=ready"]);
-    ensure!(stasis.host.path(HANDLER).exists(), "no handler");
+    ensure!(has_handler(stasis)?, "no handler");
     run_image(stasis, NAME, &mounts, "remove", "remove: done")?.end()?;
-    ensure!(!stasis.host.path(RUNTIME).exists() && !stasis.host.path(HANDLER).exists());
+    ensure!(!stasis.host.path(RUNTIME).exists() && !has_handler(stasis)?);
     Ok(())
 }
 
