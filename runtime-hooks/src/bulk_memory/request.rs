@@ -1,14 +1,13 @@
 //! What is to be stored, or told our CRIU plugin, and how far that is: files in the operation's
 //! directory.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Serialize;
 use stasis_config::Settings;
-use stasis_linux::file;
+use stasis_linux::file::{self, Access, Durability};
 
 use crate::bulk_memory::places;
 use crate::host::file_lock::{Sharing, lock_within};
@@ -38,11 +37,13 @@ impl RequestFiles {
         }
     }
 
-    /// Writes the request, and removes the progress of an earlier one.
+    /// Writes the request, whole or not at all: whoever recovers the operation finds by it what was
+    /// stored. Removes the progress of an earlier one.
     pub(crate) fn write(&self, request: &impl Serialize) -> Result<(), OperationError> {
         let write = || {
             file::remove(&self.progress)?;
-            fs::write(&self.request, serde_json::to_vec(request)?)
+            let text = serde_json::to_vec(request)?;
+            file::replace(&self.request, &text, Access::Private, Durability::Volatile)
         };
         write().map_err(|source: io::Error| OperationError::Io {
             path: self.request.clone(),
@@ -79,6 +80,8 @@ pub(crate) fn threads(settings: &Settings, apart: Option<&Path>) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
