@@ -11,11 +11,12 @@ use super::{ended, images, notes};
 
 const POD: &str = "pod";
 
-/// The network is its others' as before, also if all are killed while CRIU has it locked but CRIU.
+/// The network is its others' as before, also if all are killed while CRIU has it locked but CRIU:
+/// what that has written whole is the next one's image.
 pub(super) fn it_is_saved_below_its_namespace(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     job.annotate("io.kubernetes.cri.sandbox-namespace", "red")?;
     join_network(stasis, job)?;
-    for (answer, step) in [("101", "killed"), ("101", "stopped"), ("102", "again")] {
+    for (answer, step) in [("101", "killed"), ("102", "stopped"), ("103", "again")] {
         job.create()?;
         job.start()?;
         assert_eq!(asked(stasis)?, answer);
