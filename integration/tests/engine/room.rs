@@ -46,7 +46,9 @@ impl<'l> Other<'l> {
     fn reserves(stasis: &'l StasisHost, resource: &str) -> Result<Self> {
         // An operation that has just ended removes a ledger that is empty.
         let keep = "mkdir -p /run/stasis/ledger && touch /run/stasis/ledger/not-an-entry";
-        stasis.host.run(&["bash", "-c", &format!("until {keep}; do :; done")])?;
+        stasis
+            .host
+            .run(&["bash", "-c", &format!("until {keep}; do :; done")])?;
         let text = format!(
             r#"{{"container":"other","pid":4711,"amounts":[["{resource}",{}]]}}"#,
             1_u64 << 60

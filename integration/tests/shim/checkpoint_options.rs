@@ -128,16 +128,18 @@ fn expected() -> Vec<String> {
         "start said",
         "pause said",
         "resume said",
-        "checkpoint --file-locks --image-path /images/first --work-path OWN --leave-running said",
-        "checkpoint --image-path /images/second --work-path /run/chosen --tcp-established \
-         --ext-unix-sk --shell-job --file-locks --manage-cgroups-mode soft --empty-ns network said",
+        "checkpoint --image-path /images/first/.stasis-new --work-path OWN --file-locks \
+         --leave-running said",
+        "checkpoint --image-path /images/second/.stasis-new --work-path /run/chosen \
+         --tcp-established --ext-unix-sk --shell-job --file-locks --manage-cgroups-mode soft \
+         --empty-ns network said",
         "delete said",
         // When a shim has ended containerd runs its program once more, to delete what may be left,
         // and not the container of another bundle.
         "state said",
         "delete --force said",
         &format!(
-            "restore --file-locks --image-path /images/first --work-path /run/chosen --detach \
+            "restore --image-path /images/first --file-locks --work-path /run/chosen --detach \
              --pid-file {bundle}/init.pid --no-subreaper --bundle {bundle} said"
         ),
         "kill said 9",
