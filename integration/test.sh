@@ -28,7 +28,7 @@ joined() { # NAME
 }
 
 # The compiler takes one processor for the largest crate, here and in the steps that follow.
-begin "fuzz targets, 20 s each" integration/fuzz.sh 20
+begin "fuzz targets, 20 s each" nice integration/fuzz.sh 20
 step "formatting"
 cargo fmt --all --check
 # Clippy's driver is the compiler with more lints. With it in the compiler's place the workspace is compiled once, and not
@@ -45,7 +45,6 @@ RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" \
     env -u RUSTC_WORKSPACE_WRAPPER cargo doc --locked --no-deps --workspace
 step "dependencies"
 integration/check-dependencies.sh
-joined "fuzz targets, 20 s each"
 
 # Each test waits for programs most of its time: three at once are faster on two processors than two. The node is one
 # emulated machine, which uses one processor; the sweeps are a few long tests, the last of which would run alone.
@@ -57,6 +56,7 @@ result=0
 # What a test may have left behind can hold the pipe, which is not waited for.
 cargo test --locked --workspace --no-fail-fast -- --test-threads 3 --skip on_a_node --skip sweep:: \
     > >(tee "$beside/tests") 2>&1 || result=$?
+joined "fuzz targets, 20 s each" || result=$?
 joined "tests on a node" || result=$?
 joined "sweeps" || result=$?
 if [ $result != 0 ]; then
