@@ -1,7 +1,7 @@
 #!/bin/bash
 # What is tried on the GPU machine. Each section is a function that prints one line for the table, under a timeout.
 export LC_ALL=C PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin CONTAINERD_SNAPSHOTTER=native HOME=/root
-for applet in cat chmod cp cut date dirname df env find grep head kill ls mkdir mount mv rm sed sleep sort tail timeout tee tr umount wc awk md5sum ln ps free uname seq uniq; do
+for applet in cat chmod cp cut date dirname df env find grep head kill ls mkdir mount mv rm sed sleep sort tail timeout tee tr umount wc awk md5sum ln ps free uname seq uniq mountpoint; do
     [ -e /usr/bin/$applet ] || /bin/busybox ln -s /bin/busybox /usr/bin/$applet
 done
 # CRIU's tar starts gzip through a shell.
