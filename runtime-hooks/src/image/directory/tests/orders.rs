@@ -78,6 +78,11 @@ impl Scene {
     /// After all: one image, and it is one that had to be there.
     fn check(&self, ends: &[Option<Seen>], plan: &Plan) {
         let context = || format!("{plan:?} {ends:?} {:?}", names(self.directory.path()));
+        // Whoever restores from it without us gets all of an image, or none.
+        if has_inventory(self.directory.path()) && exists(&self.directory.path().join(MOVING)) {
+            let left = names(&self.directory.path().join(MOVING));
+            assert!(left.is_empty(), "{left:?} {}", context());
+        }
         let Seen::Read(last) = self.read() else {
             panic!("it cannot be read: {}", context());
         };
