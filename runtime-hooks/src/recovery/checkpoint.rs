@@ -36,10 +36,13 @@ pub(super) fn give_up(
 
 /// Removes what was written of an image that nobody needs. One that is committed stays.
 pub(super) fn discard(context: &Context, operation: &Operation, image: &Path) {
-    let requests = stored(context, operation);
+    remove(&stored(context, operation), image);
+}
+
+fn remove(requests: &[RequestFiles], image: &Path) {
     // What stays here is in the way of nobody: the next checkpoint in the directory removes it.
     let _ = directory::give_up(image);
-    remove_unnamed(&requests, image);
+    remove_unnamed(requests, image);
 }
 
 /// What was to be stored before the dump, and what in its place once the processes go on, when
@@ -106,10 +109,7 @@ pub(super) fn commit(context: &Context, operation: &Operation, undo: &Undo, imag
     }
     match directory::finish(&context.settings, image) {
         Ok(Rest::Committed) => remove_unnamed(&requests, image),
-        Ok(Rest::NotWhole) => {
-            let _ = directory::give_up(image);
-            remove_unnamed(&requests, image);
-        }
+        Ok(Rest::NotWhole) => remove(&requests, image),
         Ok(Rest::Undecided) | Err(_) => {}
     }
 }

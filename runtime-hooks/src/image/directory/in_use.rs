@@ -1,5 +1,5 @@
-//! Who reads or writes an image keeps its directory from being removed (`stasis gc`): by a lock on
-//! the directory itself, which ends with whoever has it.
+//! Who reads an image keeps it from being replaced, and from being removed (`stasis gc`): by a lock
+//! on the directory itself, which ends with whoever has it.
 
 use std::fs;
 use std::path::Path;

@@ -12,8 +12,7 @@ use super::{INVENTORY, ImageDirectoryError, ORIGIN, PARENT, failed, remove_rest}
 use crate::image::files::is_listed;
 use crate::image::manifest::Manifest;
 
-/// What CRIU puts beside an image if it has no other work directory, its link to another one, and
-/// our note.
+/// What CRIU puts beside an image if it has no other work directory.
 const BESIDE: [&str; 4] = ["stats-dump", "stats-restore", "dump.log", "restore.log"];
 
 /// Removes an image, and the directory if nothing else is in it.
