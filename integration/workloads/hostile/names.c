@@ -82,14 +82,29 @@ void rank(void) {
     played = 1;
 }
 
+/* `vfork` returns when the other one runs its program, which has yet to open the GPU. */
+static void wait_until_it_is_a_rank(pid_t other) {
+    char path[64], name[16] = "";
+    snprintf(path, sizeof path, "/proc/%d/comm", other);
+    while (strncmp(name, "pt_nccl_", 8)) {
+        FILE *comm = fopen(path, "r");
+        if (!comm || !fgets(name, sizeof name, comm))
+            give_up("the other rank");
+        fclose(comm);
+        usleep(1000);
+    }
+}
+
 void paths(void) {
     make_paths();
-    if (vfork() == 0) {
+    pid_t other = vfork();
+    if (other == 0) {
         char *const arguments[] = {"hostile", "rank", "10109", NULL};
         char *const environment[] = {
             "NCCL_CONF_FILE=/tmp/out", "LD_LIBRARY_PATH=/usr/local/nvidia/lib64", "\xff\n=\033", NULL};
         execve("/bin/hostile", arguments, environment);
         _exit(70);
     }
+    wait_until_it_is_a_rank(other);
     rank();
 }
