@@ -1,18 +1,19 @@
 //! Operations that are killed (SIGKILL) at a step, and nobody does anything about it: what they had
 //! begun is undone by their keepers.
 
+mod keeper;
+
 use std::fs;
 use std::process::Child;
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::process_tree::descendant;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::{Bundle, ROOT};
 use stasis_integration::host::HostKind;
-use stasis_integration::host::installed::{CUDA_CHECKPOINT, PROGRAM, StasisHost};
+use stasis_integration::host::installed::{CUDA_CHECKPOINT, StasisHost};
 use stasis_integration::on_hosts;
 
 const PORT: u16 = 10300;
@@ -45,7 +46,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
 
 type Case = fn(&Killed<'_>) -> Result<()>;
 
-const CASES: [(&str, Case); 12] = [
+const CASES: [(&str, Case); 13] = [
     ("checkpoint, lock", in_the_lock),
     ("checkpoint of a paused container", while_paused),
     ("checkpoint, gpu restore", in_the_gpu_restore),
@@ -54,9 +55,13 @@ const CASES: [(&str, Case); 12] = [
     ("resume", in_a_resume),
     ("resume, before the thaw", before_the_thaw),
     ("both, before the thaw", both_before_the_thaw),
-    ("the keeper", of_the_keeper),
-    ("both", of_both),
-    ("both, of a paused container", of_both_while_paused),
+    ("the keeper", keeper::of_the_keeper),
+    ("both", keeper::of_both),
+    (
+        "both, of one that cannot be read",
+        keeper::of_both_unreadable,
+    ),
+    ("both, of a paused container", keeper::of_both_while_paused),
     ("restore", in_a_restore),
 ];
 
@@ -212,72 +217,6 @@ fn cut_off_before_the_thaw(here: &Killed<'_>, script: &str) -> Result<()> {
     let mut resume = here.counter.runtime(&["resume", "counter"]).spawn()?;
     ensure!(!resume.wait()?.success(), "it was not killed");
     here.stasis.set(&here.stasis.low_level, "")
-}
-
-/// The operation starts another, and succeeds.
-fn of_the_keeper(here: &Killed<'_>) -> Result<()> {
-    let (mut operation, _) = here.held("lock", || here.checkpoint())?;
-    // What ends the caller's cgroup does not end it.
-    let cgroups = format!("/proc/{}/cgroup", here.stasis.keepers());
-    let cgroups = here.stasis.host.run_for_text(&["cat", &cgroups])?;
-    ensure!(
-        cgroups.lines().any(|line| line.ends_with(":/stasis")),
-        "{cgroups}"
-    );
-    here.stasis.kill_keepers()?;
-    here.let_go()?;
-    ensure!(operation.wait()?.success(), "it has failed");
-    Ok(())
-}
-
-/// Nobody is left: an operator, or the next operation, takes it up.
-fn of_both(here: &Killed<'_>) -> Result<()> {
-    let cut_off = || -> Result<()> {
-        let (mut operation, runtime) = here.held("checkpoint", || here.checkpoint())?;
-        here.stasis.kill_keepers()?;
-        kill(runtime, Signal::SIGKILL)?;
-        operation.wait()?;
-        here.let_go()?;
-        ensure!(!here.stasis.records()?.is_empty(), "nothing is recorded");
-        Ok(())
-    };
-    cut_off()?;
-    let recovered = here
-        .stasis
-        .host
-        .run_for_text(&[PROGRAM, "recover", "counter"])?;
-    ensure!(recovered.contains("counter"), "{recovered}");
-    here.stasis.nothing_to_put_right()?;
-    nothing_is_left_to_recover(here.stasis)?;
-    cut_off()?;
-    here.counter.checkpoint("next", &["--leave-running"])
-}
-
-fn nothing_is_left_to_recover(stasis: &StasisHost) -> Result<()> {
-    let all = [PROGRAM, "recover", "--all", "--json"];
-    ensure!(stasis.host.run_for_text(&all)? == "[]");
-    ensure!(stasis.host.run_for_text(&all[..3])? == "nothing to recover");
-    let wrong = stasis
-        .command(PROGRAM)
-        .args(["recover", "wrong"])
-        .output()?;
-    let said = String::from_utf8_lossy(&wrong.stderr);
-    ensure!(wrong.status.code() == Some(2), "{said}");
-    assert_contains(&said, &["no container wrong is known", "[no-container]"]);
-    Ok(())
-}
-
-/// Whoever paused it resumes it, as containerd does; what is undone later does not pause it again.
-fn of_both_while_paused(here: &Killed<'_>) -> Result<()> {
-    here.counter.pause()?;
-    let (mut operation, runtime) = here.held("get-state", || here.checkpoint())?;
-    here.stasis.kill_keepers()?;
-    kill(runtime, Signal::SIGKILL)?;
-    operation.wait()?;
-    here.let_go()?;
-    here.counter.resume()?;
-    here.stasis.host.run(&[PROGRAM, "recover", "--all"])?;
-    here.status_is("running")
 }
 
 /// What was restored is ended, as by a restore that fails.

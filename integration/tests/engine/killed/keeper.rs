@@ -1,0 +1,93 @@
+//! Keepers that are killed, alone or with their operations.
+
+use std::fs;
+
+use anyhow::{Result, ensure};
+use nix::sys::signal::{Signal, kill};
+use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::container::bundle::ROOT;
+use stasis_integration::host::installed::{PROGRAM, StasisHost};
+
+use super::Killed;
+
+/// The operation starts another, and succeeds.
+pub(super) fn of_the_keeper(here: &Killed<'_>) -> Result<()> {
+    let (mut operation, _) = here.held("lock", || here.checkpoint())?;
+    // What ends the caller's cgroup does not end it.
+    let cgroups = format!("/proc/{}/cgroup", here.stasis.keepers());
+    let cgroups = here.stasis.host.run_for_text(&["cat", &cgroups])?;
+    ensure!(
+        cgroups.lines().any(|line| line.ends_with(":/stasis")),
+        "{cgroups}"
+    );
+    here.stasis.kill_keepers()?;
+    here.let_go()?;
+    ensure!(operation.wait()?.success(), "it has failed");
+    Ok(())
+}
+
+/// Nobody is left: an operator, or the next operation, takes it up.
+pub(super) fn of_both(here: &Killed<'_>) -> Result<()> {
+    cut_off_with_its_keeper(here)?;
+    let recovered = here
+        .stasis
+        .host
+        .run_for_text(&[PROGRAM, "recover", "counter"])?;
+    ensure!(recovered.contains("counter"), "{recovered}");
+    here.stasis.nothing_to_put_right()?;
+    nothing_is_left_to_recover(here.stasis)?;
+    cut_off_with_its_keeper(here)?;
+    here.counter.checkpoint("next", &["--leave-running"])
+}
+
+fn cut_off_with_its_keeper(here: &Killed<'_>) -> Result<()> {
+    let (mut operation, runtime) = here.held("checkpoint", || here.checkpoint())?;
+    here.stasis.kill_keepers()?;
+    kill(runtime, Signal::SIGKILL)?;
+    operation.wait()?;
+    here.let_go()?;
+    ensure!(!here.stasis.records()?.is_empty(), "nothing is recorded");
+    Ok(())
+}
+
+/// What an operator has asked for once, and cannot be done now, is tried until it is done.
+pub(super) fn of_both_unreadable(here: &Killed<'_>) -> Result<()> {
+    cut_off_with_its_keeper(here)?;
+    let state = here.stasis.host.path(format!("{ROOT}/counter/state.json"));
+    let whole = fs::read(&state)?;
+    fs::write(&state, "{")?;
+    let recover = [PROGRAM, "recover", "counter"];
+    let recovered = here.stasis.command(PROGRAM).args(&recover[1..]).output()?;
+    fs::write(&state, whole)?;
+    let said = String::from_utf8_lossy(&recovered.stdout);
+    ensure!(recovered.status.code() == Some(1), "{recovered:?}");
+    assert_contains(&said, &["not undone yet, which is tried again"]);
+    Ok(())
+}
+
+fn nothing_is_left_to_recover(stasis: &StasisHost) -> Result<()> {
+    let all = [PROGRAM, "recover", "--all", "--json"];
+    ensure!(stasis.host.run_for_text(&all)? == "[]");
+    ensure!(stasis.host.run_for_text(&all[..3])? == "nothing to recover");
+    let wrong = stasis
+        .command(PROGRAM)
+        .args(["recover", "wrong"])
+        .output()?;
+    let said = String::from_utf8_lossy(&wrong.stderr);
+    ensure!(wrong.status.code() == Some(2), "{said}");
+    assert_contains(&said, &["no container wrong is known", "[no-container]"]);
+    Ok(())
+}
+
+/// Whoever paused it resumes it, as containerd does; what is undone later does not pause it again.
+pub(super) fn of_both_while_paused(here: &Killed<'_>) -> Result<()> {
+    here.counter.pause()?;
+    let (mut operation, runtime) = here.held("get-state", || here.checkpoint())?;
+    here.stasis.kill_keepers()?;
+    kill(runtime, Signal::SIGKILL)?;
+    operation.wait()?;
+    here.let_go()?;
+    here.counter.resume()?;
+    here.stasis.host.run(&[PROGRAM, "recover", "--all"])?;
+    here.status_is("running")
+}
