@@ -1,8 +1,9 @@
 //! Random faults until N have fired: `make campaign N=2000 [SEED=1] [JOBS=2] [MINUTES=60]
 //! [HOSTS="sid_v2 trixie"] [WORKLOAD=forker] [ROOM=short]`. No sequence is begun after so many
-//! minutes. With `WORKLOAD` all containers run this program. The GPU is too small for all in
-//! every third sequence, and with `ROOM=short` in all. With `KEEP=1` the host of a sequence that
-//! failed stays until it is interrupted.
+//! minutes. With `WORKLOAD` all containers run this program. With `IMAGES=1` faults are aimed at
+//! directories of images, and each container has one for all of its images. The GPU is too small
+//! for all in every third sequence, and with `ROOM=short` in all. With `KEEP=1` the host of a
+//! sequence that failed stays until it is interrupted.
 
 use std::env;
 use std::process::ExitCode;
@@ -32,7 +33,10 @@ fn as_asked() -> Result<()> {
         seed: number("SEED", 1)?,
         jobs: number("JOBS", 1)?.try_into()?,
         kinds: if named.is_empty() { hosts()? } else { named },
-        victims: Victims::Movers,
+        victims: match env::var_os("IMAGES") {
+            Some(_) => Victims::Images,
+            None => Victims::Movers,
+        },
         time: Duration::from_mins(number("MINUTES", MINUTES)?),
     })
 }

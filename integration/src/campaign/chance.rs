@@ -28,6 +28,8 @@ pub enum Victims {
     Programs,
     /// Also who moves GPU contents for it.
     Movers,
+    /// The engine, where it changes something in the directory of an image, and its keeper.
+    Images,
 }
 
 impl Fault {
@@ -39,6 +41,9 @@ impl Fault {
         company: Company,
         victims: Victims,
     ) -> Self {
+        if victims == Victims::Images && (verb.makes_image() || verb == Verb::Restore) {
+            return Self::AtCall(AtCall::at_image(random, verb));
+        }
         if victims == Victims::Movers && random.u32(..4) == 0 {
             return Self::AtCall(AtCall::of_mover(random, verb));
         }
@@ -59,6 +64,25 @@ impl AtCall {
             class,
             number: random.u32(1..=most_calls(counted, verb, class)),
             what: What::KillMover(mover),
+        }
+    }
+
+    fn at_image(random: &mut Rng, verb: Verb) -> Self {
+        let (counted, class) = (Program::Engine, Class::Images);
+        let what = match random.u32(..20) {
+            0..7 => What::Fail(error(random)),
+            7..11 => What::Kill,
+            11 | 12 => What::Signal(Signal::SIGTERM),
+            13 => What::KillKeeper,
+            14 => What::KillCaller,
+            15..18 => What::KillThenKeeper(random.u32(1..60)),
+            _ => What::KillUpToRecover(random.u32(1..20), random.u32(1..60)),
+        };
+        Self {
+            counted,
+            class,
+            number: random.u32(1..=most_calls(counted, verb, class)),
+            what,
         }
     }
 
@@ -108,9 +132,11 @@ fn most_calls(counted: Program, verb: Verb, class: Class) -> u32 {
         (Program::Engine, Class::Changes, Verb::Restore) => 115,
         (Program::Engine, Class::Changes, _) => 90,
         (Program::Engine, Class::Files, _) => 40,
+        (Program::Engine, Class::Images, Verb::Restore) => 4,
+        (Program::Engine, Class::Images, _) => 60,
         (Program::Runc, ..) => 17,
         // Not by chance.
-        (_, Class::Tracing, _) => 1,
+        (_, Class::Tracing | Class::Images, _) => 1,
         (Program::Criu, Class::Changes, _) => 130,
         (Program::Criu, Class::Files, _) => 90,
     }

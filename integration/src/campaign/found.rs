@@ -46,8 +46,11 @@ impl Subject<'_> {
         let status = self.bundle.status()?;
         Ok(match status.as_str() {
             "" | "stopped" => {
-                let is_whole = self.bundle.image_path(image).join("stasis.json").exists();
-                if is_whole {
+                // Whoever opens it next moves it up.
+                let places = ["", ".stasis-new", ".stasis-complete", ".stasis-moving"];
+                let image_path = self.bundle.image_path(image);
+                let manifest = |place: &&str| image_path.join(place).join("stasis.json").exists();
+                if places.iter().any(manifest) {
                     Found::At(Place::Ended(image.to_owned()))
                 } else {
                     Found::Lost("it has ended without an image".to_owned())

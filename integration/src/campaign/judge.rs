@@ -10,7 +10,7 @@ use crate::campaign::end::End;
 use crate::campaign::fault::{AtCall, Fault};
 use crate::campaign::found::Found;
 use crate::campaign::operation::Over;
-use crate::campaign::subject::{Subject, image_name};
+use crate::campaign::subject::{Images, Subject, image_name};
 use crate::campaign::verb::{Place, Verb};
 use crate::faults::Hit;
 
@@ -140,10 +140,13 @@ impl Subject<'_> {
         Ok(match (&self.place, verb) {
             (Place::Ended(image), Verb::Restore) => image.clone(),
             (_, Verb::Restore) => bail!("nothing to restore"),
-            _ => {
-                self.images += 1;
-                image_name(self.images - 1)
-            }
+            _ => match &mut self.images {
+                Images::Apart(count) => {
+                    *count += 1;
+                    image_name(*count - 1)
+                }
+                Images::Together => image_name(0),
+            },
         })
     }
 

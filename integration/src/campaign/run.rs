@@ -86,9 +86,11 @@ impl Work<'_> {
             let failure = result.err().map(|error| {
                 let names: Vec<_> = self.extent.kinds.iter().map(|kind| kind.name).collect();
                 let hosts = names.join(" ");
-                let room = env::var("ROOM").map_or_else(|_| String::new(), |it| format!(" ROOM={it}"));
+                let also = ["ROOM", "IMAGES", "WORKLOAD"].into_iter();
+                let also = also.filter_map(|name| Some(format!(" {name}={}", env::var(name).ok()?)));
+                let also: String = also.collect();
                 format!(
-                    "`make campaign N=1 SEED={seed} HOSTS=\"{hosts}\"{room}` repeats this: {error:#}"
+                    "`make campaign N=1 SEED={seed} HOSTS=\"{hosts}\"{also}` repeats this: {error:#}"
                 )
             });
             if let Some(failure) = &failure {

@@ -10,7 +10,7 @@ use fastrand::Rng;
 use crate::campaign::chance::{Company, Victims};
 use crate::campaign::fault::Fault;
 use crate::campaign::judge::Outcome;
-use crate::campaign::subject::{SharedGates, Subject};
+use crate::campaign::subject::{Images, SharedGates, Subject};
 use crate::campaign::tally::Tally;
 use crate::campaign::verb::{Place, Verb};
 use crate::campaign::workload::Workload;
@@ -86,7 +86,11 @@ fn in_host(
         let any = Workload::any(&mut random);
         let workload = chosen.unwrap_or(any);
         eprintln!("SEED={seed}: {name} is {workload:?}");
-        subjects.push(Subject::start(stasis, &shared, name, workload, port)?);
+        let subject = Subject::start(stasis, &shared, name, workload, port)?;
+        subjects.push(subject.writing(match victims {
+            Victims::Images => Images::Together,
+            Victims::Programs | Victims::Movers => Images::Apart(0),
+        }));
     }
     let needs: Vec<u32> = subjects.iter().map(Subject::gpu_mib).collect();
     let (most, all) = (needs.iter().max().copied(), needs.iter().sum());

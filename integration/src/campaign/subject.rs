@@ -36,7 +36,16 @@ pub struct Subject<'l> {
     pub(super) lacks_keeper: bool,
     /// What it has counted.
     pub(super) last: Reading,
-    pub(super) images: u32,
+    pub(super) images: Images,
+}
+
+/// Where its checkpoints write their images.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Images {
+    /// Each into a directory of its own, so many up to now.
+    Apart(u32),
+    /// All into one directory, where each takes the place of the one before.
+    Together,
 }
 
 /// Where runc's gate is.
@@ -107,8 +116,14 @@ impl<'l> Subject<'l> {
             place: Place::Runs,
             lacks_keeper: false,
             last,
-            images: 0,
+            images: Images::Apart(0),
         })
+    }
+
+    /// Has its checkpoints write their images there.
+    #[must_use]
+    pub fn writing(self, images: Images) -> Self {
+        Self { images, ..self }
     }
 
     /// The container's id.
@@ -219,7 +234,15 @@ impl<'l> Subject<'l> {
     /// # Errors
     /// An I/O error.
     pub fn forget_images(&self) -> Result<()> {
-        for number in 0..self.images {
+        match self.images {
+            Images::Apart(count) => self.remove_images(count),
+            // The next one is written beside it.
+            Images::Together => Ok(()),
+        }
+    }
+
+    fn remove_images(&self, count: u32) -> Result<()> {
+        for number in 0..count {
             let name = image_name(number);
             if self.place == Place::Ended(name.clone()) {
                 continue;
@@ -241,7 +264,10 @@ impl<'l> Subject<'l> {
         self.bundle.delete()?;
         self.nothing_is_recorded()?;
         self.place = Place::Runs;
-        self.forget_images()?;
+        self.remove_images(match self.images {
+            Images::Apart(count) => count,
+            Images::Together => 1,
+        })?;
         let directory = self.bundle.directory();
         let root_fs = format!("{directory}/rootfs");
         self.stasis.host.run(&["umount", &root_fs])?;

@@ -17,6 +17,8 @@ pub enum Class {
     Tracing,
     /// Those that need room or a sound disk: writes, new files, flushes, of files on disk.
     Files,
+    /// All that change something in a directory of an image.
+    Images,
 }
 
 /// A call that changes something.
@@ -112,6 +114,8 @@ const TRACING: &str = "ptrace";
 
 /// Where the stand-in for the driver has its orders.
 const STANDIN: &str = "/run/stasis-standin";
+/// Where containers of test hosts have their images.
+const IMAGES: &str = "/images";
 const LOGS_OF_CRIU: [&str; 2] = ["dump.log", "restore.log"];
 
 /// Calls that want room on a disk, or that it works.
@@ -197,6 +201,10 @@ impl Call {
             Class::Changes => self.name != TRACING,
             Class::Tracing => self.name == TRACING,
             Class::Files => self.is_of_file(),
+            Class::Images => self
+                .path
+                .as_ref()
+                .is_some_and(|path| path.starts_with(IMAGES)),
         }
     }
 
