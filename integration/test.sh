@@ -27,6 +27,13 @@ joined() { # NAME
     return $result
 }
 
+# The maps of the crates link to modules that are private.
+document_beside() { # LOG-OF-THE-TESTS
+    until grep -qsE '^(running |error)' "$1"; do sleep 1; done
+    RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" \
+        nice env -u RUSTC_WORKSPACE_WRAPPER cargo doc --locked --no-deps --workspace
+}
+
 # The compiler takes one processor for the largest crate, here and in the steps that follow.
 begin "fuzz targets, 20 s each" nice integration/fuzz.sh 20
 step "formatting"
@@ -39,23 +46,21 @@ RUSTC_WORKSPACE_WRAPPER="$(rustc --print sysroot)/bin/clippy-driver"
 CLIPPY_ARGS="-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__"
 export RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
 cargo build --locked --workspace --all-targets
-# The maps of the crates link to modules that are private.
-step "documentation"
-RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" \
-    env -u RUSTC_WORKSPACE_WRAPPER cargo doc --locked --no-deps --workspace
-step "dependencies"
-integration/check-dependencies.sh
-
 # Each test waits for programs most of its time: three at once leave two processors idle for 57 % of it. The node is one
-# emulated machine, which uses one processor; the sweeps are a few long tests, the last of which would run alone.
+# emulated machine, which uses one processor; the sweeps are a few long tests, the last of which would run alone. What is
+# compiled for the documentation must not keep the tests from what is built: it waits until they run.
 step "tests (the first start of a test host builds it from Debian packages: a minute each)"
 # With `--test NAME` cargo has other features of dependencies, and compiles them again.
 begin "tests on a node" cargo test --locked --workspace -- on_a_node
 begin "sweeps" cargo test --locked --workspace -- sweep:: --test-threads 1
+begin "documentation" document_beside "$beside/tests"
+begin "dependencies" integration/check-dependencies.sh
 result=0
 # What a test may have left behind can hold the pipe, which is not waited for.
-cargo test --locked --workspace --no-fail-fast -- --test-threads 4 --skip on_a_node --skip sweep:: \
+cargo test --locked --workspace --no-fail-fast -- --test-threads 5 --skip on_a_node --skip sweep:: \
     > >(tee "$beside/tests") 2>&1 || result=$?
+joined "documentation" || result=$?
+joined "dependencies" || result=$?
 joined "fuzz targets, 20 s each" || result=$?
 joined "tests on a node" || result=$?
 joined "sweeps" || result=$?
