@@ -160,6 +160,7 @@ impl Settings {
         match kind {
             BlockerKind::ExecSession => self.preflight.exec == ExecSessions::Allow,
             BlockerKind::Persistence => self.restore.persistence == Persistence::Ignore,
+            BlockerKind::MainThreadEnded => false,
             kind => self.preflight.allow.contains(&kind),
         }
     }

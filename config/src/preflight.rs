@@ -72,6 +72,8 @@ crate::words! {
         IoUring = "io-uring",
         /// A process has the memory of another one.
         SameMemory = "same-memory",
+        /// The first thread of a process has ended, and others go on.
+        MainThreadEnded = "main-thread-ended",
         /// A container with a user namespace has joined the network or the pids of others.
         JoinedNamespace = "joined-namespace",
         /// A process that was started by `exec` is in no image.
@@ -85,11 +87,11 @@ crate::words! {
 
 impl BlockerKind {
     /// The setting that lets a checkpoint be tried all the same; `None` if the driver lacks the
-    /// calls for it.
+    /// calls for it, or it would be reported as good and lose a process.
     #[must_use]
     pub fn setting(self) -> Option<&'static str> {
         match self {
-            Self::DriverVersion => None,
+            Self::DriverVersion | Self::MainThreadEnded => None,
             Self::ExecSession => Some("preflight.exec"),
             Self::Persistence => Some("restore.persistence"),
             _ => Some("preflight.allow"),

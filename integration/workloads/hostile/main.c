@@ -23,6 +23,7 @@
 
 volatile unsigned played;
 static CUdeviceptr counter;
+static int port;
 
 void give_up(const char *what) {
     perror(what);
@@ -72,6 +73,21 @@ void for_each_thread(pid_t process, void (*act)(pid_t process, pid_t thread)) {
         closedir(threads);
 }
 
+static void answer(char *text, size_t room) {
+    snprintf(text, room, "%u %u\n", counter_increment(counter), played);
+}
+
+static void *serve_on(void *unused) {
+    serve(port, answer);
+    return unused;
+}
+
+static void end_main_thread(void) {
+    in_thread(serve_on);
+    played = 1;
+    pthread_exit(NULL);
+}
+
 static const struct {
     const char *name;
     void (*set_up)(void);
@@ -84,6 +100,7 @@ static const struct {
     {"busy-mappings", busy_mappings},
     {"busy-mappings-elsewhere", busy_mappings_elsewhere},
     {"same-memory", same_memory},
+    {"main-thread-ended", end_main_thread},
     {"false-library", false_library},
     {"spoiled-library", spoiled_library},
     {"mapped-elsewhere", mapped_elsewhere},
@@ -119,22 +136,19 @@ static void play(const char *part, pid_t victim) {
     exit(64);
 }
 
-static void answer(char *text, size_t room) {
-    snprintf(text, room, "%u %u\n", counter_increment(counter), played);
-}
-
 int main(int argc, char **argv) {
     if (argc != 3)
         return 64;
     if (!strncmp(argv[1], "play-", 5))
         play(argv[1], atoi(argv[2]));
+    port = atoi(argv[2]);
     gpu_open();
     counter = counter_new(100);
     pattern_fill(gpu_allocate(HELD), HELD / sizeof(uint64_t), 1);
     for (size_t i = 0; i < sizeof TRICKS / sizeof *TRICKS; i++)
         if (!strcmp(TRICKS[i].name, argv[1])) {
             TRICKS[i].set_up();
-            serve(atoi(argv[2]), answer);
+            serve(port, answer);
         }
     return 64;
 }

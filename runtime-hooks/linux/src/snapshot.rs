@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::io;
 
+use crate::escape::escaped;
 use crate::process::ProcessRef;
+use crate::procfs::{Stat, TaskState, threads};
 use crate::tree::descendants;
 
 /// The processes of a container as they were at one look: who they are, which of them CRIU dumps,
@@ -13,6 +15,35 @@ use crate::tree::descendants;
 pub struct Snapshot {
     members: Vec<Member>,
     candidates: Vec<ProcessRef>,
+    headless: Vec<Headless>,
+}
+
+/// A process whose first thread has ended while others go on (pthread_exit(3) in `main`). Its
+/// memory and its files cannot be read under its pid, its pidfd says that it has ended, and CRIU
+/// takes it for a zombie, and ends it with the others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Headless {
+    /// The pid as we see it.
+    pub pid: i32,
+    /// The command name, as it may be shown.
+    pub name: String,
+}
+
+impl Headless {
+    /// `None` if there is no such process, or none of its threads goes on.
+    fn look(pid: i32) -> io::Result<Option<Self>> {
+        let Some(stat) = Stat::of(pid)?.filter(|stat| stat.state == TaskState::Ended) else {
+            return Ok(None);
+        };
+        for thread in threads(pid)? {
+            let thread = Stat::of_thread(pid, thread)?;
+            if thread.is_some_and(|thread| thread.state != TaskState::Ended && !thread.is_dying) {
+                let name = escaped(&stat.name);
+                return Ok(Some(Self { pid, name }));
+            }
+        }
+        Ok(None)
+    }
 }
 
 /// A process of a container.
@@ -61,6 +92,7 @@ impl Snapshot {
         let mut snapshot = Self::default();
         for pid in pids {
             let Some(process) = ProcessRef::open(*pid)? else {
+                snapshot.headless.extend(Headless::look(*pid)?);
                 continue;
             };
             let origin = if tree.contains(pid) {
@@ -93,6 +125,12 @@ impl Snapshot {
     #[must_use]
     pub fn candidates(&self) -> &[ProcessRef] {
         &self.candidates
+    }
+
+    /// The processes whose first thread has ended, in order of pid. They are no members.
+    #[must_use]
+    pub fn headless(&self) -> &[Headless] {
+        &self.headless
     }
 
     /// The candidates, owned.
@@ -151,6 +189,31 @@ mod tests {
             child.wait().unwrap();
         }
         assert!(member.open().unwrap().is_none());
+    }
+
+    #[test]
+    fn a_process_whose_first_thread_has_ended_is_told_from_a_zombie() {
+        let script = "import threading, ctypes, time\n\
+                      threading.Thread(target=time.sleep, args=(60,)).start()\n\
+                      ctypes.CDLL(None).pthread_exit(None)";
+        let mut headless = Command::new("python3")
+            .args(["-c", script])
+            .spawn()
+            .unwrap();
+        let mut zombie = Command::new("true").spawn().unwrap();
+        let pids = [&headless, &zombie].map(pid_of);
+        let has_ended = |pid| Stat::of(pid).unwrap().unwrap().state == TaskState::Ended;
+        while !pids.into_iter().all(has_ended) {
+            std::thread::yield_now();
+        }
+        let own = i32::try_from(std::process::id()).unwrap();
+        let own = ProcessRef::open(own).unwrap().unwrap();
+        let snapshot = Snapshot::take(&own, &pids.into()).unwrap();
+        let found: Vec<_> = snapshot.headless().iter().map(|it| it.pid).collect();
+        assert_eq!((found, snapshot.members()), (vec![pids[0]], &[][..]));
+        headless.kill().unwrap();
+        headless.wait().unwrap();
+        zombie.wait().unwrap();
     }
 
     /// The program itself is the mapped file whose name is that of the driver's library.

@@ -6,15 +6,12 @@ use std::path::PathBuf;
 
 use nix::libc::{SIGINT, SIGQUIT, SIGTERM};
 
+use crate::container::annotation::{CHECKPOINT as ANNOTATION, CHECKPOINT_KEY as KEY};
 use crate::container::first_image::is_name;
 use crate::container::pod;
 use crate::container::spec::Spec;
 use crate::host::signal;
 
-/// The annotation.
-pub(crate) const ANNOTATION: &str = "io.stasis.checkpoint";
-/// The annotation with the key that `io.stasis.restore=latest:KEY` of another container names.
-pub(crate) const KEY: &str = "io.stasis.checkpoint.key";
 /// Where engines say by which signal the container is to be stopped (OCI image specification).
 const STOP_SIGNAL: &str = "org.opencontainers.image.stopSignal";
 const ON_TERM: &str = "on-term";

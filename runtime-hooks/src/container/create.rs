@@ -9,14 +9,13 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::container::annotation::{NCCL as ANNOTATION, UnknownAnnotation, refuse_unknown};
 use crate::container::at_stop::repository::{NoRepository, repository_of};
 use crate::container::at_stop::{AtStop, InvalidAtStop};
 use crate::container::hooks::{Hooks, InvalidHook};
 use crate::container::spec::{Spec, SpecError};
 
-/// The annotation that asks for it.
-pub(crate) const ANNOTATION: &str = "io.stasis.nccl";
-/// Its only value.
+/// The only value of the annotation that asks for it.
 pub(crate) const CHECKPOINTABLE: &str = "checkpointable";
 
 /// The variables that keep NCCL from sharing memory of the driver. Fewer are enough
@@ -39,6 +38,8 @@ pub enum CreateError {
          {ANNOTATION}={CHECKPOINTABLE} is what there is"
     )]
     Unknown { given: String },
+    #[error("{0} Nothing was created")]
+    Annotation(#[from] UnknownAnnotation),
     #[error("{0}; nothing was created")]
     Hook(#[from] InvalidHook),
     #[error("{0}; nothing was created")]
@@ -62,6 +63,7 @@ pub fn prepare(bundle: &Path) -> Result<(), CreateError> {
     let Ok(mut spec) = Spec::read(bundle) else {
         return Ok(());
     };
+    refuse_unknown(&spec)?;
     Hooks::declared(&stasis_config::Hooks::default(), Some(&spec))?;
     AtStop::of(&spec)?;
     match spec.annotation(ANNOTATION) {
@@ -185,6 +187,25 @@ mod tests {
         let spec = json!({"annotations": {"io.stasis.hook.before-checkpoint": "[x"}});
         let said = prepare(bundle(&spec).path()).unwrap_err().to_string();
         assert!(said.ends_with("; nothing was created"), "{said}");
+    }
+
+    #[test]
+    fn a_misspelt_annotation_is_refused_with_the_one_that_is_like_it() {
+        for (given, meant) in [
+            ("io.stasis.checkpiont", "io.stasis.checkpoint"),
+            ("io.stasis.checkpoint-key", "io.stasis.checkpoint.key"),
+            ("io.stasis.gpumap", "io.stasis.gpu-map"),
+        ] {
+            let bundle = bundle(&json!({"annotations": {given: "x"}}));
+            let said = prepare(bundle.path()).unwrap_err().to_string();
+            let expected = format!(
+                "the annotation {given:?} of the container is unknown; did you mean {meant}? \
+                 Nothing was created"
+            );
+            assert_eq!(said, expected);
+        }
+        let bundle = bundle(&json!({"annotations": {"io.stasis.restore": "x", "io.other": "y"}}));
+        prepare(bundle.path()).unwrap();
     }
 
     #[test]

@@ -4,11 +4,10 @@ use std::path::{Component, Path, PathBuf};
 
 use stasis_oci_image::Reference;
 
+use crate::container::annotation::RESTORE as ANNOTATION;
 use crate::container::pod::is_sandbox;
 use crate::container::spec::Spec;
 
-/// The annotation.
-pub(crate) const ANNOTATION: &str = "io.stasis.restore";
 /// Before the key of images of which the latest is meant.
 const LATEST: &str = "latest:";
 /// Before a directory of images that `stasis pull` knows and containers may not name.

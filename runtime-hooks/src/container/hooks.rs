@@ -13,10 +13,9 @@ use stasis_config::hooks::MOST_SECONDS;
 use stasis_linux::escape::escaped;
 
 use crate::container::Container;
+use crate::container::annotation::HOOK;
 use crate::container::spec::Spec;
 
-/// What the names of all annotations of hooks begin with.
-const PREFIX: &str = "io.stasis.hook.";
 const TIMEOUT: &str = "io.stasis.hook.timeout";
 /// How much of a value a message shows, in characters.
 const SHOWN: usize = 200;
@@ -97,7 +96,7 @@ impl Hooks {
             TIMEOUT,
         ];
         let mut names = spec.into_iter().flat_map(Spec::annotations);
-        if let Some(name) = names.find(|name| name.starts_with(PREFIX) && !known.contains(name)) {
+        if let Some(name) = names.find(|name| name.starts_with(HOOK) && !known.contains(name)) {
             let what = format!("there are only {}", known.join(", "));
             return Err(InvalidHook::of(
                 name,

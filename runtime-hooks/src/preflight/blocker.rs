@@ -98,6 +98,7 @@ impl fmt::Display for Blockers {
                 write!(f, "; or {anyway} in {DEFAULT_PATH}")?;
             }
         }
+        kinds.retain(|kind| kind.setting().is_some());
         if kinds.is_empty() {
             return Ok(());
         }
@@ -113,7 +114,7 @@ impl fmt::Display for Blockers {
 impl std::error::Error for Blockers {}
 
 /// The known consequence of each blocker, and the ways to remove it.
-const TEXTS: [(BlockerKind, &str, &str); 19] = [
+const TEXTS: [(BlockerKind, &str, &str); 20] = [
     (
         BlockerKind::DriverVersion,
         "the driver has no calls for a checkpoint",
@@ -204,6 +205,13 @@ const TEXTS: [(BlockerKind, &str, &str); 19] = [
         "CRIU cannot dump processes that have one memory (CLONE_VM, vfork)",
         "try again once it has exec'd or ended; a program that keeps such a process has to be \
          changed: threads, or fork in place of vfork",
+    ),
+    (
+        BlockerKind::MainThreadEnded,
+        "CRIU takes a process whose first thread has ended for one that is over, and dumps nothing \
+         of it",
+        "have its main function wait for its threads (pthread_join) in place of ending by \
+         pthread_exit",
     ),
     (
         BlockerKind::JoinedNamespace,

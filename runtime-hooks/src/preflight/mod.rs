@@ -93,6 +93,12 @@ fn find_now(facts: &ContainerFacts<'_>) -> io::Result<Vec<Finding>> {
         }
     }
     found.extend(nccl(&candidates)?);
+    found.extend(facts.snapshot.headless().iter().map(|headless| Finding {
+        kind: BlockerKind::MainThreadEnded,
+        pid: headless.pid,
+        name: headless.name.clone(),
+        evidence: "its first thread has ended, and others go on".to_owned(),
+    }));
     Ok(found)
 }
 

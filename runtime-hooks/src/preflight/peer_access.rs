@@ -7,11 +7,10 @@
 //! access, so only the memory of the process on each GPU decides.
 
 use crate::container::Container;
+use crate::container::annotation::PEER_ACCESS as ANNOTATION;
 use crate::cuda::nvml::ListedUse;
 
-/// The annotation of a container whose processes have no peer access.
-pub(crate) const ANNOTATION: &str = "io.stasis.peer-access";
-/// Its only value.
+/// The only value of the annotation of a container whose processes have no peer access.
 pub(crate) const NONE: &str = "none";
 
 /// From how much memory on one GPU, as NVML counts it, a process may have an allocation that is not

@@ -1,13 +1,14 @@
 //! Signals, tracers, and processes without end.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use serde_json::json;
+use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::host::{Cgroups, HostKind};
 use stasis_integration::needs;
 
 use super::endured;
-use super::trial::{Harm, Trial};
+use super::trial::{Harm, Outcome, Trial};
 
 #[test]
 fn a_flood_of_signals() -> Result<()> {
@@ -22,6 +23,31 @@ fn a_process_that_is_stopped_and_let_go_on() -> Result<()> {
 #[test]
 fn a_tracer_in_the_container() -> Result<()> {
     endured(HostKind::trixie()?, "tracer", Harm::ToOthers)
+}
+
+/// CRIU would take it for a zombie, and end it with the others.
+#[test]
+fn a_main_thread_that_has_ended() -> Result<()> {
+    needs!(StandIn);
+    let stasis = &StasisHost::with_containerd(HostKind::trixie()?)?;
+    let trial = Trial::start(stasis, "main-thread-ended", Harm::ToOthers)?;
+    stasis.set(
+        &stasis.low_level,
+        "preflight.allow = [\"main-thread-ended\"]\n",
+    )?;
+    let refused = trial.checkpoint("refused", &[])?;
+    let Outcome::Refused(failure) = refused else {
+        bail!("{refused:?}");
+    };
+    let parts = [
+        "main-thread-ended: ",
+        "(hostile): its first thread has ended",
+    ];
+    assert_contains(&failure.message, &parts);
+    let report = trial.is_looked_at()?;
+    let kind = &report["blockers"][0]["kind"];
+    assert_eq!(kind, "main-thread-ended", "{report}");
+    trial.endures()
 }
 
 /// As many as `pids.max` allows, where a host has that controller.

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use crate::container::annotation::GPU_MAP as ANNOTATION;
 use crate::container::spec::Spec;
 use crate::cuda::GpuUuid;
 use crate::cuda::nvml::Gpu;
 use crate::error::admission::AdmissionError;
 
-/// The annotation of the new container with a map: "OLD=NEW,OLD=NEW".
-pub(crate) const ANNOTATION: &str = "io.stasis.gpu-map";
+/// The annotation of the new container has a map: "OLD=NEW,OLD=NEW".
 const IN_ANNOTATION: &str = "the annotation io.stasis.gpu-map";
 const IN_SETTINGS: &str = "the settings (restore.gpu_map)";
 

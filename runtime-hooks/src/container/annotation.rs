@@ -1,0 +1,58 @@
+//! The annotations of ours that a container may have.
+
+use similar::TextDiff;
+
+use crate::container::spec::Spec;
+
+/// All of ours begin so.
+const PREFIX: &str = "io.stasis.";
+/// Those of hooks begin so, and are refused in their own words (`hooks.rs`).
+pub(super) const HOOK: &str = "io.stasis.hook.";
+
+/// What the container asks for when it is stopped.
+pub(crate) const CHECKPOINT: &str = "io.stasis.checkpoint";
+/// The key that `io.stasis.restore=latest:KEY` of another container names.
+pub(crate) const CHECKPOINT_KEY: &str = "io.stasis.checkpoint.key";
+/// On which GPUs the image is restored.
+pub(crate) const GPU_MAP: &str = "io.stasis.gpu-map";
+/// That NCCL is to share no memory of the driver.
+pub(crate) const NCCL: &str = "io.stasis.nccl";
+/// That no GPU of the container has peer access to another.
+pub(crate) const PEER_ACCESS: &str = "io.stasis.peer-access";
+/// The image that the container is to begin with.
+pub(crate) const RESTORE: &str = "io.stasis.restore";
+
+const KNOWN: [&str; 6] = [
+    CHECKPOINT,
+    CHECKPOINT_KEY,
+    GPU_MAP,
+    NCCL,
+    PEER_ACCESS,
+    RESTORE,
+];
+
+/// An annotation that has our prefix and no meaning.
+#[derive(Debug, thiserror::Error)]
+#[error("the annotation {given:?} of the container is unknown; did you mean {nearest}?")]
+pub struct UnknownAnnotation {
+    given: String,
+    nearest: &'static str,
+}
+
+/// Refuses annotations that nobody reads: a container that asks for something by a misspelt name
+/// would run without it, and nobody would notice before it is needed.
+pub(super) fn refuse_unknown(spec: &Spec) -> Result<(), UnknownAnnotation> {
+    let is_unknown =
+        |name: &&str| name.starts_with(PREFIX) && !name.starts_with(HOOK) && !KNOWN.contains(name);
+    let Some(given) = spec.annotations().find(is_unknown) else {
+        return Ok(());
+    };
+    let likeness = |known: &&str| TextDiff::from_chars(given, *known).ratio();
+    let nearest = KNOWN
+        .into_iter()
+        .max_by(|one, other| likeness(one).total_cmp(&likeness(other)));
+    Err(UnknownAnnotation {
+        given: given.to_owned(),
+        nearest: nearest.unwrap_or_default(),
+    })
+}
