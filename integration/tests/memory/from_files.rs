@@ -12,6 +12,7 @@ mod ended;
 mod fall_back;
 mod filtered;
 mod odd_programs;
+mod grabbed;
 mod paused;
 pub(crate) mod replicas;
 mod staged;
