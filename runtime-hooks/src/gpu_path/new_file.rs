@@ -166,4 +166,13 @@ impl Made {
         drop(self.clearing);
         let _ = self.file.set_len(self.offset + bytes);
     }
+
+    /// The driver has put nothing into it, or its process has ended: its memory goes back also if
+    /// somebody has kept the file. A pack goes with its store.
+    pub(super) fn unused(self) {
+        drop(self.clearing);
+        if let NewFile::Nameless = self.of {
+            let _ = self.file.set_len(0);
+        }
+    }
 }

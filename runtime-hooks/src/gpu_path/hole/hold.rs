@@ -272,6 +272,10 @@ fn seal(held: &[Held], mount: Option<&DetachedMount>) -> io::Result<()> {
 /// its memory goes back also if somebody has kept a file without a name. Packs are the image's.
 fn give_back(held: &[Held]) -> io::Result<()> {
     in_processes(held, |held| {
-        map_again(&held.process, held.in_file.contents, &held.from)
+        map_again(&held.process, held.in_file.contents, &held.from)?;
+        if held.process.is_gone() && held.from.sharing == Sharing::Shared {
+            let _ = held.from.file.set_len(0);
+        }
+        Ok(())
     })
 }
