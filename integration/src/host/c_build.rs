@@ -10,9 +10,9 @@ use anyhow::{Context, Result, ensure};
 pub use crate::check::requirement::has_gpu;
 
 /// The workload programs.
-pub const WORKLOADS: [&str; 13] = [
-    "copy", "counter", "forker", "hostile", "kept", "late", "memcheck", "peers", "plain", "ranks",
-    "ring", "silent", "tree",
+pub const WORKLOADS: [&str; 14] = [
+    "copy", "counter", "forker", "grab", "hostile", "kept", "late", "memcheck", "peers", "plain",
+    "ranks", "ring", "silent", "tree",
 ];
 /// Those of several files that use CUDA.
 const WITH_CUDA: [&str; 1] = ["hostile"];

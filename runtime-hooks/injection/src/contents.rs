@@ -1,9 +1,11 @@
 //! Where the GPU contents of a checkpointed process are, if they are in a file of ours.
 
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 
 use stasis_linux::ProcessRef;
 use stasis_linux::memory_file::{NAME, PACK_PREFIX, PACK_SUFFIX, is_marked};
@@ -45,15 +47,16 @@ pub fn contents_of(process: &ProcessRef) -> io::Result<Vec<Span>> {
 
 /// Whether the file behind a mapping is one that we have given to a process.
 fn is_ours(pid: i32, mapping: &Mapping<'_>) -> io::Result<bool> {
-    match open_mapped(pid, mapping) {
-        Ok(Some(file)) => is_marked(&file),
-        Ok(None) => Ok(false),
+    opened(pid, mapping)?.map_or(Ok(false), |file| is_marked(&file))
+}
+
+/// The file behind a mapping, if it may be ours.
+fn opened(pid: i32, mapping: &Mapping<'_>) -> io::Result<Option<File>> {
+    open_mapped(pid, mapping).or_else(|error| match error.kind() {
         // A device, or what its file system lets nobody of the machine open.
-        Err(error) => match error.kind() {
-            io::ErrorKind::InvalidData | io::ErrorKind::PermissionDenied => Ok(false),
-            _ => Err(error),
-        },
-    }
+        io::ErrorKind::InvalidData | io::ErrorKind::PermissionDenied => Ok(None),
+        _ => Err(error),
+    })
 }
 
 /// Who sees what the process writes to its contents.
@@ -97,13 +100,65 @@ pub fn file_of(process: &ProcessRef, contents: Span) -> io::Result<ContentsFile>
     let mut options = OpenOptions::new();
     options.read(true).write(!is_pack);
     Ok(ContentsFile {
-        file: options.open(format!("/proc/self/fd/{}", file.as_raw_fd()))?,
+        file: anew(&file, &options)?,
         offset,
         sharing: match is_pack {
             true => Sharing::Private,
             false => Sharing::Shared,
         },
     })
+}
+
+/// The files without a name that a process has contents in, open for writing: for who frees their
+/// memory once the contents are consumed, whoever has kept a mapping or a descriptor. Packs of the
+/// store are none of them.
+///
+/// # Errors
+/// As [`contents_of`]; there is none that could be opened.
+pub fn own_files_of(process: &ProcessRef) -> io::Result<Vec<File>> {
+    let (mut seen, mut found) = (BTreeSet::new(), Vec::new());
+    let mut failed = None;
+    for_each_mapping(process.pid(), |mapping| {
+        let place = (mapping.device.to_owned(), mapping.inode);
+        if is_nameless(&mapping) && !seen.contains(&place) {
+            match own_file(process.pid(), &mapping) {
+                Ok(Some(own)) => {
+                    found.push(own);
+                    seen.insert(place);
+                }
+                // What a process puts beside, or changes meanwhile, hides no other.
+                Ok(None) => {}
+                Err(error) => failed = failed.take().or(Some(error)),
+            }
+        }
+        ControlFlow::<()>::Continue(())
+    })?;
+    // Checked after all was opened, since the pid may have been given to another process before it.
+    if process.is_gone() {
+        return Ok(Vec::new());
+    }
+    match failed {
+        Some(error) if found.is_empty() => Err(error),
+        _ => Ok(found),
+    }
+}
+
+/// What the process has mapped there by now may be any file: what is opened for writing is marked
+/// by us, and has no name.
+fn own_file(pid: i32, mapping: &Mapping<'_>) -> io::Result<Option<File>> {
+    let Some(file) = opened(pid, mapping)? else {
+        return Ok(None);
+    };
+    if file.metadata()?.nlink() > 0 || !is_marked(&file)? {
+        return Ok(None);
+    }
+    let mut options = OpenOptions::new();
+    options.write(true);
+    anew(&file, &options).map(Some)
+}
+
+fn anew(file: &File, options: &OpenOptions) -> io::Result<File> {
+    options.open(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
 /// That exactly this is where a process has contents.

@@ -24,8 +24,9 @@ use crate::error::InjectionError;
 use crate::prepare::{map, unsigned};
 use crate::record::{PAGE, Span};
 
-/// Takes the contents away: their file is not mapped any more, and the kernel frees it with the
-/// last descriptor of it. Nothing of the process may use them.
+/// Takes the contents away: their file is not mapped any more, unless the process has kept another
+/// mapping, and the kernel frees it with the last descriptor of it. Nothing of the process may use
+/// them.
 ///
 /// # Errors
 /// [`InjectionError::Hole`]: the process has no contents there, and no hole either; or as
@@ -107,9 +108,12 @@ impl Filling<'_> {
         received
     }
 
+    /// The proxy's descriptor is open for no longer than it has to be: whoever of the container
+    /// finds it in `/proc` has the file as well.
+    ///
     /// Of a process that locks all its memory, mmap(2) would get all pages, and make copies of
     /// those that are private. So there are no rights to use any until they are not locked.
-    pub(crate) fn calls(self, inside: u64) -> [Call; 4] {
+    pub(crate) fn calls(self, inside: u64) -> [Call; 5] {
         let Span { start, length } = self.contents;
         let sharing = match self.sharing {
             Sharing::Shared => libc::MAP_SHARED,
@@ -124,6 +128,7 @@ impl Filling<'_> {
                 libc::SYS_mmap,
                 [start, length, nothing, flags, inside, self.offset],
             ),
+            (libc::SYS_close, [inside, 0, 0, 0, 0, 0]),
             (libc::SYS_madvise, [start, length, stay, 0, 0, 0]),
             (libc::SYS_munlock, [start, length, 0, 0, 0, 0]),
             (libc::SYS_mprotect, [start, length, everything, 0, 0, 0]),

@@ -11,8 +11,8 @@
 //!   says how to undo all that follows; it has to be on disk before.
 //! * [`Prepared::arm`]: workers begin, and the slots lead to the code. Now the driver is called.
 //! * [`Armed::disarm`]: all is as before, but for the mapping that the driver was given.
-//! * [`contents_of`]: where contents are in a file of ours, [`file_of`]: which, and
-//!   [`make_private`]: no longer there.
+//! * [`contents_of`]: where contents are in a file of ours, [`file_of`]: which, [`own_files_of`]:
+//!   for whoever frees it, and [`make_private`]: no longer there.
 //! * [`make_readable`]: addresses that devices were mapped at can be read while they are away.
 //! * [`hole`]: contents are taken away from their process, and given back.
 //! * [`put_back`]: the same, by whoever comes after a process of ours that was killed.
@@ -40,7 +40,7 @@ pub mod slots;
 mod workers;
 
 pub use arm::Armed;
-pub use contents::{ContentsFile, Sharing, contents_of, file_of};
+pub use contents::{ContentsFile, Sharing, contents_of, file_of, own_files_of};
 pub use error::InjectionError;
 pub use prepare::{Prepared, Transfer, prepare};
 pub use private::make_private;

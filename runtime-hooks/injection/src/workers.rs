@@ -104,6 +104,8 @@ fn make(prepared: &Prepared) -> io::Result<Vec<Worker>> {
     Ok(workers)
 }
 
+/// The descriptor is closed as soon as it is mapped ([`crate::hole`]).
+///
 /// A child that the process forks does not get it, and it is not locked into memory (mlockall(2)):
 /// the file's owner decides where it is.
 fn map_file(
@@ -119,6 +121,7 @@ fn map_file(
     let flags = unsigned(libc::MAP_SHARED | libc::MAP_FIXED);
     let arguments = [start, length, protection, flags, inside, offset];
     proxy.call(libc::SYS_mmap, &arguments)?;
+    proxy.call(libc::SYS_close, &[inside])?;
     let stay = unsigned(libc::MADV_DONTFORK);
     proxy.call(libc::SYS_madvise, &[start, length, stay])?;
     proxy.call(libc::SYS_munlock, &[start, length])?;

@@ -70,7 +70,7 @@ pub use reader::{Loaded, Reader, verify_past_cache};
 pub use write::Writer;
 pub use write::early_checksums::EarlyChecksums;
 pub use write::files::Coming;
-pub use write::new_pack::{IN_PLACE_OFFSET, create_pack};
+pub use write::new_pack::{IN_PLACE_OFFSET, create_pack, mount_for_packs};
 pub use write::stream::StreamReport;
 
 /// The unit of memory, bytes: the kernel's page size on the machines that we support.

@@ -8,8 +8,10 @@ mod staged;
 
 use std::cell::OnceCell;
 use std::path::Path;
+use std::sync::Arc;
 
 use stasis_linux::file_system::FileSystem;
+use stasis_linux::file_system::detached::DetachedMount;
 use stasis_memory_store::{DumpRequest, INDEX_FILE, PacksIn};
 
 use crate::bulk_memory::dump::away::Away;
@@ -42,6 +44,8 @@ pub(crate) struct MemoryDump<'a> {
     afterwards: Option<Afterwards>,
     /// Who stores GPU contents while the driver is at work; nobody stores once this is dropped.
     storing: Option<Holder>,
+    /// Through which processes get packs that the driver fills.
+    mount: Option<Arc<DetachedMount>>,
     /// GPU contents that are stored already.
     away: Option<Away>,
     /// The operation's.
@@ -78,6 +82,7 @@ impl<'a> MemoryDump<'a> {
             requested,
             afterwards,
             storing: None,
+            mount: None,
             away: None,
             directory: operation.directory(),
             in_use: OnceCell::new(),

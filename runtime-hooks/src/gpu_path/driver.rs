@@ -1,5 +1,6 @@
 //! The driver, with its copying of GPU contents sped up where that can be.
 
+mod consumed;
 mod devices;
 mod into_files;
 mod state;
@@ -209,13 +210,16 @@ impl Driver for CopyingDriver {
         if hole::is_away(&self.directory, process) {
             return Err(CudaError::ContentsAway);
         }
+        let own_files = self.own_files(process);
         let restore = || self.driver.restore(process, map);
         let arrivals = self.state().arrivals.clone();
         match (self.is_in_file(process), arrivals) {
             (true, Some(arrivals)) => self.restore_arriving(process, &arrivals, restore),
             (true, None) => self.during(process, self.arm_now(process, Direction::In), restore),
             (false, _) => restore(),
-        }
+        }?;
+        self.are_consumed(process, &own_files);
+        Ok(())
     }
 
     fn expect_arrivals(&self, arrivals: &Arc<Arrivals>) {

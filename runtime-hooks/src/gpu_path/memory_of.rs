@@ -4,7 +4,7 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use stasis_injection::{Span, contents_of};
+use stasis_injection::{Span, contents_of, own_files_of};
 
 use crate::cuda::process_set::as_found::ProcessId;
 
@@ -16,11 +16,13 @@ pub(super) fn make_private(process: ProcessId, threads: NonZeroUsize) -> io::Res
     let Some(process) = process.open()? else {
         return Ok(());
     };
+    let files = own_files_of(&process)?;
     for contents in contents_of(&process)? {
         let made = stasis_injection::make_private(&process, contents, threads);
         made.map_err(io::Error::other)?;
     }
-    Ok(())
+    // Nobody has them from there any more.
+    files.iter().try_for_each(|file| file.set_len(0))
 }
 
 /// Lets it read where devices were mapped.

@@ -7,6 +7,7 @@
 //! ([`records`]) before. A process that was checkpointed so needs nobody of ours: the file has no
 //! name and lives as long as its mapping, and any driver call takes the contents from there.
 
+mod armed;
 mod build;
 mod copier;
 pub mod driver;

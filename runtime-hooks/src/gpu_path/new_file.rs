@@ -3,13 +3,18 @@
 use std::fs::File;
 use std::io;
 use std::num::NonZeroUsize;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use stasis_linux::file_system::detached::DetachedMount;
 use stasis_linux::memory_file::{self, Clearing};
 use stasis_linux::numa::NumaNode;
-use stasis_memory_store::{EarlyChecksums, IN_PLACE_OFFSET, ImageId, create_pack};
+use stasis_memory_store::{EarlyChecksums, IN_PLACE_OFFSET, ImageId, Pack, create_pack};
+
+use crate::host::lent::Lent;
 
 /// So long all threads clear a file before its process is locked: 16 GiB on an H200's machine.
 /// Then one of four goes on, and is ahead of the driver. That was the fastest way for 64 GiB
@@ -25,8 +30,13 @@ const ONE_OF: usize = 4;
 pub(crate) enum NewFiles {
     /// None has a name, and each ends with its last mapping.
     Nameless,
-    /// Packs of the store that a checkpoint makes in memory.
-    Packs { directory: PathBuf, id: ImageId },
+    /// Packs of the store that a checkpoint makes in memory. Processes get them through this mount,
+    /// which whoever holds them makes read-only.
+    Packs {
+        directory: PathBuf,
+        id: ImageId,
+        mount: Arc<DetachedMount>,
+    },
 }
 
 /// A file for the contents of one process.
@@ -37,6 +47,7 @@ pub(super) enum NewFile {
         directory: PathBuf,
         id: ImageId,
         number: u16,
+        mount: Lent,
     },
 }
 
@@ -60,10 +71,15 @@ impl NewFiles {
     pub(super) fn file(&self, number: usize) -> io::Result<NewFile> {
         Ok(match self {
             Self::Nameless => NewFile::Nameless,
-            Self::Packs { directory, id } => NewFile::Pack {
+            Self::Packs {
+                directory,
+                id,
+                mount,
+            } => NewFile::Pack {
                 directory: directory.clone(),
                 id: *id,
                 number: u16::try_from(number).map_err(io::Error::other)?,
+                mount: Lent::of(mount.as_fd())?,
             },
         })
     }
@@ -84,9 +100,13 @@ impl NewFile {
                 directory,
                 id,
                 number,
+                mount,
             } => {
+                let mount = DetachedMount::from(mount.take()?);
                 let pack = create_pack(directory, *id, *number, bytes);
-                (pack.map_err(io::Error::other)?, IN_PLACE_OFFSET)
+                pack.map_err(io::Error::other)?;
+                let name = pack_name(*id, *number);
+                (mount.open_to_write(name.as_ref())?, IN_PLACE_OFFSET)
             }
         };
         let allocate = || memory_file::allocate(&file, offset + bytes);
@@ -104,6 +124,15 @@ impl NewFile {
             bytes,
         })
     }
+}
+
+fn pack_name(creator: ImageId, stream: u16) -> String {
+    let pack = Pack {
+        creator,
+        stream,
+        bytes: 0,
+    };
+    pack.file_name()
 }
 
 impl Made {
@@ -124,6 +153,7 @@ impl Made {
             directory,
             id,
             number,
+            ..
         } = &self.of
         {
             let _ = checksums.leave(filled, directory, *id, *number);
@@ -135,5 +165,14 @@ impl Made {
     pub(super) fn done(self, bytes: u64) {
         drop(self.clearing);
         let _ = self.file.set_len(self.offset + bytes);
+    }
+
+    /// The driver has put nothing into it, or its process has ended: its memory goes back also if
+    /// somebody has kept the file. A pack goes with its store.
+    pub(super) fn unused(self) {
+        drop(self.clearing);
+        if let NewFile::Nameless = self.of {
+            let _ = self.file.set_len(0);
+        }
     }
 }

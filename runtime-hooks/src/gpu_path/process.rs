@@ -7,24 +7,22 @@
 
 use std::io;
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, available_parallelism, sleep};
 use std::time::Duration;
 
 use nix::unistd::{SysconfVar, sysconf};
 use serde::{Deserialize, Serialize};
-use stasis_injection::{
-    Armed, InjectionError, PutBack, Returned, Span, Transfer, contents_of, prepare, slots,
-    worker_count,
-};
+use stasis_injection::{Armed, Span, Transfer, contents_of, slots, worker_count};
 use stasis_linux::ProcessRef;
 use stasis_linux::numa::NumaNode;
 use stasis_memory_store::EarlyChecksums;
 
+use super::armed::{arm, disarm};
 use super::memory_of::{make_private, make_readable};
 use super::new_file::{Made, NewFile};
-use super::records::{HeldRecord, put_back_all};
+use super::records::{HeldRecord, has_record, put_back_all};
 use super::share::Share;
 use super::steps::{asked, next, said, say_result};
 use crate::cuda::process_set::as_found::ProcessId;
@@ -145,8 +143,15 @@ impl Part {
         if !asked(&Step::Arm)? {
             return Ok(());
         }
-        let armed = self.arm(made.as_ref());
-        let (armed, record) = armed.or_else(|error| said(Err(error)))?;
+        let (armed, record) = match self.arm(made.as_ref()) {
+            Ok(armed) => armed,
+            Err(error) => {
+                if let Some(made) = made.filter(|_| self.is_put_back()) {
+                    made.unused();
+                }
+                return said(Err(error));
+            }
+        };
         // Also when nobody is there to hear it any more, the process is put back.
         let (goes_on, checksums) = match (said(Ok(())), &made) {
             (Err(error), _) => (Err(error), EarlyChecksums::default()),
@@ -189,6 +194,12 @@ impl Part {
         slots::inspect(&self.there()?).map_err(io::Error::other)?;
         let threads = self.share.of_threads(threads());
         file.make(*bytes, threads, *near).map(Some)
+    }
+
+    /// Nothing of ours is in the process.
+    fn is_put_back(&self) -> bool {
+        self.there()
+            .map_or(true, |process| !has_record(&self.records, &process))
     }
 
     fn there(&self) -> io::Result<ProcessRef> {
@@ -242,49 +253,4 @@ fn until_disarm(armed: &Armed) -> io::Result<bool> {
             Some(other) => return Err(io::Error::other(format!("asked for {other:?}"))),
         }
     }
-}
-
-/// From the record on, whoever comes after us puts the process back.
-fn arm(
-    process: &ProcessRef,
-    transfer: Transfer,
-    workers: u64,
-    records: &Path,
-) -> io::Result<(Armed, HeldRecord)> {
-    let slots = slots::inspect(process).map_err(io::Error::other)?;
-    let prepared = prepare(process, slots, transfer, workers).map_err(io::Error::other)?;
-    let record = HeldRecord::write(records, process, prepared.record());
-    // Nobody else would know of what is in the process.
-    let record =
-        record.inspect_err(|_| drop(stasis_injection::put_back(process, prepared.record())))?;
-    match prepared.arm() {
-        Ok(armed) => Ok((armed, record)),
-        Err(error @ InjectionError::PutBack(_)) => Err(io::Error::other(error)),
-        Err(error) => {
-            record.remove();
-            Err(io::Error::other(error))
-        }
-    }
-}
-
-/// Returns how much the code has copied.
-fn disarm(
-    armed: Armed,
-    record: &HeldRecord,
-    made: Option<Made>,
-    checksums: &EarlyChecksums,
-) -> Result<u64, InjectionError> {
-    let back = armed.disarm()?;
-    let PutBack::Returned(Returned { contents, reported }) = back else {
-        if !matches!(back, PutBack::CodeLeft(_)) {
-            record.remove();
-        }
-        return Ok(0);
-    };
-    record.remove();
-    if let (Some(made), Some(contents)) = (made, contents) {
-        made.leave_checksums(checksums, reported.filled);
-        made.done(contents.length);
-    }
-    Ok(reported.copied)
 }

@@ -1,5 +1,5 @@
 //! State of this machine and of this process: boots, signals, deadlines, disks, locks on files
-//! and directories, respawning, time.
+//! and directories, respawning, lending, time.
 
 pub(crate) mod boot;
 pub mod caller;
@@ -9,6 +9,7 @@ pub(crate) mod directory_lock;
 pub mod disk;
 pub(crate) mod environment;
 pub(crate) mod file_lock;
+pub(crate) mod lent;
 pub(crate) mod respawn;
 pub(crate) mod signal;
 pub(crate) mod time;

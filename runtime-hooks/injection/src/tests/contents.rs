@@ -2,10 +2,11 @@
 
 use std::fs::File;
 use std::num::NonZeroUsize;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::thread;
 use std::time::Duration;
 
+use stasis_linux::file_system::detached::DetachedMount;
 use stasis_linux::memory_file::{self, is_sealed};
 
 use super::program::{Variant, Workload};
@@ -15,7 +16,9 @@ use crate::area::in_process;
 use crate::hole::{dig, fill};
 use crate::private::memory_beside;
 use crate::slots::inspect;
-use crate::{InjectionError, Sharing, Span, Transfer, contents_of, file_of, make_private};
+use crate::{
+    InjectionError, Sharing, Span, Transfer, contents_of, file_of, make_private, own_files_of,
+};
 
 pub(super) const THREADS: NonZeroUsize = NonZeroUsize::new(3).unwrap();
 
@@ -172,6 +175,38 @@ fn contents_in_a_pack_come_back_private() {
     );
     comes_back(workload, contents);
     assert_holds_contents(&found.file);
+}
+
+/// Whoever frees its memory takes it from nobody else.
+#[test]
+fn only_a_file_without_a_name_that_we_have_marked_is_its_own() {
+    let file = in_memory();
+    let (workload, contents) = suspended_in(&file, Variant::Lazy);
+    let process = workload.process();
+    let inodes = || {
+        let own = own_files_of(&process).unwrap();
+        let inode = |file: &File| file.metadata().unwrap().ino();
+        own.iter().map(inode).collect::<Vec<_>>()
+    };
+    assert_eq!(inodes(), [file.metadata().unwrap().ino()]);
+    rustix::fs::fremovexattr(&file, "trusted.stasis").unwrap();
+    assert!(inodes().is_empty());
+    memory_file::mark(&file).unwrap();
+    // In `/proc/PID/maps` it looks like a file that has lost this name.
+    let others = tempfile::tempdir_in("/dev/shm").unwrap();
+    let name = "stasis-gpu-contents (deleted)";
+    let named = File::create_new(others.path().join(name)).unwrap();
+    named.set_len(contents.length).unwrap();
+    let mount = DetachedMount::of(others.path()).unwrap();
+    let named = mount.open_to_write(name.as_ref()).unwrap();
+    dig(&process, contents).unwrap();
+    fill(&process, contents, &named, 0, Sharing::Shared).unwrap();
+    assert_eq!(contents_of(&process).unwrap(), [contents]);
+    assert!(inodes().is_empty());
+    dig(&process, contents).unwrap();
+    fill(&process, contents, &file, 0, Sharing::Shared).unwrap();
+    comes_back(workload, contents);
+    assert!(inodes().is_empty());
 }
 
 /// The driver is asked before anything is there, and has all of it in the end.

@@ -106,7 +106,7 @@ fn while_it_digs() {
 }
 
 fn while_it_fills(sharing: Sharing, exchange: fn(usize) -> Exchange) {
-    for steps in 0..=4 {
+    for steps in 0..=5 {
         let file = in_memory();
         let (workload, contents) = suspended_in(&file, Variant::Locked);
         let process = workload.process();

@@ -13,7 +13,7 @@ use super::program::{Variant, Workload};
 use super::round::assert_holds_contents;
 use super::state::{State, smaps, smaps_kib};
 use crate::area::{in_process, make};
-use crate::hole::{dig, digging, fill};
+use crate::hole::{Filling, dig, digging, fill};
 use crate::slots::inspect;
 use crate::{InjectionError, Sharing, Span, contents_of};
 
@@ -122,6 +122,32 @@ fn a_hole_that_is_joined_with_its_neighbours() {
         assert_eq!(state(&workload).without(contents), before.without(contents));
         comes_back(workload, contents);
     }
+}
+
+/// Another process of the container could open it there.
+#[test]
+fn nobody_has_it_open_once_it_is_mapped() {
+    let file = in_memory();
+    let (workload, contents) = suspended_in(&file, Variant::Lazy);
+    let process = workload.process();
+    dig(&process, contents).unwrap();
+    let filling = Filling {
+        contents,
+        file: &file,
+        offset: 0,
+        sharing: Sharing::Shared,
+    };
+    in_process(&process, |proxy| {
+        let inside = filling.received(proxy)?;
+        let descriptor = format!("/proc/{}/fd/{inside}", proxy.pid());
+        let is_open = || std::fs::read_link(&descriptor).is_ok();
+        assert!(is_open());
+        make(proxy, &filling.calls(inside)[..2])?;
+        assert!(!is_open());
+        make(proxy, &filling.calls(inside)[2..])
+    })
+    .unwrap();
+    comes_back(workload, contents);
 }
 
 /// The file begins with something else, and what the process writes is its own.

@@ -1,7 +1,8 @@
 //! The file system that a directory is on, as a whole.
 
-pub mod idmapped;
+pub mod detached;
 pub mod loop_device;
+pub mod mount_attributes;
 
 use std::fs::File;
 use std::io;

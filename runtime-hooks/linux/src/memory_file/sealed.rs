@@ -15,8 +15,8 @@ const SET_SIGNAL: libc::c_int = 10;
 /// Whether nobody has the file open for writing, and nobody has a mapping of it that was made by
 /// somebody who had, also one that was duplicated (mremap(2) of length 0): the kernel grants a
 /// lease for reading only then (fcntl(2), `F_RDLCK`). From then on only who opens it anew could
-/// write to it, which needs a path: that of a descriptor or a mapping in `/proc`, and the right to
-/// write.
+/// write to it, which needs a path, and the right to write. That of a descriptor or a mapping in
+/// `/proc` leads through the mount of its file ([`crate::file_system::detached`]).
 ///
 /// `file` itself has to be open for reading only. Its owner is who asks, or CAP_LEASE is needed.
 ///

@@ -24,8 +24,9 @@ pub(crate) fn map(file: &File) -> Option<Mmap> {
         return None;
     }
     // SAFETY: only packs in a store's own directory are mapped. Only root may enter it, and packs
-    // are not changed once they are written. If root truncates one all the same, reading it ends
-    // CRIU with SIGBUS, and the tasks that wait for it end with CRIU.
+    // are not changed once they are written: a container has them through a mount that is read-only
+    // ([`crate::Reader::to_map`], [`crate::mount_for_packs`]). If root truncates one all the same,
+    // reading it ends CRIU with SIGBUS, and the tasks that wait for it end with CRIU.
     unsafe { Mmap::map(file) }.ok()
 }
 
@@ -33,8 +34,10 @@ pub(crate) fn map(file: &File) -> Option<Mmap> {
 pub(crate) fn map_part(file: &File, offset: u64, bytes: u64) -> io::Result<Mmap> {
     let bytes = usize::try_from(bytes).map_err(io::Error::other)?;
     // SAFETY: those who have contents stored see to it that nobody writes to their file meanwhile,
-    // nor makes it shorter ([`Writer::store_coming`](crate::Writer::store_coming)): its process is
-    // stopped, and has no descriptor of it.
+    // nor makes it shorter ([`Writer::store_coming`](crate::Writer::store_coming)): the driver has
+    // locked its process. One that writes all the same, through a descriptor that it has found in
+    // `/proc`, spoils its own image, whose checksums do not match then; one that cuts the file ends
+    // who stores it, and so its own checkpoint.
     unsafe { MmapOptions::new().offset(offset).len(bytes).map(file) }
 }
 

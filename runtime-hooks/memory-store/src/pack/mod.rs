@@ -18,7 +18,8 @@ use memmap2::Mmap;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use stasis_linux::file;
-use stasis_linux::memory_file::{PACK_PREFIX, PACK_SUFFIX};
+use stasis_linux::file_system::detached::DetachedMount;
+use stasis_linux::memory_file::{PACK_PREFIX, PACK_SUFFIX, mark};
 
 use crate::chunk::buffer::Aligned;
 use crate::index::codec::written;
@@ -145,6 +146,18 @@ impl PackFile {
         let pack_file = Self::new(path, file);
         pack_file.check_header(pack)?;
         Ok(pack_file)
+    }
+
+    /// Opened anew through a mount that nobody can write through: who has it may open it by a path
+    /// in `/proc`, with the rights of root. It is marked by its own mount, which can be written
+    /// through.
+    pub(crate) fn for_others(&self) -> io::Result<File> {
+        mark(&self.file)?;
+        let (directory, name) = (self.path.parent(), self.path.file_name());
+        let (Some(directory), Some(name)) = (directory, name) else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        DetachedMount::read_only(directory)?.open(name)
     }
 
     /// Chooses how it is read from now on: mapped, if it is in memory and apart from an image;

@@ -5,13 +5,32 @@ use std::os::unix::fs::MetadataExt;
 
 use crate::file_contents::FileContents;
 use crate::pack::PackFile;
-use crate::{Area, CHUNK, Chunk, Encoding, PAGE, Reader, StoredPages};
+use crate::{Area, CHUNK, Chunk, Encoding, PAGE, Reader, StoreError, StoredPages};
 
 impl Reader {
     /// The file that can be mapped for an area, for reading alone, and where in it the area begins:
     /// a pack in memory that has all of it as it was. `None`: it has to be loaded.
     #[must_use]
     pub fn in_place(&self, area: &Area) -> Option<(&File, u64)> {
+        let (pack, offset) = self.pack_of(area)?;
+        Some((&pack.file, offset))
+    }
+
+    /// The same file, marked as one of ours and for others: who has it opens it for writing in no
+    /// way.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`]
+    pub fn to_map(&self, area: &Area) -> Result<Option<(File, u64)>, StoreError> {
+        let Some((pack, offset)) = self.pack_of(area) else {
+            return Ok(None);
+        };
+        let file = pack.for_others();
+        let file = file.map_err(StoreError::io("open", &pack.path))?;
+        Ok(Some((file, offset)))
+    }
+
+    fn pack_of(&self, area: &Area) -> Option<(&PackFile, u64)> {
         let first = area.chunks.first()?.place;
         let pack = self.packs.get(usize::try_from(first.pack).ok()?)?;
         let whole = area.bytes.div_ceil(CHUNK as u64) == area.chunks.len() as u64;
@@ -25,7 +44,7 @@ impl Reader {
                     && (place.pack, Some(place.offset)) == (first.pack, offset)
                     && has_all(area, chunk)
             });
-        is_so.then_some((&pack.file, first.offset))
+        is_so.then_some((pack.as_ref(), first.offset))
     }
 
     pub(super) fn has_in_place(&self, contents: &FileContents<'_>, area: &Area) -> bool {

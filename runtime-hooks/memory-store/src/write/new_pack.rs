@@ -4,12 +4,21 @@
 use std::fs::File;
 use std::path::Path;
 
+use stasis_linux::file_system::detached::DetachedMount;
+
 use crate::directory;
 use crate::pack::writer::{HUGE_PAGE, PackWriter};
 use crate::{ImageId, Pack, PacksIn, StoreError};
 
 /// Where contents begin in such a pack, bytes: its huge pages are huge pages of the contents.
 pub const IN_PLACE_OFFSET: u64 = HUGE_PAGE;
+
+/// Makes a directory for such packs, if it is not there, and a mount of it: who is to fill a pack
+/// gets it through that, which is made read-only once the pack is full.
+pub fn mount_for_packs(directory: &Path) -> Result<DetachedMount, StoreError> {
+    directory::make(directory)?;
+    DetachedMount::of(directory).map_err(StoreError::writing(directory))
+}
 
 /// Makes a pack with room for so many bytes of contents, in a directory on a tmpfs, which is
 /// made if it is not there. [`Writer::store_coming`](crate::Writer::store_coming) finds it.

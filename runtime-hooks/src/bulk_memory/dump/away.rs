@@ -2,10 +2,11 @@
 
 use std::cell::RefCell;
 use std::path::Path;
+use std::sync::Arc;
 
 use stasis_linux::cgroup::FreezerState;
 use stasis_linux::error_chain;
-use stasis_memory_store::{DumpRequest, Report};
+use stasis_memory_store::{DumpRequest, Report, mount_for_packs};
 
 use super::MemoryDump;
 use crate::bulk_memory::places;
@@ -53,7 +54,8 @@ impl MemoryDump<'_> {
         let request = (request, files.request.as_path());
         let places = directory::places(self.image.directory());
         let image = (self.image.path(), places.as_slice());
-        let start = || Holder::start(expected, image, request, self.directory);
+        let mount = self.mount.as_deref();
+        let start = || Holder::start(expected, image, request, self.directory, mount);
         let holder = self.image.lending_lock(start);
         self.storing = Some(holder.map_err(Failure::GpuContents)?);
         Ok(())
@@ -144,15 +146,20 @@ impl MemoryDump<'_> {
 
     /// What files for GPU contents are to be. Whoever recovers this operation finds the store from
     /// now on.
-    pub(crate) fn new_files(&self) -> Result<NewFiles, Failure> {
+    pub(crate) fn new_files(&mut self) -> Result<NewFiles, Failure> {
         let Some((directory, request, files)) = self.own_files() else {
             return Ok(NewFiles::Nameless);
         };
         files.write(request)?;
-        Ok(NewFiles::Packs {
+        let mount = Arc::new(mount_for_packs(directory)?);
+        let files = NewFiles::Packs {
             directory: directory.to_owned(),
             id: request.image_id,
-        })
+            mount: Arc::clone(&mount),
+        };
+        // As long as this lives, those who work for us can take it.
+        self.mount = Some(mount);
+        Ok(files)
     }
 
     /// The store's directory, if it has files for GPU contents from the beginning.

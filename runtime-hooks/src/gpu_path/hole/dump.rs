@@ -2,11 +2,13 @@
 //! of one that stores them again.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use stasis_linux::ProcessRef;
+use stasis_linux::file_system::detached::DetachedMount;
 use stasis_memory_store::{DumpRequest, Report};
 
 use super::again::StoreAgain;
@@ -17,6 +19,7 @@ use super::{PATIENCE, limit_for};
 use crate::cuda::process_set::as_found::ProcessId;
 use crate::gpu_path::copier::{Copier, Unanswered};
 use crate::host::cancel::Cancel;
+use crate::host::lent::Lent;
 
 /// For what takes milliseconds for each process.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -38,8 +41,9 @@ enum Has {
 
 impl Holder {
     /// Starts it for an image whose processes are expected to have so many bytes, before the driver
-    /// has put them into files. The image is written in this directory, and may be in one of
-    /// these places later; `directory` is the operation's, and has the request in this file.
+    /// has put them into files, of which packs are given to processes through `mount`. The image is
+    /// written in this directory, and may be in one of these places later; `directory` is the
+    /// operation's, and has the request in this file.
     ///
     /// # Errors
     /// It cannot be started.
@@ -48,7 +52,9 @@ impl Holder {
         (image, places): (&Path, &[PathBuf]),
         (request, request_file): (&DumpRequest, &Path),
         directory: &Path,
+        mount: Option<&DetachedMount>,
     ) -> io::Result<Self> {
+        let mount = mount.map(|mount| Lent::of(mount.as_fd()));
         let job = AwayProcess::Hold(Box::new(Hold {
             image: image.to_owned(),
             places: places.to_owned(),
@@ -56,6 +62,7 @@ impl Holder {
             request_file: request_file.to_owned(),
             expected,
             directory: directory.to_owned(),
+            mount: mount.transpose()?,
         }));
         Ok(Self {
             process: Mutex::new(Copier::start(VERB, &job)?),

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use stasis_injection::hole::dig;
 use stasis_injection::{ContentsFile, Sharing, file_of};
+use stasis_linux::file_system::detached::DetachedMount;
 use stasis_linux::memory_file::is_sealed;
 use stasis_linux::{ProcessRef, file};
 use stasis_memory_store::{DumpRequest, FileContents, Report, Writer};
@@ -20,6 +21,7 @@ use crate::cuda::process_set::as_found::ProcessId;
 use crate::gpu_path::share::Share;
 use crate::gpu_path::steps::{asked, next, said, say_result};
 use crate::host::file_lock::lock_soon;
+use crate::host::lent::Lent;
 
 /// What it is to do.
 #[derive(Debug, Serialize, Deserialize)]
@@ -35,6 +37,8 @@ pub struct Hold {
     pub(super) expected: u64,
     /// The operation's.
     pub(super) directory: PathBuf,
+    /// Through which processes get packs, if they do.
+    pub(super) mount: Option<Lent>,
 }
 
 /// A step that the operation asks for; they come in this order. At the end of its input it waits
@@ -74,6 +78,8 @@ impl Hold {
     pub(super) fn run(&self) -> io::Result<()> {
         // What it holds is freed by nobody else's end, and lost with its own.
         let _ = fs::write("/proc/self/oom_score_adj", "-1000");
+        let mount = self.mount.map(Lent::take).transpose();
+        let mount = mount.map(|mount| mount.map(DetachedMount::from));
         let mut told = Told::default();
         let stored = self.store(&mut told);
         // Also of what has failed before.
@@ -85,7 +91,8 @@ impl Hold {
         if !asked(&HoldStep::TakeAway)? {
             return Ok(());
         }
-        let record = said(self.take_away(&held))?;
+        let taken = mount.and_then(|mount| self.take_away(&held, mount.as_ref()));
+        let record = said(taken)?;
         let goes_on = asked(&HoldStep::GiveBack);
         if !matches!(goes_on, Ok(true)) {
             // What the operation has started may go on without it, and save the processes.
@@ -148,10 +155,10 @@ impl Hold {
     }
 
     /// From the record on, whoever comes after us gives them back.
-    fn take_away(&self, held: &[Held]) -> io::Result<HeldRecord> {
+    fn take_away(&self, held: &[Held], mount: Option<&DetachedMount>) -> io::Result<HeldRecord> {
         let record = HeldRecord::write(&self.directory, &self.away(held))?;
         let dug = in_processes(held, Held::take_away);
-        let dug = dug.and_then(|()| in_processes(held, Held::seal));
+        let dug = dug.and_then(|()| seal(held, mount));
         match dug {
             Ok(()) => Ok(record),
             Err(error) => {
@@ -236,7 +243,7 @@ impl Held {
         dig(&self.process, self.in_file.contents).map_err(io::Error::other)
     }
 
-    /// What has become an image must not be changed through a mapping that a process has kept.
+    /// Nobody has it open for writing, nor mapped by who had.
     fn seal(&self) -> io::Result<()> {
         if self.from.sharing == Sharing::Shared || is_sealed(&self.from.file)? {
             return Ok(());
@@ -249,9 +256,26 @@ impl Held {
     }
 }
 
-/// All that can be given back.
+/// What has become an image must not be changed through a mapping that a process has kept; nor
+/// through a descriptor, by which a file is opened anew: the mount that it leads to says no.
+fn seal(held: &[Held], mount: Option<&DetachedMount>) -> io::Result<()> {
+    let read_only = mount.map_or(Ok(()), DetachedMount::make_read_only);
+    // It says of whom.
+    in_processes(held, Held::seal)?;
+    read_only.map_err(|error| {
+        let what = "GPU contents could be changed by who has their file open";
+        io::Error::other(format!("{what}: {error}"))
+    })
+}
+
+/// All that can be given back. What is stored, and whose process has ended, is nobody's any more:
+/// its memory goes back also if somebody has kept a file without a name. Packs are the image's.
 fn give_back(held: &[Held]) -> io::Result<()> {
     in_processes(held, |held| {
-        map_again(&held.process, held.in_file.contents, &held.from)
+        map_again(&held.process, held.in_file.contents, &held.from)?;
+        if held.process.is_gone() && held.from.sharing == Sharing::Shared {
+            let _ = held.from.file.set_len(0);
+        }
+        Ok(())
     })
 }

@@ -1,7 +1,6 @@
 //! GPU contents of an image are loaded into files in memory, and mapped over the holes of restored
 //! processes.
 
-use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::process;
@@ -140,8 +139,12 @@ impl Load {
         let mut files = Vec::new();
         for process in &index.processes {
             for hole in &process.areas {
-                let from = match reader.in_place(hole) {
-                    Some((file, offset)) => as_image(file, offset)?,
+                let from = match reader.to_map(hole).map_err(io::Error::other)? {
+                    Some((file, offset)) => ContentsFile {
+                        file,
+                        offset,
+                        sharing: Sharing::Private,
+                    },
                     None => new_file(hole)?,
                 };
                 files.push(Contents::new(process.pid, hole, from));
@@ -205,15 +208,6 @@ fn new_file(hole: &Area) -> io::Result<ContentsFile> {
         file,
         offset: 0,
         sharing: Sharing::Shared,
-    })
-}
-
-/// Many may have it at once, and none can change it.
-fn as_image(file: &File, offset: u64) -> io::Result<ContentsFile> {
-    Ok(ContentsFile {
-        file: file.try_clone()?,
-        offset,
-        sharing: Sharing::Private,
     })
 }
 

@@ -10,7 +10,8 @@
 //!
 //! On a tmpfs the file is a pack of the store from the beginning ([`super::NewFiles`]). It is
 //! mapped again privately, and so it is by all containers that are restored from it: nobody can
-//! change what has become an image, and all have one copy of it.
+//! change what has become an image, since the mount that they have it through is read-only, and all
+//! have one copy of it.
 //!
 //! No process of a frozen container can map anything: one that its caller has paused gets them back
 //! by [`give_back`], when it is resumed.

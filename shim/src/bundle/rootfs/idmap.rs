@@ -13,7 +13,7 @@ use std::time::Duration;
 use nix::sched::{CloneFlags, unshare};
 use rustix::fs::CWD;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount};
-use stasis_linux::file_system::idmapped::idmap;
+use stasis_linux::file_system::mount_attributes::idmap;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::time::timeout;

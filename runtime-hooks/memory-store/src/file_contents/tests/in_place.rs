@@ -1,5 +1,10 @@
 //! Contents whose file is a pack from the beginning.
 
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+
+use stasis_linux::memory_file::is_marked;
+
 use super::*;
 use crate::{Checksum, EarlyChecksums, IN_PLACE_OFFSET, ImageId, Pack, create_pack};
 
@@ -51,6 +56,34 @@ fn verify(image: &Path, request: &DumpRequest) -> Result<(), StoreError> {
         index.areas().map(|area| area.bytes).sum()
     );
     Ok(())
+}
+
+/// A container that has one opens it anew with the rights of root.
+#[test]
+fn who_is_given_one_does_not_open_it_for_writing() {
+    let images = Images::in_memory();
+    let (image, request) = (images.image(1), images.request(PacksIn::Directory, 1));
+    let held = packed(&images.directory(1), 1, held());
+    let (index, _) = dump(&image, &request, &held);
+    let reader = Reader::open(&image, &index, request.directory.as_deref()).unwrap();
+    for area in index.areas() {
+        let (own, offset) = reader.in_place(area).unwrap();
+        let (given, same) = reader.to_map(area).unwrap().unwrap();
+        let id = |file: &File| {
+            file.metadata()
+                .map(|file| (file.dev(), file.ino()))
+                .unwrap()
+        };
+        assert_eq!((id(&given), same), (id(own), offset));
+        assert!(is_marked(&given).unwrap());
+        let anew = |file: &File| {
+            let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+            File::options().write(true).open(path)
+        };
+        let refused = anew(&given).unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+        assert!(anew(own).is_ok(), "root may write to it elsewhere");
+    }
 }
 
 #[test]

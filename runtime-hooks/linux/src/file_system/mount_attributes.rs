@@ -1,4 +1,4 @@
-//! mount_setattr(2): a mount whose files belong to the ids of a user namespace.
+//! mount_setattr(2): what holds for all that is done through a mount.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -7,10 +7,13 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use nix::errno::Errno;
 use nix::libc;
 
+/// `MOUNT_ATTR_RDONLY` (linux/mount.h).
+const READ_ONLY: u64 = 0x0000_0001;
 /// `MOUNT_ATTR_IDMAP` (linux/mount.h).
 const IDMAP: u64 = 0x0010_0000;
 
 /// `struct mount_attr` (linux/mount.h), version 0.
+#[derive(Default)]
 #[repr(C)]
 struct MountAttr {
     set: u64,
@@ -28,10 +31,26 @@ pub fn idmap(mount: BorrowedFd<'_>, user_namespace: BorrowedFd<'_>) -> io::Resul
     let number = u64::try_from(user_namespace.as_raw_fd()).map_err(io::Error::other)?;
     let attributes = MountAttr {
         set: IDMAP,
-        clear: 0,
-        propagation: 0,
         user_namespace: number,
+        ..MountAttr::default()
     };
+    set(mount, &attributes)
+}
+
+/// Nobody writes through the mount any more.
+///
+/// # Errors
+/// The error of mount_setattr(2); EBUSY: somebody has a file open for writing through it, or a
+/// mapping that was made by somebody who had.
+pub(super) fn make_read_only(mount: BorrowedFd<'_>) -> io::Result<()> {
+    let attributes = MountAttr {
+        set: READ_ONLY,
+        ..MountAttr::default()
+    };
+    set(mount, &attributes)
+}
+
+fn set(mount: BorrowedFd<'_>, attributes: &MountAttr) -> io::Result<()> {
     // SAFETY: the kernel reads an empty string and as many bytes of `attributes` as its size says,
     // both of which live until it returns, and writes nothing.
     let result = unsafe {
@@ -40,7 +59,7 @@ pub fn idmap(mount: BorrowedFd<'_>, user_namespace: BorrowedFd<'_>) -> io::Resul
             mount.as_raw_fd(),
             c"".as_ptr(),
             libc::AT_EMPTY_PATH,
-            &raw const attributes,
+            &raw const *attributes,
             size_of::<MountAttr>(),
         )
     };
@@ -58,5 +77,6 @@ mod tests {
     fn what_is_no_mount_is_refused() {
         let file = File::open("/proc/self/ns/user").unwrap();
         assert!(idmap(file.as_fd(), file.as_fd()).is_err());
+        assert!(make_read_only(file.as_fd()).is_err());
     }
 }
