@@ -3,12 +3,13 @@
 use std::io;
 use std::path::PathBuf;
 
+use stasis_linux::ProcessRef;
 use stasis_linux::file_system::FileSystem;
-use stasis_linux::{ProcessRef, file};
 
 use super::lock::remove_staging;
 use super::move_up::{move_up_soon, rename};
-use super::{BOOT, COMPLETE, ImageDirectoryError, NewImage, has_inventory};
+use super::whole::doubt;
+use super::{COMPLETE, ImageDirectoryError, NewImage, has_inventory};
 
 /// What is behind the commit, and can wait: why the image is not moved up yet.
 #[derive(Debug)]
@@ -67,7 +68,7 @@ impl NewImage {
 
     /// From now on it is whole only if all of its files are as they were sealed.
     pub(crate) fn doubt(&self) {
-        let _ = file::remove(&self.staging.join(BOOT));
+        doubt(&self.staging);
     }
 
     /// Whether CRIU has written all of it, and its container has ended. That of a group is none

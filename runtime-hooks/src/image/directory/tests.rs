@@ -1,3 +1,4 @@
+pub(super) mod change;
 mod left;
 pub(super) mod model;
 mod orders;
