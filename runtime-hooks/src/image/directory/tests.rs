@@ -1,7 +1,9 @@
 pub(super) mod change;
+mod failing;
 mod left;
 pub(super) mod model;
 mod orders;
+mod scene;
 
 use super::*;
 

@@ -117,9 +117,12 @@ pub(super) fn seal(settings: &Settings, image: &Path) -> Result<(), ImageDirecto
 
 fn sync(image: &Path) -> Result<(), ImageDirectoryError> {
     let synced = change(|| FileSystem::of(image)?.sync());
-    synced.map_err(|source| ImageDirectoryError::NotOnDisk {
-        path: image.to_owned(),
-        source,
+    synced.map_err(|source| {
+        doubt(image);
+        ImageDirectoryError::NotOnDisk {
+            path: image.to_owned(),
+            source,
+        }
     })
 }
 
