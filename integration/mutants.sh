@@ -35,6 +35,8 @@ try "another boot is trusted" whole.rs 'if is_of_this_boot(image).map_err(failed
 try "the disk's no is passed over" open.rs 'if is_in_doubt => {}' '=> {}'
 try "what a disk has refused is vouched for" whole.rs '        doubt(image);
 ' ''
+try "a lost answer is a failure" commit.rs '            Err(_) if is_gone(&self.staging) => {}
+' ''
 try "links are followed" move_up.rs 'Ok(found) if found.is_dir() => is_committed = true,' 'Ok(_) => is_committed = true,'
 git checkout -q .
 exit $survived

@@ -1,7 +1,7 @@
 //! Makes a new image the image of its directory, in one step.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use stasis_linux::ProcessRef;
 use stasis_linux::file_system::FileSystem;
@@ -47,7 +47,12 @@ impl NewImage {
 
     /// Commits the image.
     pub(crate) fn take_its_place(&self) -> Result<Committed, ImageDirectoryError> {
-        rename(&self.staging, &self.directory.join(COMPLETE))?;
+        match rename(&self.staging, &self.directory.join(COMPLETE)) {
+            // It is done, and the file server's answer was lost (rename(2), "Bugs"): whoever has
+            // the lock keeps everybody else from moving it.
+            Err(_) if is_gone(&self.staging) => {}
+            renamed => renamed?,
+        }
         Ok(Committed(move_up_soon(&self.directory).err()))
     }
 
@@ -81,4 +86,10 @@ impl NewImage {
     pub(crate) fn disown(&self) {
         super::disown(&self.directory);
     }
+}
+
+/// Whether nothing is there, as a file system says that answers.
+fn is_gone(path: &Path) -> bool {
+    let found = path.symlink_metadata();
+    found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
