@@ -37,6 +37,7 @@ try "what a disk has refused is vouched for" whole.rs '        doubt(image);
 ' ''
 try "a lost answer is a failure" commit.rs '            Err(_) if is_gone(&self.staging) => {}
 ' ''
+try "names are not synced" move_up.rs '    change(|| file::sync_directory(directory)).map_err(' '    Ok::<(), io::Error>(()).map_err('
 try "links are followed" move_up.rs 'Ok(found) if found.is_dir() => is_committed = true,' 'Ok(_) => is_committed = true,'
 git checkout -q .
 exit $survived

@@ -3,6 +3,7 @@ mod failing;
 mod left;
 pub(super) mod model;
 mod orders;
+mod power;
 mod scene;
 
 use super::*;
