@@ -115,7 +115,11 @@ impl Host {
         self.mount_file(&disk, at)
     }
 
-    fn mount_file(&self, file: &str, at: &str) -> Result<()> {
+    /// Mounts a file that has a file system.
+    ///
+    /// # Errors
+    /// There is no loop device.
+    pub fn mount_file(&self, file: &str, at: &str) -> Result<()> {
         self.run(&["mkdir", "-p", at])?;
         self.run(&["bash", "-c", MOUNT, "mount", file, at])
             .context("no loop device")?;
