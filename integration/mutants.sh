@@ -32,6 +32,12 @@ try "12 a reader takes no lock" open.rs 'match in_use::hold(directory) {' 'match
 try "21 a reader waits for the writer" open.rs 'if let Locked::Ours(_lock) = lock_now(&staging)? {' 'if let Some(_lock) = super::lock::lock(&staging)? {'
 try "the inventory moves first" move_up.rs '        if entry.file_name() != INVENTORY {' '        if true {'
 try "another boot is trusted" whole.rs 'if is_of_this_boot(image).map_err(failed("read", image))? {' 'if true {'
+try "the disk's no is passed over" open.rs 'if is_in_doubt => {}' '=> {}'
+try "what a disk has refused is vouched for" whole.rs '        doubt(image);
+' ''
+try "a lost answer is a failure" commit.rs '            Err(_) if is_gone(&self.staging) => {}
+' ''
+try "names are not synced" move_up.rs '    change(|| file::sync_directory(directory)).map_err(' '    Ok::<(), io::Error>(()).map_err('
 try "links are followed" move_up.rs 'Ok(found) if found.is_dir() => is_committed = true,' 'Ok(_) => is_committed = true,'
 git checkout -q .
 exit $survived

@@ -16,6 +16,9 @@ missing() {
     need qemu-system-x86_64 qemu-system-x86
     need qemu-img qemu-utils
     need mke2fs e2fsprogs
+    # Image directories are on these, too.
+    need mkfs.xfs xfsprogs
+    need mkfs.btrfs btrfs-progs
     # The client of containerd that the tests use is generated when it is built.
     need protoc protobuf-compiler
     [ -e /usr/include/stdio.h ] || echo libc6-dev

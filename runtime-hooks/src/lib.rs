@@ -57,6 +57,9 @@ pub mod gpu_path;
 pub mod host;
 pub mod image;
 pub mod ledger;
+#[cfg(test)]
+#[path = "../../integration/src/check/left_out.rs"]
+mod left_out;
 pub mod low_level;
 pub mod operation;
 pub mod preflight;

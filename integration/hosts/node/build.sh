@@ -23,7 +23,7 @@ chmod 755 "$root/usr/sbin/policy-rc.d"
 echo "deb $mirror bookworm main" >"$root/etc/apt/sources.list.d/bookworm.list"
 inside apt-get -q -o Acquire::Check-Valid-Until=false -o Acquire::Retries=3 update
 inside apt-get -q -y -o Acquire::Retries=3 install --no-install-recommends \
-    dbus kmod qemu-guest-agent systemd-sysv udev
+    dbus kmod nfs-kernel-server qemu-guest-agent systemd-sysv udev
 
 # The kernel's package is unpacked and not installed: what it would have made, an initial file system and a boot loader's
 # entry, the node does without.
@@ -64,6 +64,7 @@ mkdir -p "$root/machine"
 echo node >"$root/etc/hostname"
 # Nobody logs in, nothing happens by a clock, and podman is the engine.
 inside systemctl mask docker.service docker.socket containerd.service getty.target console-getty.service systemd-logind.service systemd-timesyncd.service \
+    nfs-blkmap.service nfs-server.service rpcbind.service rpcbind.socket rpc-statd.service nfs-client.target nfs-idmapd.service nfsdcld.service \
     apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer fstrim.timer
 umount "$root/proc"
 /sbin/mke2fs -q -t ext4 -d "$root" "$result/disk" 6G

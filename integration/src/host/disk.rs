@@ -1,10 +1,10 @@
-//! Disks of test hosts: ext4 file systems in files, on loop devices, and small ones in memory.
+//! Disks of test hosts: file systems in files, on loop devices, and small ones in memory.
 
 use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::Host;
 
@@ -20,16 +20,66 @@ done; exit 1";
 /// What an empty file system writes of itself.
 const OWN: u64 = 1 << 20;
 
+/// What a file system is made with.
+const EXT4: [&str; 2] = ["mkfs.ext4", "-Fq"];
+/// The smallest that it makes has 300 MiB.
+const XFS: [&str; 2] = ["mkfs.xfs", "-fq"];
+/// It has 109 MiB.
+const BTRFS: [&str; 2] = ["mkfs.btrfs", "-fq"];
+/// More than either of them.
+const LARGE: u64 = 512 << 20;
+
+/// A file system of which nodes have images.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileSystemKind {
+    /// On a disk.
+    Ext4,
+    /// On a disk.
+    Xfs,
+    /// On a disk.
+    Btrfs,
+    /// Two directories as one; both are in memory.
+    Overlay,
+    /// In memory.
+    Tmpfs,
+}
+
 impl Host {
+    /// Mounts a file system with room for some images.
+    ///
+    /// # Errors
+    /// There is no loop device, or this machine has no program that makes it.
+    pub fn mount_new(&self, kind: FileSystemKind, at: &str) -> Result<()> {
+        match kind {
+            FileSystemKind::Ext4 => self.mount_made(&EXT4, LARGE, at),
+            FileSystemKind::Xfs => self.mount_made(&XFS, LARGE, at),
+            FileSystemKind::Btrfs => self.mount_made(&BTRFS, LARGE, at),
+            FileSystemKind::Tmpfs => self.mount_memory(LARGE, at),
+            FileSystemKind::Overlay => {
+                self.mount_memory(LARGE, at)?;
+                let [lower, upper, work] =
+                    ["lower", "upper", "work"].map(|name| format!("{at}/{name}"));
+                self.run(&["mkdir", &lower, &upper, &work])?;
+                let options = format!("lowerdir={lower},upperdir={upper},workdir={work}");
+                let mount = ["mount", "-t", "overlay", "-o", &options, "overlay", at];
+                self.run(&mount).map(drop)
+            }
+        }
+    }
+
     /// Mounts a disk of so many bytes.
     ///
     /// # Errors
     /// There is no loop device, or no mkfs.ext4 on this machine.
     pub fn mount_disk(&self, bytes: u64, at: &str) -> Result<()> {
+        self.mount_made(&EXT4, bytes, at)
+    }
+
+    fn mount_made(&self, make: &[&str], bytes: u64, at: &str) -> Result<()> {
         let disk = format!("/run/disk-{}", at.replace('/', "-"));
         let file = self.path(&disk);
         File::create(&file)?.set_len(bytes)?;
-        format(&file, &[])?;
+        format(&file, make)?;
         self.mount_file(&disk, at)
     }
 
@@ -61,11 +111,15 @@ impl Host {
         File::create(&file)?.set_len(16 * bytes)?;
         // A journal that cannot be written makes the file system read-only.
         let options = ["-O", "^has_journal", "-E", "lazy_itable_init=1,nodiscard"];
-        format(&file, &options)?;
+        format(&file, &[&EXT4[..], &options].concat())?;
         self.mount_file(&disk, at)
     }
 
-    fn mount_file(&self, file: &str, at: &str) -> Result<()> {
+    /// Mounts a file that has a file system.
+    ///
+    /// # Errors
+    /// There is no loop device.
+    pub fn mount_file(&self, file: &str, at: &str) -> Result<()> {
         self.run(&["mkdir", "-p", at])?;
         self.run(&["bash", "-c", MOUNT, "mount", file, at])
             .context("no loop device")?;
@@ -73,9 +127,12 @@ impl Host {
     }
 }
 
-fn format(file: &Path, options: &[&str]) -> Result<()> {
-    let mut make = Command::new("mkfs.ext4");
-    let made = make.arg("-Fq").args(options).arg(file).status()?;
-    ensure!(made.success(), "mkfs.ext4: {made}");
+fn format(file: &Path, make: &[&str]) -> Result<()> {
+    let [program, options @ ..] = make else {
+        bail!("no program");
+    };
+    let made = Command::new(program).args(options).arg(file).output();
+    let made = made.with_context(|| format!("{program} (hosts/install-requirements.sh)"))?;
+    ensure!(made.status.success(), "{program}: {made:?}");
     Ok(())
 }

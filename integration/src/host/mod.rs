@@ -7,7 +7,7 @@
 pub mod breaking_proxy;
 pub mod c_build;
 pub(crate) mod cache;
-mod disk;
+pub mod disk;
 pub mod docker_registry;
 mod driver_orders;
 pub(crate) mod end;

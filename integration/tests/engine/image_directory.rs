@@ -1,5 +1,8 @@
 //! An image stays whole until the next one in its directory is complete, whatever fails.
 
+mod file_systems;
+mod power;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::Child;

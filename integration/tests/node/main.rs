@@ -6,6 +6,7 @@
 mod callers_unit;
 mod containerd;
 mod job;
+mod nfs;
 mod power;
 
 use anyhow::Result;
@@ -53,6 +54,12 @@ fn power_fails_in_a_checkpoint() -> Result<()> {
 #[ignore = "part of make test-node"]
 fn power_fails_after_a_checkpoint() -> Result<()> {
     power::fails_after_a_checkpoint(Node::boot()?)
+}
+
+#[test]
+#[ignore = "part of make test-node"]
+fn nfs_has_images() -> Result<()> {
+    nfs::has_images(Node::boot()?)
 }
 
 fn suspended_job_outlives_a_reload_of_systemd(node: &mut Node) -> Result<()> {

@@ -185,19 +185,6 @@ impl Manifest {
         fits.map(|()| text).map_err(|error| error.to_string())
     }
 
-    /// Removes the manifest of an image directory, so that it counts as a plain image.
-    ///
-    /// # Errors
-    /// [`ManifestError::Io`]; that there is none is no error.
-    pub fn remove(image_directory: &Path) -> Result<(), ManifestError> {
-        let path = image_directory.join(FILE_NAME);
-        file::remove(&path).map_err(|source| ManifestError::Io {
-            action: "remove",
-            path,
-            source,
-        })
-    }
-
     /// Reads the manifest of an image directory. `None`: a plain image without GPU state.
     ///
     /// # Errors

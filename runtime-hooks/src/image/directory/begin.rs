@@ -15,7 +15,7 @@ use stasis_memory_store::refuse_arriving;
 use super::lock::{lock, remove_staging};
 use super::move_up::move_up_soon;
 use super::rest::{Rest, finish_locked};
-use super::step::step;
+use super::step::{change, step};
 use super::{BOOT, GROUP, ImageDirectoryError, InGroup, NEW, NewImage, failed};
 use crate::host::boot::boot_id;
 use crate::operation::group::Group;
@@ -34,11 +34,9 @@ impl NewImage {
         directory: &Path,
         group: Option<&Group>,
     ) -> Result<Self, ImageDirectoryError> {
-        let made = DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(directory);
-        made.map_err(failed("make", directory))?;
+        let mut with_parents = DirBuilder::new();
+        with_parents.recursive(true).mode(0o700);
+        change(|| with_parents.create(directory)).map_err(failed("make", directory))?;
         // Before the processes are locked. Who overrides permissions is told of read-only ones.
         let may_write = access(directory, Access::WRITE_OK | Access::EXEC_OK);
         may_write.map_err(|error| failed("write into", directory)(error.into()))?;
@@ -110,8 +108,7 @@ fn make_locked(settings: &Settings, staging: &Path) -> Result<File, ImageDirecto
                 }
             }
         }
-        step();
-        match DirBuilder::new().mode(0o700).create(staging) {
+        match change(|| DirBuilder::new().mode(0o700).create(staging)) {
             // Another one begins, and is waited for.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             made => made.map_err(failed("make", staging))?,
@@ -130,10 +127,8 @@ fn is_empty(staging: &Path) -> Result<bool, ImageDirectoryError> {
 }
 
 fn sign(staging: &Path, group: Option<&Group>) -> io::Result<()> {
-    step();
     if let Some(group) = group {
-        fs::write(staging.join(GROUP), group.id())?;
+        change(|| fs::write(staging.join(GROUP), group.id()))?;
     }
-    step();
-    fs::write(staging.join(BOOT), boot_id().unwrap_or_default())
+    change(|| fs::write(staging.join(BOOT), boot_id().unwrap_or_default()))
 }

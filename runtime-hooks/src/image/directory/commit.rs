@@ -1,14 +1,15 @@
 //! Makes a new image the image of its directory, in one step.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use stasis_linux::ProcessRef;
 use stasis_linux::file_system::FileSystem;
-use stasis_linux::{ProcessRef, file};
 
 use super::lock::remove_staging;
 use super::move_up::{move_up_soon, rename};
-use super::{BOOT, COMPLETE, ImageDirectoryError, NewImage, has_inventory};
+use super::whole::doubt;
+use super::{COMPLETE, ImageDirectoryError, NewImage, has_inventory};
 
 /// What is behind the commit, and can wait: why the image is not moved up yet.
 #[derive(Debug)]
@@ -46,7 +47,12 @@ impl NewImage {
 
     /// Commits the image.
     pub(crate) fn take_its_place(&self) -> Result<Committed, ImageDirectoryError> {
-        rename(&self.staging, &self.directory.join(COMPLETE))?;
+        match rename(&self.staging, &self.directory.join(COMPLETE)) {
+            // It is done, and the file server's answer was lost (rename(2), "Bugs"): whoever has
+            // the lock keeps everybody else from moving it.
+            Err(_) if is_gone(&self.staging) => {}
+            renamed => renamed?,
+        }
         Ok(Committed(move_up_soon(&self.directory).err()))
     }
 
@@ -67,7 +73,7 @@ impl NewImage {
 
     /// From now on it is whole only if all of its files are as they were sealed.
     pub(crate) fn doubt(&self) {
-        let _ = file::remove(&self.staging.join(BOOT));
+        doubt(&self.staging);
     }
 
     /// Whether CRIU has written all of it, and its container has ended. That of a group is none
@@ -80,4 +86,10 @@ impl NewImage {
     pub(crate) fn disown(&self) {
         super::disown(&self.directory);
     }
+}
+
+/// Whether nothing is there, as a file system says that answers.
+fn is_gone(path: &Path) -> bool {
+    let found = path.symlink_metadata();
+    found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }

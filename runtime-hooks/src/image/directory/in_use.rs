@@ -2,6 +2,7 @@
 //! on the directory itself, which ends with whoever has it.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 
 use super::{ImageDirectoryError, failed};
@@ -38,7 +39,11 @@ pub(crate) fn hold(directory: &Path) -> Result<InUse, ImageDirectoryError> {
 /// # Errors
 /// [`ImageDirectoryError::Io`], also for a directory that cannot be locked.
 pub(crate) fn hold_alone(directory: &Path) -> Result<Option<Alone>, ImageDirectoryError> {
-    let locked = lock_directory(directory, Sharing::Exclusive);
+    let path = match fs::canonicalize(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        path => path.map_err(failed("lock", directory))?,
+    };
+    let locked = lock_directory(&path, Sharing::Exclusive);
     Ok(match locked.map_err(failed("lock", directory))? {
         Locked::Ours(lock) => Some(Alone(Lock::of(lock))),
         Locked::Held | Locked::Missing => None,
@@ -65,6 +70,9 @@ mod tests {
         drop(by_link);
         let alone = hold_alone(&image).unwrap().unwrap();
         assert!(matches!(hold(&link), Err(ImageDirectoryError::Removed(_))));
+        drop(alone);
+        let alone = hold_alone(&link).unwrap().unwrap();
+        assert!(matches!(hold(&image), Err(ImageDirectoryError::Removed(_))));
         drop(alone);
         hold(&image).unwrap();
     }

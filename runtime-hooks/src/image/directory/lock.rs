@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use stasis_linux::file;
 
-use super::step::{PATIENCE, pause, step};
+use super::step::{PATIENCE, change, pause};
 use super::{INVENTORY, ImageDirectoryError, failed};
 use crate::host::directory_lock::{Locked, lock_directory};
 use crate::host::file_lock::Sharing;
@@ -33,16 +33,14 @@ pub(super) fn lock(staging: &Path) -> Result<Option<File>, ImageDirectoryError> 
 
 /// The same without waiting.
 pub(super) fn lock_now(staging: &Path) -> Result<Locked, ImageDirectoryError> {
-    step();
-    lock_directory(staging, Sharing::Exclusive).map_err(failed("lock", staging))
+    change(|| lock_directory(staging, Sharing::Exclusive)).map_err(failed("lock", staging))
 }
 
 /// Removes what was written of an image, the inventory first: what is left of it is never whole.
 pub(super) fn remove_staging(path: &Path) -> Result<(), ImageDirectoryError> {
-    step();
-    let inventory = file::remove(&path.join(INVENTORY));
-    step();
-    let removed = inventory.and_then(|()| match fs::remove_dir_all(path) {
+    let inventory = change(|| file::remove(&path.join(INVENTORY)));
+    let all = || change(|| fs::remove_dir_all(path));
+    let removed = inventory.and_then(|()| match all() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed,
     });

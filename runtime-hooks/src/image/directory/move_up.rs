@@ -9,7 +9,7 @@ use std::time::Instant;
 use stasis_linux::file;
 
 use super::in_use::hold_alone;
-use super::step::{PATIENCE, pause, step};
+use super::step::{PATIENCE, change, pause, step};
 use super::{
     BOOT, COMPLETE, GROUP, INVENTORY, ImageDirectoryError, MOVING, PARENT, exists, failed,
     has_inventory, removal,
@@ -70,15 +70,14 @@ pub(super) fn move_up(directory: &Path) -> Result<(), ImageDirectoryError> {
         }
         if has_inventory(directory) {
             // The rename that commits is on disk before anything of the earlier image goes.
-            file::sync_directory(directory).map_err(failed("write", directory))?;
+            change(|| file::sync_directory(directory)).map_err(failed("write", directory))?;
         }
         removal::clear(directory)?;
         rename(&complete, &moving)?;
     }
     let io = |action| failed(action, &moving);
     for sign in [BOOT, GROUP] {
-        step();
-        file::remove(&moving.join(sign)).map_err(io("write"))?;
+        change(|| file::remove(&moving.join(sign))).map_err(io("write"))?;
     }
     for entry in fs::read_dir(&moving).map_err(io("read"))? {
         let entry = entry.map_err(io("read"))?;
@@ -89,9 +88,8 @@ pub(super) fn move_up(directory: &Path) -> Result<(), ImageDirectoryError> {
     if exists(&moving.join(INVENTORY)) {
         rename(&moving.join(INVENTORY), &directory.join(INVENTORY))?;
     }
-    step();
-    fs::remove_dir(&moving).map_err(io("remove"))?;
-    file::sync_directory(directory).map_err(failed("write", directory))
+    change(|| fs::remove_dir(&moving)).map_err(io("remove"))?;
+    change(|| file::sync_directory(directory)).map_err(failed("write", directory))
 }
 
 /// CRIU's link to an image before leads one directory less far up from there.
@@ -103,17 +101,15 @@ fn move_one(path: &Path, directory: &Path) -> Result<(), ImageDirectoryError> {
     if name != PARENT {
         return rename(path, &to);
     }
-    step();
     let link = || {
         let target = fs::read_link(path)?;
-        file::remove(&to)?;
-        symlink(target.strip_prefix("..").unwrap_or(&target), &to)?;
-        fs::remove_file(path)
+        change(|| file::remove(&to))?;
+        change(|| symlink(target.strip_prefix("..").unwrap_or(&target), &to))?;
+        change(|| fs::remove_file(path))
     };
     link().map_err(failed("move", path))
 }
 
 pub(super) fn rename(from: &Path, to: &Path) -> Result<(), ImageDirectoryError> {
-    step();
-    fs::rename(from, to).map_err(failed("move", from))
+    change(|| fs::rename(from, to)).map_err(failed("move", from))
 }

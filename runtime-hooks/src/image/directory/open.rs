@@ -10,7 +10,7 @@ use super::lock::lock_now;
 use super::move_up::{is_committed, move_up};
 use super::rest::finish_locked;
 use super::step::{PATIENCE, pause, step};
-use super::{COMPLETE, ImageDirectoryError, MOVING, NEW, exists, has_inventory};
+use super::{BOOT, COMPLETE, ImageDirectoryError, MOVING, NEW, exists, has_inventory};
 use crate::host::directory_lock::Locked;
 
 /// An image that nobody replaces or removes as long as this value lives.
@@ -36,9 +36,10 @@ impl Opened {
 pub(crate) fn open(settings: &Settings, directory: &Path) -> Result<Opened, ImageDirectoryError> {
     let staging = directory.join(NEW);
     if let Locked::Ours(_lock) = lock_now(&staging)? {
+        let is_in_doubt = !exists(&staging.join(BOOT));
         match finish_locked(settings, &staging) {
-            // It was reported so, and the earlier one is the directory's image.
-            Err(ImageDirectoryError::NotOnDisk { .. }) => {}
+            // Somebody was told so, and the earlier one is the directory's image.
+            Err(ImageDirectoryError::NotOnDisk { .. }) if is_in_doubt => {}
             finished => drop(finished?),
         }
     }

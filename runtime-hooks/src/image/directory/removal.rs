@@ -7,10 +7,10 @@ use std::path::Path;
 use stasis_linux::file;
 
 use super::in_use::Alone;
-use super::step::step;
+use super::step::change;
 use super::{INVENTORY, ImageDirectoryError, ORIGIN, PARENT, failed, remove_rest};
 use crate::image::files::is_listed;
-use crate::image::manifest::Manifest;
+use crate::image::manifest;
 
 /// What CRIU puts beside an image if it has no other work directory.
 const BESIDE: [&str; 4] = ["stats-dump", "stats-restore", "dump.log", "restore.log"];
@@ -21,9 +21,9 @@ pub(crate) fn remove(directory: &Path, _alone: &Alone) -> Result<(), ImageDirect
     clear(directory)?;
     for name in BESIDE {
         let path = directory.join(name);
-        file::remove(&path).map_err(failed("remove", &path))?;
+        change(|| file::remove(&path)).map_err(failed("remove", &path))?;
     }
-    match fs::remove_dir(directory) {
+    match change(|| fs::remove_dir(directory)) {
         // Something of the caller's is in it, too.
         Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
         done => done.map_err(failed("remove", directory)),
@@ -34,18 +34,16 @@ pub(crate) fn remove(directory: &Path, _alone: &Alone) -> Result<(), ImageDirect
 /// last, so that what is left by a crash here is still known.
 pub(super) fn clear(directory: &Path) -> Result<(), ImageDirectoryError> {
     let inventory = directory.join(INVENTORY);
-    step();
-    file::remove(&inventory).map_err(failed("remove", &inventory))?;
+    change(|| file::remove(&inventory)).map_err(failed("remove", &inventory))?;
     for entry in fs::read_dir(directory).map_err(failed("read", directory))? {
         let entry = entry.map_err(failed("read", directory))?;
         if is_of_image(&entry) {
             let path = entry.path();
-            step();
-            file::remove(&path).map_err(failed("remove", &path))?;
+            change(|| file::remove(&path)).map_err(failed("remove", &path))?;
         }
     }
-    step();
-    Ok(Manifest::remove(directory)?)
+    let manifest = directory.join(manifest::FILE_NAME);
+    change(|| file::remove(&manifest)).map_err(failed("remove", &manifest))
 }
 
 fn is_of_image(entry: &fs::DirEntry) -> bool {

@@ -7,6 +7,7 @@ use stasis_linux::file;
 
 use super::lock::{lock, remove_staging};
 use super::move_up::{is_committed, move_up_soon, rename};
+use super::step::change;
 use super::whole::{Whole, is_whole, seal};
 use super::{COMPLETE, INVENTORY, ImageDirectoryError, NEW, exists, has_inventory};
 
@@ -65,7 +66,7 @@ pub(crate) fn give_up(directory: &Path) -> Result<(), ImageDirectoryError> {
 
 /// What is written of an image is never whole from now on, and its packs stay.
 pub(crate) fn disown(directory: &Path) {
-    let _ = file::remove(&directory.join(NEW).join(INVENTORY));
+    let _ = change(|| file::remove(&directory.join(NEW).join(INVENTORY)));
 }
 
 /// Whether a directory has its image in its place: nothing is committed and not moved up, and no

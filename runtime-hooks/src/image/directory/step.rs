@@ -1,6 +1,7 @@
-//! Where the model test stops, or ends, whoever is at work in a directory: before each call that
-//! looks at it or changes it.
+//! Where the tests stop whoever is at work in a directory: before each call that looks at it or
+//! changes it. There they let others go on, kill, have the call fail, or take the power away.
 
+use std::io;
 use std::time::Duration;
 
 /// For a lock that its holder needs for a moment only.
@@ -9,10 +10,19 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 #[cfg(test)]
 pub(super) const PATIENCE: Duration = Duration::from_millis(20);
 
-/// Before the next call.
+/// Before the next call that only looks.
 pub(super) fn step() {
     #[cfg(test)]
     super::tests::model::step();
+}
+
+/// The next call that changes something, or the error that a test has in its place.
+pub(super) fn change<T>(call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    step();
+    #[cfg(test)]
+    return super::tests::change::change(call);
+    #[cfg(not(test))]
+    call()
 }
 
 /// Waits for a moment until a lock may be free.

@@ -1,6 +1,10 @@
+pub(super) mod change;
+mod failing;
 mod left;
 pub(super) mod model;
 mod orders;
+mod power;
+mod scene;
 
 use super::*;
 
@@ -11,6 +15,8 @@ use std::process::Command;
 
 use stasis_config::Settings;
 use stasis_linux::ProcessRef;
+
+use crate::host::file_lock::unlock;
 
 fn names(directory: &Path) -> BTreeSet<String> {
     let entries = fs::read_dir(directory).unwrap();
@@ -184,6 +190,21 @@ fn an_image_that_lacks_memory_keeps_its_link_to_the_one_that_has_it() {
     commit(&image);
     let link = fs::read_link(directory.path().join(PARENT)).unwrap();
     assert_eq!(link, Path::new("../pre"));
+}
+
+#[test]
+fn a_directory_may_be_named_by_a_link() {
+    let directory = earlier();
+    let above = tempfile::tempdir().unwrap();
+    let link = above.path().join("latest");
+    symlink(directory.path(), &link).unwrap();
+    commit(&begun(&link, &LATER));
+    is_whole(directory.path(), &LATER);
+    let image = begun(&link, &EARLIER);
+    assert_eq!(image.give_up(&ended()), Some(link.join(NEW)));
+    unlock(&image.lock).unwrap();
+    drop(open(&Settings::default(), &link).unwrap());
+    is_whole(directory.path(), &EARLIER);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use stasis_linux::file;
 use stasis_linux::file_system::FileSystem;
 use stasis_memory_store::{INDEX_FILE, Index, PacksIn, Reader, verify_past_cache};
 
-use super::step::step;
+use super::step::change;
 use super::{BOOT, GROUP, ImageDirectoryError, MAX_SIGN_BYTES, exists, failed, has_inventory};
 use crate::host::boot::boot_id;
 use crate::image::files::{self, ImageFile};
@@ -108,20 +108,28 @@ pub(super) fn seal(settings: &Settings, image: &Path) -> Result<(), ImageDirecto
     if let Some(mut manifest) = Manifest::read(image)?
         && manifest.files.is_none()
     {
-        step();
         manifest.files = Some(files::list(image, settings.gpu_contents.threads_on_disk())?);
+        change(|| Ok(())).map_err(failed("write", image))?;
         manifest.write(image)?;
     }
     sync(image)
 }
 
 fn sync(image: &Path) -> Result<(), ImageDirectoryError> {
-    step();
-    let synced = FileSystem::of(image).and_then(|system| system.sync());
-    synced.map_err(|source| ImageDirectoryError::NotOnDisk {
-        path: image.to_owned(),
-        source,
+    let synced = change(|| FileSystem::of(image)?.sync());
+    synced.map_err(|source| {
+        doubt(image);
+        ImageDirectoryError::NotOnDisk {
+            path: image.to_owned(),
+            source,
+        }
     })
+}
+
+/// From now on an image is whole only if the disk has all of its files as they were sealed: the
+/// kernel tells of what it could not write once.
+pub(super) fn doubt(image: &Path) {
+    let _ = change(|| file::remove(&image.join(BOOT)));
 }
 
 /// What the group has decided that an image belongs to; an image of none is complete by itself.

@@ -1,13 +1,10 @@
-#[path = "../../../../integration/src/check/left_out.rs"]
-mod left_out;
-
-use left_out::say_left_out;
-
 use super::*;
 
 use std::os::unix::fs::{FileExt, chown, symlink};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+use crate::left_out::say_left_out;
 
 const PACK: &str = "stasis-memory-00000000000000000000000000000001-0.pack";
 const LARGE: &str = "pages-1.img";

@@ -43,9 +43,6 @@ fn it_reads_what_it_writes_and_only_root_may_read_it() {
         .permissions()
         .mode();
     assert_eq!(mode & 0o777, 0o600);
-    Manifest::remove(directory.path()).unwrap();
-    Manifest::remove(directory.path()).unwrap();
-    assert_eq!(Manifest::read(directory.path()).unwrap(), None);
 }
 
 #[test]

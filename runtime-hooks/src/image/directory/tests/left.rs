@@ -3,7 +3,6 @@
 use super::*;
 
 use crate::cuda::gpu_use::CudaProcess;
-use crate::host::file_lock::unlock;
 use crate::image::files;
 use crate::image::manifest::Manifest;
 use crate::operation::group::{Group, GroupMember, NewGroup};
