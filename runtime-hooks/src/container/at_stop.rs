@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 use nix::libc::{SIGINT, SIGQUIT, SIGTERM};
 
-use crate::container::annotation::{CHECKPOINT as ANNOTATION, CHECKPOINT_KEY as KEY};
 use crate::container::first_image::is_name;
 use crate::container::pod;
 use crate::container::spec::Spec;
+use crate::container::spec::annotation::{CHECKPOINT as ANNOTATION, CHECKPOINT_KEY as KEY};
 use crate::host::signal;
 
 /// Where engines say by which signal the container is to be stopped (OCI image specification).

@@ -9,10 +9,10 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::container::annotation::{NCCL as ANNOTATION, UnknownAnnotation, refuse_unknown};
 use crate::container::at_stop::repository::{NoRepository, repository_of};
 use crate::container::at_stop::{AtStop, InvalidAtStop};
 use crate::container::hooks::{Hooks, InvalidHook};
+use crate::container::spec::annotation::{NCCL as ANNOTATION, UnknownAnnotation, refuse_unknown};
 use crate::container::spec::{Spec, SpecError};
 
 /// The only value of the annotation that asks for it.

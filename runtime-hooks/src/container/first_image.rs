@@ -4,9 +4,9 @@ use std::path::{Component, Path, PathBuf};
 
 use stasis_oci_image::Reference;
 
-use crate::container::annotation::RESTORE as ANNOTATION;
 use crate::container::pod::is_sandbox;
 use crate::container::spec::Spec;
+use crate::container::spec::annotation::RESTORE as ANNOTATION;
 
 /// Before the key of images of which the latest is meant.
 const LATEST: &str = "latest:";

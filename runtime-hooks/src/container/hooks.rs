@@ -13,8 +13,8 @@ use stasis_config::hooks::MOST_SECONDS;
 use stasis_linux::escape::escaped;
 
 use crate::container::Container;
-use crate::container::annotation::HOOK;
 use crate::container::spec::Spec;
+use crate::container::spec::annotation::HOOK;
 
 const TIMEOUT: &str = "io.stasis.hook.timeout";
 /// How much of a value a message shows, in characters.

@@ -4,7 +4,6 @@
 //! costs a process start and does not print the cgroup, and `/proc/PID/cgroup` of the init process
 //! names a sub-cgroup if the container has made some.
 
-pub(crate) mod annotation;
 pub mod at_stop;
 pub mod create;
 pub mod criu_configuration;

@@ -4,6 +4,8 @@
 //! stasis keeps the whole JSON tree, because a restore on this machine may have to write it with
 //! another device number or library file, and must not lose unknown fields.
 
+pub(crate) mod annotation;
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};

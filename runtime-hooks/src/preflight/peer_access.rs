@@ -7,7 +7,7 @@
 //! access, so only the memory of the process on each GPU decides.
 
 use crate::container::Container;
-use crate::container::annotation::PEER_ACCESS as ANNOTATION;
+use crate::container::spec::annotation::PEER_ACCESS as ANNOTATION;
 use crate::cuda::nvml::ListedUse;
 
 /// The only value of the annotation of a container whose processes have no peer access.

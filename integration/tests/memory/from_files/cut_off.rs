@@ -88,6 +88,7 @@ fn who_is_killed_in_the_dump(kind: HostKind, settings: &str) -> Result<()> {
         &[HOLDS][..],
         &[OPERATES],
         &[OPERATES, HOLDS],
+        &[KEEPER, OPERATES],
         &[KEEPER, OPERATES, HOLDS],
     ];
     for options in [&["--leave-running"][..], &[]] {
@@ -133,7 +134,12 @@ fn killed_in_the_dump(
         // Its caller may have taken it along.
         let kill = "pkill -KILL -x criu || true";
         stasis.host.run(&["sh", "-c", kill])?;
-        until_dead(stasis, &names)?;
+        until_dead(stasis, &format!("{names}|criu|runc"))?;
+        if !killed.contains(&HOLDS) {
+            let lock = format!("{}/.stasis-new", holder.bundle.image(image));
+            let locked = stasis.host.run(&["flock", "--nonblock", &lock, "true"]);
+            ensure!(locked.is_err(), "another one could write there");
+        }
         stasis.host.run(&[PROGRAM, "recover", "--all"])?;
     }
     stasis.nothing_to_put_right()?;

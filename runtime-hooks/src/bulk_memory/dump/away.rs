@@ -53,10 +53,9 @@ impl MemoryDump<'_> {
         files.write(request)?;
         let request = (request, files.request.as_path());
         let places = directory::places(self.image.directory());
-        let image = (self.image.path(), places.as_slice());
+        let image = (self.image.path(), places.as_slice(), self.image.lock());
         let mount = self.mount.as_deref();
-        let start = || Holder::start(expected, image, request, self.directory, mount);
-        let holder = self.image.lending_lock(start);
+        let holder = Holder::start(expected, image, request, self.directory, mount);
         self.storing = Some(holder.map_err(Failure::GpuContents)?);
         Ok(())
     }

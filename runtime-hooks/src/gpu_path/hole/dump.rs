@@ -1,6 +1,7 @@
 //! The operation's end of a process that holds GPU contents while their processes are dumped, and
 //! of one that stores them again.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -42,14 +43,14 @@ enum Has {
 impl Holder {
     /// Starts it for an image whose processes are expected to have so many bytes, before the driver
     /// has put them into files, of which packs are given to processes through `mount`. The image is
-    /// written in this directory, and may be in one of these places later; `directory` is the
-    /// operation's, and has the request in this file.
+    /// written in this directory, which `lock` keeps from others, and may be in one of these places
+    /// later; `directory` is the operation's, and has the request in this file.
     ///
     /// # Errors
     /// It cannot be started.
     pub(crate) fn start(
         expected: u64,
-        (image, places): (&Path, &[PathBuf]),
+        (image, places, lock): (&Path, &[PathBuf], &File),
         (request, request_file): (&DumpRequest, &Path),
         directory: &Path,
         mount: Option<&DetachedMount>,
@@ -58,6 +59,7 @@ impl Holder {
         let job = AwayProcess::Hold(Box::new(Hold {
             image: image.to_owned(),
             places: places.to_owned(),
+            lock: Lent::of(lock.as_fd())?,
             request: request.clone(),
             request_file: request_file.to_owned(),
             expected,

@@ -30,6 +30,8 @@ pub struct Hold {
     pub(super) image: PathBuf,
     /// Where it may be later.
     pub(super) places: Vec<PathBuf>,
+    /// Whose lock keeps others from the image, which may have the only copy of what is away.
+    pub(super) lock: Lent,
     pub(super) request: DumpRequest,
     /// The request in the operation's directory: whoever recovers that waits for its lock.
     pub(super) request_file: PathBuf,
@@ -78,6 +80,7 @@ impl Hold {
     pub(super) fn run(&self) -> io::Result<()> {
         // What it holds is freed by nobody else's end, and lost with its own.
         let _ = fs::write("/proc/self/oom_score_adj", "-1000");
+        let _lock = self.lock.take()?;
         let mount = self.mount.map(Lent::take).transpose();
         let mount = mount.map(|mount| mount.map(DetachedMount::from));
         let mut told = Told::default();

@@ -86,7 +86,7 @@ impl NewImage {
     ///
     /// # Errors
     /// Those of `start`, and of fcntl(2).
-    pub(crate) fn lending_lock<T>(&self, start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    pub(super) fn lending_lock<T>(&self, start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         fcntl_setfd(&self.lock, FdFlags::empty())?;
         let started = start();
         fcntl_setfd(&self.lock, FdFlags::CLOEXEC)?;

@@ -79,6 +79,11 @@ impl NewImage {
         &self.staging
     }
 
+    /// Whoever has this open keeps others from the image.
+    pub(crate) fn lock(&self) -> &File {
+        &self.lock
+    }
+
     /// Whether it is committed by the decision of a group.
     pub(crate) fn is_in_group(&self) -> bool {
         self.in_group == InGroup::Yes

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::container::annotation::GPU_MAP as ANNOTATION;
 use crate::container::spec::Spec;
+use crate::container::spec::annotation::GPU_MAP as ANNOTATION;
 use crate::cuda::GpuUuid;
 use crate::cuda::nvml::Gpu;
 use crate::error::admission::AdmissionError;

@@ -129,6 +129,7 @@ pub(super) fn next_finds(directory: &Path) -> Option<String> {
         let opened = open(&Settings::default(), directory).unwrap();
         name_of(opened.path())
     };
+    until_unlocked(directory);
     let image = begin(directory).unwrap();
     assert_eq!(super::names(image.path()), [BOOT.to_owned()].into());
     unlock(&image.lock).unwrap();
@@ -144,9 +145,14 @@ pub(super) fn next_finds(directory: &Path) -> Option<String> {
     found
 }
 
-/// What another test has just started may have the lock of one that has failed for a moment.
+/// What another test has just started may have the lock of one that has failed for a moment, and
+/// would have this one's if that were closed only.
 pub(super) fn until_unlocked(directory: &Path) {
-    while matches!(lock_now(&directory.join(NEW)).unwrap(), Locked::Held) {
-        std::thread::yield_now();
+    loop {
+        match lock_now(&directory.join(NEW)).unwrap() {
+            Locked::Held => std::thread::yield_now(),
+            Locked::Ours(lock) => return unlock(&lock).unwrap(),
+            Locked::Missing => return,
+        }
     }
 }

@@ -7,7 +7,7 @@ use crate::container::spec::Spec;
 /// All of ours begin so.
 const PREFIX: &str = "io.stasis.";
 /// Those of hooks begin so, and are refused in their own words (`hooks.rs`).
-pub(super) const HOOK: &str = "io.stasis.hook.";
+pub(in crate::container) const HOOK: &str = "io.stasis.hook.";
 
 /// What the container asks for when it is stopped.
 pub(crate) const CHECKPOINT: &str = "io.stasis.checkpoint";
@@ -41,7 +41,7 @@ pub struct UnknownAnnotation {
 
 /// Refuses annotations that nobody reads: a container that asks for something by a misspelt name
 /// would run without it, and nobody would notice before it is needed.
-pub(super) fn refuse_unknown(spec: &Spec) -> Result<(), UnknownAnnotation> {
+pub(in crate::container) fn refuse_unknown(spec: &Spec) -> Result<(), UnknownAnnotation> {
     let is_unknown =
         |name: &&str| name.starts_with(PREFIX) && !name.starts_with(HOOK) && !KNOWN.contains(name);
     let Some(given) = spec.annotations().find(is_unknown) else {
