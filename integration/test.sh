@@ -57,7 +57,7 @@ begin "documentation" document_beside "$beside/tests"
 begin "dependencies" integration/check-dependencies.sh
 result=0
 # What a test may have left behind can hold the pipe, which is not waited for.
-cargo test --locked --workspace --no-fail-fast -- --test-threads 5 --skip on_a_node --skip sweep:: \
+cargo test --locked --workspace --no-fail-fast -- --test-threads 4 --skip on_a_node --skip sweep:: \
     > >(tee "$beside/tests") 2>&1 || result=$?
 joined "documentation" || result=$?
 joined "dependencies" || result=$?
