@@ -96,10 +96,10 @@ pub fn remove(directory: &Path) -> Result<(), StoreError> {
 }
 
 /// Removes the memory of a checkpoint that failed: what is in its image directory, and its
-/// directory in a store.
+/// directory in a store, whatever keeps the image's from being removed: nobody else would find it.
 pub fn discard(image_dir: &Path, directory: Option<&Path>) -> Result<(), StoreError> {
-    clear(image_dir, INDEX_FILE)?;
-    directory.map_or(Ok(()), remove)
+    let cleared = clear(image_dir, INDEX_FILE);
+    cleared.and(directory.map_or(Ok(()), remove))
 }
 
 /// Removes the index of this name and the packs from a directory, and nothing else.

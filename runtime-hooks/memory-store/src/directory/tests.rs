@@ -62,6 +62,19 @@ fn a_dump_that_came_to_nothing_is_discarded() {
     }
 }
 
+/// Nobody else knows of it, and it may be memory.
+#[test]
+fn a_store_is_removed_although_its_image_cannot_be() {
+    let images = Images::new();
+    images.dump(&images.request(PacksIn::Directory, 1), 1, &[1]);
+    let index = images.image(1).join(INDEX_FILE);
+    fs::remove_file(&index).unwrap();
+    // As unlink(2) fails on a disk that fails.
+    fs::create_dir(&index).unwrap();
+    discard(&images.image(1), Some(&images.directory(1))).unwrap_err();
+    assert_eq!(names(images.store()), ["image-1"]);
+}
+
 #[test]
 fn what_somebody_else_has_made_is_no_store() {
     let parent = tempfile::tempdir().unwrap();
