@@ -68,7 +68,12 @@ impl Subject<'_> {
         wait_until_clear(|| {
             // In this order: a keeper that is done changes nothing any more.
             let waits = waits_for_room(&self.bundle.record());
-            let now = match self.place_now(image)? {
+            let now = match self.place_now(image) {
+                // It may be about to give it back, and hold a thread.
+                Err(busy) if waits => return Ok(Some(format!("{busy:#}"))),
+                now => now?,
+            };
+            let now = match now {
                 // Those whose GPU checkpoint failed have kept their room.
                 Found::At(Place::Suspended) | Found::Partly(_) if waits => Found::At(Place::Waits),
                 Found::Partly(states) => Found::Lost(states),
