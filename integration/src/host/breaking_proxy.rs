@@ -6,12 +6,14 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use nix::sys::socket::{Shutdown as HowToShut, shutdown};
 
 use super::Host;
 use super::registry::in_network;
@@ -21,8 +23,7 @@ const POLL: Duration = Duration::from_millis(5);
 /// The proxy; it ends when this is dropped.
 #[derive(Debug)]
 pub struct BreakingProxy {
-    network: Arc<File>,
-    at: SocketAddr,
+    listener: Arc<TcpListener>,
     rules: Arc<Rules>,
     server: Option<JoinHandle<()>>,
 }
@@ -40,7 +41,6 @@ struct Rules {
     /// After so many of one connection no more of them are passed on.
     hold_after: AtomicU64,
     held: AtomicU32,
-    stop: AtomicBool,
 }
 
 impl BreakingProxy {
@@ -53,7 +53,7 @@ impl BreakingProxy {
         let network = Arc::new(File::open(format!("/proc/{}/ns/net", host.init()))?);
         let [at, to] = [from, to].map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         let listener = in_network(&network, || TcpListener::bind(at))?;
-        let listener = listener.context("listening as a proxy")?;
+        let listener = Arc::new(listener.context("listening as a proxy")?);
         let rules = Arc::new(Rules {
             to,
             after,
@@ -62,23 +62,18 @@ impl BreakingProxy {
             passed: AtomicU64::new(0),
             hold_after: AtomicU64::new(u64::MAX),
             held: AtomicU32::new(0),
-            stop: AtomicBool::new(false),
         });
-        let (inside, shared) = (Arc::clone(&network), Arc::clone(&rules));
+        let (listens, shared) = (Arc::clone(&listener), Arc::clone(&rules));
         let server = std::thread::spawn(move || {
-            for client in listener.incoming().map_while(Result::ok) {
-                if shared.stop.load(Ordering::Relaxed) {
-                    return;
-                }
-                let opened = in_network(&inside, || TcpStream::connect(shared.to));
+            for client in listens.incoming().map_while(Result::ok) {
+                let opened = in_network(&network, || TcpStream::connect(shared.to));
                 if let Ok(Ok(server)) = opened {
                     pass_both_ways(&client, &server, &shared);
                 }
             }
         });
         Ok(Self {
-            network,
-            at,
+            listener,
             rules,
             server: Some(server),
         })
@@ -116,10 +111,10 @@ impl BreakingProxy {
 
 impl Drop for BreakingProxy {
     fn drop(&mut self) {
-        self.rules.stop.store(true, Ordering::Relaxed);
         self.let_go();
-        // A connection ends the wait for one. Without it the server ends with this process.
-        if let Ok(Ok(_)) = in_network(&self.network, || TcpStream::connect(self.at)) {
+        // Ends the wait for a connection. Closing would not free the port for the next proxy: a
+        // program that another test is starting has this descriptor until its exec.
+        if shutdown(self.listener.as_raw_fd(), HowToShut::Both).is_ok() {
             let _ = self.server.take().map(JoinHandle::join);
         }
     }
