@@ -41,8 +41,17 @@ impl Task {
         };
         self.runtime.ignore_if_gone(&self.id, deleted)?;
         self.unmount().await?;
-        self.record().is_deleted = true;
+        self.has_gone();
         Ok(self.final_snapshot())
+    }
+
+    /// Who waits for a process that was added and never started is answered, too.
+    fn has_gone(&self) {
+        let mut record = self.record();
+        record.is_deleted = true;
+        for exec in record.execs.values() {
+            exec.task_has_gone();
+        }
     }
 
     /// Somebody may use the root file system, which is waited for.

@@ -70,6 +70,7 @@ impl ExecProcess {
         let name = match *state {
             ExecState::Added => {
                 *state = ExecState::Starting;
+                self.exit.send_replace(None);
                 return Ok(());
             }
             ExecState::Starting => "being started",
@@ -87,15 +88,18 @@ impl ExecProcess {
         *self.state() = ExecState::Running { pid, io };
     }
 
-    /// Enters the state Stopped because the start failed.
+    /// Enters the state Added again because the start failed, as in containerd's own shim: who
+    /// waits is answered, and it may be started once more.
     pub(crate) fn start_failed(&self) {
-        let exit = Exit::unknown();
-        *self.state() = ExecState::Stopped {
-            pid: 0,
-            io: None,
-            exit,
-        };
-        self.exit.send_replace(Some(exit));
+        *self.state() = ExecState::Added;
+        self.exit.send_replace(Some(Exit::unknown()));
+    }
+
+    /// Answers who waits for it although it was never started: its task is deleted.
+    pub(crate) fn task_has_gone(&self) {
+        if matches!(*self.state(), ExecState::Added) {
+            self.exit.send_replace(Some(Exit::unknown()));
+        }
     }
 
     /// Enters the state Stopped because the process has ended.
@@ -226,5 +230,35 @@ fn send(pid: u32, signal: u32) -> rustix::io::Result<()> {
     match (pid, signal) {
         (Some(pid), Some(signal)) => kill_process(pid, signal),
         _ => Err(rustix::io::Errno::INVAL),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn added() -> Arc<ExecProcess> {
+        ExecProcess::new("e1".to_owned(), Vec::new(), Stdio::default())
+    }
+
+    #[tokio::test]
+    async fn who_waits_is_answered_when_the_task_goes_before_the_start() {
+        let exec = added();
+        exec.task_has_gone();
+        exec.wait().await;
+    }
+
+    #[tokio::test]
+    async fn it_may_be_started_again_when_a_start_has_failed() {
+        let exec = added();
+        exec.begin_start().unwrap();
+        exec.task_has_gone();
+        assert!(exec.exit.borrow().is_none());
+        exec.start_failed();
+        exec.wait().await;
+        assert_eq!(exec.snapshot().status, Status::CREATED);
+        exec.begin_start().unwrap();
+        assert!(exec.exit.borrow().is_none());
+        assert!(exec.begin_start().is_err());
     }
 }
