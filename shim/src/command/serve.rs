@@ -38,7 +38,9 @@ const NOT_HERE: [&str; 2] = [
 /// How long the last events may take to be sent.
 const LAST_EVENTS: Duration = Duration::from_secs(2);
 /// How long the last responses may take to be sent.
-const LAST_ANSWERS: Duration = Duration::from_millis(100);
+const LAST_ANSWERS: Duration = Duration::from_secs(2);
+/// The same at a signal: a Wait for a task that runs on is not answered.
+const ANSWERS_AT_SIGNAL: Duration = Duration::from_millis(100);
 
 /// Serves the tasks of a shim until the last one is deleted. The listening socket is standard
 /// input, where `start` has put it.
@@ -65,29 +67,45 @@ pub(crate) async fn serve(flags: &Flags) -> io::Result<()> {
     let mut server = Server::new()
         .add_listener(Listener::try_from(socket)?)
         .register_service(v2_and_v3(&service));
+
     server.start().await.map_err(io::Error::other)?;
-    tokio::spawn(log_tasks_at_signal(service)?);
-    wait_for_shutdown(&shutdown).await?;
+    tokio::spawn(log_tasks_at_signal(Arc::clone(&service))?);
+    let answers = wait_for_end(&shutdown, &service).await?;
     events.flush(LAST_EVENTS).await;
     if let Some(path) = path {
         let _ = std::fs::remove_file(path);
     }
     // Sends the response to Shutdown. The kernel closes connections that containerd leaves open
     // when this process ends.
-    let _ = tokio::time::timeout(LAST_ANSWERS, server.shutdown()).await;
+    let _ = tokio::time::timeout(answers, server.shutdown()).await;
     Ok(())
 }
 
 /// containerd 2 calls `containerd.task.v3.Task` if the answer of `start` has version 3. 1.6 and
 /// 1.7 know only `containerd.task.v2.Task`, which has the same methods and messages.
 fn v2_and_v3(service: &Arc<Service>) -> HashMap<String, TtrpcService> {
+    let counted = |(name, service_of): (String, TtrpcService)| {
+        let methods = service.calls().counted(service_of.methods);
+        (
+            name,
+            TtrpcService {
+                methods,
+                ..service_of
+            },
+        )
+    };
     let third = create_task(Arc::clone(service) as Arc<_>);
     let second = create_task(Arc::clone(service) as Arc<_>);
     let second = second
         .into_iter()
         .map(|(name, methods)| (name.replace(".v3.", ".v2."), methods));
     let not_here = NOT_HERE.map(|name| (name.to_owned(), no_method()));
-    third.into_iter().chain(second).chain(not_here).collect()
+    third
+        .into_iter()
+        .chain(second)
+        .map(counted)
+        .chain(not_here)
+        .collect()
 }
 
 /// A service with no method: it answers UNIMPLEMENTED, as containerd's own shim does. For a service
@@ -149,14 +167,25 @@ fn log_tasks_at_signal(service: Arc<Service>) -> io::Result<impl Future<Output =
     })
 }
 
-/// Waits for Shutdown, SIGTERM or SIGINT.
-async fn wait_for_shutdown(shutdown: &Notify) -> io::Result<()> {
+/// Waits for Shutdown, and until every other call is answered; or for SIGTERM or SIGINT. How long
+/// the responses may take to be sent then.
+async fn wait_for_end(shutdown: &Notify, service: &Service) -> io::Result<Duration> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::select! {
-        () = shutdown.notified() => {}
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    Ok(())
+    let unused = async {
+        loop {
+            shutdown.notified().await;
+            // Those end by deadlines of their own, or with their caller's connection.
+            service.calls().answered().await;
+            // A Create may have come meanwhile.
+            if service.is_unused() {
+                break;
+            }
+        }
+    };
+    Ok(tokio::select! {
+        () = unused => LAST_ANSWERS,
+        _ = terminate.recv() => ANSWERS_AT_SIGNAL,
+        _ = interrupt.recv() => ANSWERS_AT_SIGNAL,
+    })
 }

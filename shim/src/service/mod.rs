@@ -16,6 +16,7 @@ use containerd_shim::protos::protobuf::MessageField;
 use containerd_shim::protos::ttrpc::Result as TtrpcResult;
 use tokio::sync::{Notify, watch};
 
+use self::calls::Calls;
 use self::tasks::Tasks;
 use crate::containerd::timestamp;
 use crate::error::{Error, Result};
@@ -25,6 +26,7 @@ use crate::task::exec;
 use crate::task::start;
 use crate::task::{ShimContext, Task};
 
+mod calls;
 mod messages;
 mod tasks;
 
@@ -32,6 +34,7 @@ mod tasks;
 #[derive(Debug, Clone)]
 pub(crate) struct Service {
     tasks: Tasks,
+    calls: Calls,
 }
 
 impl Service {
@@ -39,11 +42,22 @@ impl Service {
     pub(crate) fn new(context: ShimContext, shutdown: Arc<Notify>) -> Self {
         Self {
             tasks: Tasks::new(context, shutdown),
+            calls: Calls::none(),
         }
     }
 }
 
 impl Service {
+    /// Whether Shutdown came, and no task has since.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.tasks.is_unused()
+    }
+
+    /// Its calls, which are still to be counted.
+    pub(crate) fn calls(&self) -> &Calls {
+        &self.calls
+    }
+
     /// Logs the tasks, their processes, and what is under way.
     pub(crate) fn log_tasks(&self) {
         self.tasks.log();
@@ -289,6 +303,9 @@ impl TaskService for Service {
 
     async fn shutdown(&self, _: &TtrpcContext, _: ShutdownRequest) -> TtrpcResult<Empty> {
         self.tasks.shut_down();
+        // When it is answered, containerd closes the connection, and its other calls fail: a Kill
+        // whose process was reaped and deleted before the runtime ended, say.
+        self.calls.answered().await;
         Ok(Empty::default())
     }
 }

@@ -71,9 +71,14 @@ impl Tasks {
     }
 
     fn end_if_unused(&self) {
-        if self.shutdown_wanted.load(Ordering::Relaxed) && self.entries().is_empty() {
+        if self.is_unused() {
             self.shutdown.notify_one();
         }
+    }
+
+    /// Whether Shutdown came, and no task has since.
+    pub(super) fn is_unused(&self) -> bool {
+        self.shutdown_wanted.load(Ordering::Relaxed) && self.entries().is_empty()
     }
 
     fn remove(&self, id: &str) {

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -18,9 +19,10 @@ use stasis_integration::on_hosts;
 
 mod verbs;
 
-const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 7] = [
+const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 8] = [
     container_dies_beside_a_stopped_start,
     container_dies_beside_a_stopped_kill,
+    kill_is_answered_beside_the_last_delete,
     exit_is_told_beside_a_stopped_update,
     start_ends_with_its_caller,
     pause_is_refused_beside_a_stopped_start,
@@ -37,9 +39,10 @@ const RUNTIME: &str = "/opt/stopping/runc";
 const SCRIPT: &str = r#"#!/bin/sh
 verb=$(cat /opt/stopping/now 2>/dev/null)
 case " $* " in *" ${verb:-none} "*)
-    [ ! -e /opt/stopping/after ] || runc "$@"
+    if [ -e /opt/stopping/after ]; then runc "$@"; ran=$?; fi
     echo $$ > /opt/stopping/stopped
     kill -STOP $$
+    [ -z "$ran" ] || exit $ran
 esac
 exec runc "$@"
 "#;
@@ -155,6 +158,29 @@ fn container_dies_beside_a_stopped_kill(stasis: &StasisHost, client: &Containerd
     stasis.host.run(&["kill", "-KILL", &runtime])?;
     assert_ne!(code(&hangs.outcome()?), Code::Ok);
     client.delete(id)?;
+    stasis.ctr_remove(id)?;
+    stasis.nothing_left_of(&[id])
+}
+
+/// containerd closes its connection to the shim when that has answered Shutdown.
+fn kill_is_answered_beside_the_last_delete(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    let id = "answered";
+    start(stasis, client, id)?;
+    fs::write(stasis.host.path(AFTER), "")?;
+    let (killing, runtime) = stopped_at("kill", stasis, client, |client| {
+        client.kill("answered", INIT, SIGKILL)
+    })?;
+    fs::remove_file(stasis.host.path(AFTER))?;
+    assert_eq!(client.wait(id, INIT)?.status, 137);
+    let deleting = client.beside(|client| client.delete("answered").map(drop))?;
+    let record = stasis.host.path("/run/containerd/runc/default").join(id);
+    wait_until_clear(|| Ok(record.exists().then(|| "runc's record".to_owned())))?;
+    // Shutdown comes now.
+    sleep(Duration::from_millis(500));
+    assert!(killing.goes_on(), "the runtime did not hang");
+    stasis.host.run(&["kill", "-CONT", &runtime])?;
+    assert_eq!(code(&killing.outcome()?), Code::Ok);
+    deleting.outcome()??;
     stasis.ctr_remove(id)?;
     stasis.nothing_left_of(&[id])
 }
