@@ -18,17 +18,19 @@ use tokio::sync::{Notify, watch};
 
 use self::calls::Calls;
 use self::tasks::Tasks;
+use self::waiter::Waiter;
 use crate::containerd::timestamp;
 use crate::error::{Error, Result};
 use crate::runtime::Target;
+use crate::task::ShimContext;
 use crate::task::checkpoint::checkpoint;
 use crate::task::exec;
 use crate::task::start;
-use crate::task::{ShimContext, Task};
 
 mod calls;
 mod messages;
 mod tasks;
+mod waiter;
 
 /// The service.
 #[derive(Debug, Clone)]
@@ -76,29 +78,6 @@ async fn run_uncancelled<T: Send + 'static>(
             "the shim panicked: {error}"
         )))
     })
-}
-
-/// Someone who waits for the end of a task; ttrpc drops the handler when the connection is lost.
-struct Waiter {
-    task: Arc<Task>,
-    is_answered: bool,
-}
-
-impl Waiter {
-    fn of(task: &Arc<Task>) -> Self {
-        Self {
-            task: Arc::clone(task),
-            is_answered: false,
-        }
-    }
-}
-
-impl Drop for Waiter {
-    fn drop(&mut self) {
-        if !self.is_answered {
-            self.task.waiter_has_gone();
-        }
-    }
 }
 
 #[async_trait]
@@ -261,9 +240,9 @@ impl TaskService for Service {
     async fn wait(&self, _: &TtrpcContext, request: WaitRequest) -> TtrpcResult<WaitResponse> {
         let task = self.tasks.get(&request.id)?;
         let exit = if request.exec_id.is_empty() {
-            let mut waiter = Waiter::of(&task);
+            let waiter = Waiter::of(&task);
             let exit = task.wait().await;
-            waiter.is_answered = true;
+            waiter.answered();
             exit
         } else {
             task.exec(&request.exec_id)?.wait().await
