@@ -83,13 +83,10 @@ impl Operation {
     /// Leaves processes that do not answer the driver, or lack room, and the lock, to the keeper,
     /// which brings them back to what the intent says. Returns the keeper's pid.
     pub(crate) fn hand_over(&self, intent: &Intent) -> Result<u32, OperationError> {
-        let has_image = self.has_begun_an_image();
+        // Without room for this, what is recorded already has the keeper bring them back as well:
+        // it gives up an image that is not whole, as the caller does, and tries again.
         let recorded = self.record(intent);
-        match recorded.and_then(|()| self.has_begun(Begun::Waiting)) {
-            // What is recorded already has the keeper bring them back as well, and try again.
-            Err(_) if !has_image => {}
-            recorded => recorded?,
-        }
+        let _ = recorded.and_then(|()| self.has_begun(Begun::Waiting));
         if self.kept().end == End::LetGo {
             // This process is the keeper.
             return Ok(std::process::id());
@@ -100,13 +97,6 @@ impl Operation {
         kept.end = has_keeper.as_ref().map_or(End::LetGo, |()| End::HandedOver);
         has_keeper?;
         Ok(kept.keeper.as_ref().map_or(0, Keeper::pid))
-    }
-
-    /// Whether it is recorded that an image is to be removed, which may be complete by now.
-    fn has_begun_an_image(&self) -> bool {
-        let kept = self.kept();
-        let begun = kept.undo.as_ref().map(|undo| &undo.begun);
-        matches!(begun, Some(Begun::Checkpoint { image: Some(_), .. }))
     }
 
     /// Leaves to the keeper what is recorded to be undone, and the lock.

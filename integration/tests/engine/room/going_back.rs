@@ -34,9 +34,13 @@ fn all_cases(kind: HostKind) -> Result<()> {
         home,
         guest,
     };
-    let cases: [(&str, Case); 8] = [
+    let cases: [(&str, Case); 9] = [
         ("roll back", a_roll_back_waits),
         ("leave running", a_container_that_is_left_running_waits),
+        (
+            "roll back unrecorded",
+            a_roll_back_that_cannot_be_recorded_waits,
+        ),
         ("paused", a_paused_container_is_resumed_without_room),
         ("left paused", one_whose_checkpoint_succeeded_is_too),
         ("unrecorded", one_that_cannot_be_recorded_is_too),
@@ -165,6 +169,25 @@ fn a_roll_back_waits(here: &Here<'_>) -> Result<()> {
     Ok(())
 }
 
+/// What was recorded before the dump is enough for the keeper, and the image is given up.
+fn a_roll_back_that_cannot_be_recorded_waits(here: &Here<'_>) -> Result<()> {
+    let record = here.home.record();
+    let record = record.strip_prefix(here.stasis.host.path("/"))?.display();
+    // The new texts of the records are written there first.
+    let in_the_way = format!("mkdir /{record}/.intent.json.new /{record}/.undo.json.new; exit 1");
+    let operation = here.begin("unrecorded-failed", &in_the_way, 1)?;
+    let message = here.fails(operation)?;
+    assert_contains(&message, &WAITS);
+    here.guest_leaves()?;
+    ensure!(
+        !here
+            .home
+            .image_path("unrecorded-failed/stasis.json")
+            .exists()
+    );
+    Ok(())
+}
+
 fn a_container_that_is_left_running_waits(here: &Here<'_>) -> Result<()> {
     let operation = here.begin("left-running", ":", 1)?;
     let message = here.fails(operation)?;
@@ -254,7 +277,7 @@ fn one_that_waits_can_be_checkpointed(here: &Here<'_>) -> Result<()> {
     here.home.checkpoint("waiting", &[])?;
     here.guest_leaves()?;
     here.home.restore("waiting")?;
-    ensure!(here.stasis.ask(PORTS[0])?.as_deref() == Some("ok 9"));
+    ensure!(here.stasis.ask(PORTS[0])?.as_deref() == Some("ok 10"));
     here.home.delete()
 }
 
