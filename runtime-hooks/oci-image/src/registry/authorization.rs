@@ -8,7 +8,6 @@ use super::answer;
 use super::challenge::Challenge;
 use super::connection::{Connection, Failure};
 use super::credentials::Credentials;
-use super::name::Scheme;
 
 const MOST_TOKEN: u64 = 64 << 10;
 
@@ -25,7 +24,7 @@ impl Connection {
                 let token = self.token(&realm, service.as_deref(), scope.as_deref())?;
                 format!("Bearer {token}")
             }
-            Some(Challenge::Basic) if self.may_tell() => match &self.credentials {
+            Some(Challenge::Basic) => match &self.credentials {
                 Some(Credentials::Basic(basic)) => format!("Basic {basic}"),
                 _ => return Ok(false),
             },
@@ -36,11 +35,6 @@ impl Connection {
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = Some(value);
         Ok(true)
-    }
-
-    /// Passwords go over TLS, or nowhere.
-    fn may_tell(&self) -> bool {
-        self.name.scheme() == Scheme::Https || self.name.is_here()
     }
 
     fn token(
@@ -54,7 +48,7 @@ impl Connection {
             .iter()
             .filter_map(|(name, value)| Some((*name, (*value)?)));
         // The registry names who gives tokens, but not that he is told without TLS.
-        let may_tell = realm.starts_with("https://") || (self.is_own(realm) && self.may_tell());
+        let may_tell = realm.starts_with("https://") || self.is_own(realm);
         let credentials = self.credentials.as_ref().filter(|_| may_tell);
         let answered = match credentials {
             Some(Credentials::Refresh(token)) => {

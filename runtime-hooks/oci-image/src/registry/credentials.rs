@@ -38,11 +38,16 @@ impl std::fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// Those for a repository: of this file, or of the first of the usual ones that has any.
+    /// Those for a repository: of this file, or of the first of the usual ones that has any. None
+    /// for a registry that is asked without TLS: whoever is between could name another place that
+    /// gives out tokens, and read the token.
     pub(super) fn find(
         name: &RepositoryName,
         file: Option<&Path>,
     ) -> Result<Option<Self>, OciImageError> {
+        if !name.keeps_secrets() {
+            return Ok(None);
+        }
         if let Some(file) = file {
             return in_file(name, file);
         }
@@ -122,6 +127,7 @@ mod tests {
         assert_eq!(find("r.example/jobs/one"), basic("jobs:2"));
         assert_eq!(find("r.example/other"), basic("all:1"));
         assert_eq!(find("s.example/jobs/one"), None);
+        assert_eq!(find("http://r.example/other"), None);
         std::fs::write(&file, "{").unwrap();
         let name = "r.example/a".parse().unwrap();
         let error = Credentials::find(&name, Some(&file)).unwrap_err();

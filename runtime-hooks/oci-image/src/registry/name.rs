@@ -51,8 +51,14 @@ impl RepositoryName {
         (&self.host, &self.path) == (&other.host, &other.path)
     }
 
+    /// Whether a password is safe with it: nobody between us and it reads that, or writes to whom
+    /// else it is to be sent.
+    pub(super) fn keeps_secrets(&self) -> bool {
+        self.scheme == Scheme::Https || self.is_here()
+    }
+
     /// Whether what is sent to it stays on this machine.
-    pub(super) fn is_here(&self) -> bool {
+    fn is_here(&self) -> bool {
         let without_port = self.host.rsplit_once(':').map(|(host, _)| host);
         let is_one = |host: &str| ["localhost", "127.0.0.1", "[::1]"].contains(&host);
         is_one(&self.host) || without_port.is_some_and(is_one)
