@@ -51,6 +51,7 @@ fn containers_begin_with_an_image_of_a_registry() -> Result<()> {
     }
 
     let proxy = BreakingProxy::start(&stasis.host, BREAKING, PORT, u64::MAX, 0)?;
+    what_may_not_be_restored_is_not_asked_for(stasis, &proxy)?;
     what_would_not_run_here_is_not_fetched(stasis, &proxy)?;
     twenty_fetch_it_once(stasis, &proxy, pushed)?;
     only_its_namespace_names_it(stasis, &first, &proxy)?;
@@ -142,6 +143,23 @@ fn those_used_last_are_kept(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()>
 }
 
 /// By its manifest and its index: the processes have another driver's libraries.
+fn what_may_not_be_restored_is_not_asked_for(
+    stasis: &StasisHost,
+    proxy: &BreakingProxy,
+) -> Result<()> {
+    let elsewhere = format!("{SETTINGS}restore.images = [\"/elsewhere\"]\n");
+    stasis.set(&stasis.low_level, &elsewhere)?;
+    let barred = apart(stasis, "barred")?;
+    starts_cold(
+        stasis,
+        &barred,
+        &image("image"),
+        "from which images may be restored",
+    )?;
+    ensure!(proxy.passed() == 0, "the registry was asked");
+    stasis.set(&stasis.low_level, SETTINGS)
+}
+
 fn what_would_not_run_here_is_not_fetched(
     stasis: &StasisHost,
     proxy: &BreakingProxy,

@@ -62,6 +62,22 @@ pub enum MoveError {
         /// What is wrong with it.
         what: String,
     },
+    /// The file system is too small for it.
+    #[error(
+        "the image {reference} has {} MiB of files, and {directory} is on a file system with {} MiB \
+         free; nothing was fetched; make room there, or name another directory",
+        .needed.div_ceil(1 << 20), .free >> 20
+    )]
+    NoRoom {
+        /// What was asked for.
+        reference: String,
+        /// Where it would go.
+        directory: PathBuf,
+        /// Bytes that are to come.
+        needed: u64,
+        /// Bytes that are free.
+        free: u64,
+    },
     /// There is something where the image would go.
     #[error("{0} is there and not an empty directory; name one that is not there")]
     There(PathBuf),
@@ -124,6 +140,7 @@ impl MoveError {
             Self::Unlisted(_) | Self::Parent(_) | Self::NoEngine(_) => Kind::Unsupported,
             Self::NoImage { .. } => Kind::ImageDamaged,
             Self::There(_) | Self::NoArchive(_) => Kind::ImageDirectory,
+            Self::NoRoom { .. } => Kind::NoSpace,
             Self::Busy(_) => Kind::Busy,
             Self::Stalled(_) => Kind::Hung,
             Self::Background { kind, .. } => *kind,

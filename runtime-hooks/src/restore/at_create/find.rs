@@ -87,7 +87,7 @@ fn pull(
     reference: &Reference,
     id: &str,
 ) -> Result<Found, Refusal> {
-    refuse_exposed(&settings.restore.at_create)?;
+    refuse_place_of_pulled(settings)?;
     let (_held, image) = pulled(settings, cancel, spec, reference)?;
     look(settings, &pulled::directory(settings), &image, id)
 }
@@ -101,13 +101,16 @@ fn directory_of(settings: &Settings, spec: &Spec) -> Result<PathBuf, NoFirstImag
     Ok(pod::directory_in(all, spec)?)
 }
 
-/// Nothing is put where others than root could exchange it.
-fn refuse_exposed(directory: &Path) -> Result<(), NotAllowed> {
-    let found = fs::canonicalize(directory).map_err(|source| NotAllowed::Io {
-        path: directory.to_owned(),
+/// Nothing is fetched to where no image may be restored from, or others than root could exchange
+/// it.
+fn refuse_place_of_pulled(settings: &Settings) -> Result<(), NotAllowed> {
+    let at_create = &settings.restore.at_create;
+    let found = fs::canonicalize(at_create).map_err(|source| NotAllowed::Io {
+        path: at_create.clone(),
         source,
-    });
-    allowed::refuse_exposed(&found?)
+    })?;
+    allowed::refuse_exposed(&found)?;
+    allowed::refuse_elsewhere(&settings.restore.images, &found.join(pulled::DIRECTORY))
 }
 
 /// The last by name of the complete images in a directory.

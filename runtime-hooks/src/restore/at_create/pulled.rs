@@ -24,7 +24,7 @@ use crate::restore::at_create::pull_process::{Into, NotPulled, Process, Pull};
 
 /// Below the directory of images for new containers. No container can name it: it begins with a
 /// dot.
-const DIRECTORY: &str = ".pulled";
+pub(super) const DIRECTORY: &str = ".pulled";
 
 /// Where the images of a registry are that new containers may begin with.
 pub(super) fn directory(settings: &Settings) -> PathBuf {

@@ -14,6 +14,7 @@ use super::noted::unpack_blob;
 use super::report::Moved;
 use super::staging::{Staging, part_of};
 use crate::cli::command_error::MoveError;
+use crate::image::disk_space;
 use crate::image::files;
 use crate::image::files::hash::in_threads;
 use crate::image::manifest::FILE_NAME;
@@ -58,6 +59,7 @@ pub(super) fn fetch<'p>(
     packs: impl Iterator<Item = &'p (Pack, Descriptor)>,
     staging: &Staging,
 ) -> Result<Found, MoveError> {
+    refuse_full(parts, staging)?;
     let found = fetch_lacking(from, packs, staging)?;
     let into = staging.path();
     let (large, small) = parts.of_criu();
@@ -77,6 +79,22 @@ pub(super) fn fetch<'p>(
     }
     staging.write(FILE_NAME, &parts.config)?;
     Ok(found)
+}
+
+/// Refuses an image before its first byte comes if there is no room for what it lists: CRIU's files
+/// are compressed, and a small blob may be as much of them as it likes.
+fn refuse_full(parts: &Parts, staging: &Staging) -> Result<(), MoveError> {
+    let needed = parts.lacking(|name, bytes| staging.has(name, bytes));
+    let free = disk_space::free(staging.path());
+    match free.map_err(MoveError::io("look at the file system of", staging.path()))? {
+        Some(free) if free < needed => Err(MoveError::NoRoom {
+            reference: parts.reference.to_string(),
+            directory: staging.path().to_owned(),
+            needed,
+            free,
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// Fetches the packs that are not there yet, several at a time; if one fails, no other is begun.

@@ -283,4 +283,13 @@ fn parts_that_do_not_fit_together_are_no_image() {
         files.retain(|file| file.name != "inventory.img");
     });
     assert_eq!(error.kind(), Kind::ImageDamaged, "{error}");
+    let error = forged(&images, |config, _| {
+        let files = config.files.as_mut().unwrap();
+        files.iter_mut().for_each(|file| {
+            if file.name == "inventory.img" {
+                file.bytes = u64::MAX;
+            }
+        });
+    });
+    assert_eq!(error.kind(), Kind::NoSpace, "{error}");
 }

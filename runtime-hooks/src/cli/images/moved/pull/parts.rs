@@ -143,6 +143,18 @@ impl Parts {
         of_files.filter(move |(pack, _)| !is_memory(pack))
     }
 
+    /// The bytes of all files that are not there yet, those that go as well.
+    pub(super) fn lacking(&self, is_there: impl Fn(&str, u64) -> bool) -> u64 {
+        let files = self
+            .files
+            .iter()
+            .map(|file| (file.name.clone(), file.bytes));
+        let go = self.packs_that_go();
+        let all = files.chain(go.map(|(pack, _)| (pack.file_name(), pack.bytes)));
+        all.filter(|(name, bytes)| !is_there(name, *bytes))
+            .fold(0, |sum, (_, bytes)| sum.saturating_add(bytes))
+    }
+
     /// The names of all packs, those that go as well.
     pub(in super::super) fn names(&self) -> BTreeSet<String> {
         self.all_packs().map(|(pack, _)| pack.file_name()).collect()
