@@ -17,6 +17,12 @@ pub enum InjectionError {
     /// Its GPU contents are where they were.
     #[error("its GPU contents cannot be made ordinary memory of it")]
     Private(#[source] io::Error),
+    /// Its GPU contents are where they were.
+    #[error(
+        "the process may not have its GPU contents back as its own memory (RLIMIT_DATA, or the \
+         commit limit of a kernel with vm.overcommit_memory = 2): raise that limit"
+    )]
+    Rehearsal(#[source] io::Error),
     /// Its GPU contents are where they were, or their place is still empty.
     #[error("the place of its GPU contents cannot be emptied or filled; that can be tried again")]
     Hole(#[source] io::Error),

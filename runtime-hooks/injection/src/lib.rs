@@ -14,6 +14,7 @@
 //! * [`contents_of`]: where contents are in a file of ours, [`file_of`]: which, [`own_files_of`]:
 //!   for whoever frees it, and [`make_private`]: no longer there.
 //! * [`make_readable`]: addresses that devices were mapped at can be read while they are away.
+//! * [`rehearse`]: whether contents can come back, before they are taken away.
 //! * [`hole`]: contents are taken away from their process, and given back.
 //! * [`put_back`]: the same, by whoever comes after a process of ours that was killed.
 //!
@@ -36,6 +37,7 @@ mod private;
 mod put_back;
 mod readable;
 mod record;
+mod rehearsal;
 pub mod slots;
 mod workers;
 
@@ -47,6 +49,7 @@ pub use private::make_private;
 pub use put_back::{PutBack, Returned, put_back};
 pub use readable::{devices_of, make_readable, unreadable};
 pub use record::{Record, Span};
+pub use rehearsal::rehearse;
 pub use stasis_injected_copy::Reported;
 pub use workers::count as worker_count;
 

@@ -7,6 +7,7 @@ mod killed;
 mod mappings;
 mod program;
 mod programs;
+mod rehearsal;
 mod round;
 mod slots;
 mod state;
