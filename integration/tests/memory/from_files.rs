@@ -20,6 +20,7 @@ mod staged;
 mod stock_runc;
 mod tmpfs_is_full;
 mod usual_pod;
+mod without_the_image;
 
 use std::fs;
 

@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 
+use serde::{Deserialize, Serialize};
 use stasis_linux::ProcessRef;
 use stasis_linux::memory_file::{NAME, PACK_PREFIX, PACK_SUFFIX, is_marked};
 use stasis_linux::procfs::{Mapping, for_each_mapping, open_mapped};
@@ -60,7 +61,7 @@ fn opened(pid: i32, mapping: &Mapping<'_>) -> io::Result<Option<File>> {
 }
 
 /// Who sees what the process writes to its contents.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Sharing {
     /// The file.
     Shared,

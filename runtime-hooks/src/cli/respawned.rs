@@ -3,6 +3,7 @@
 
 use crate::checkpoint::at_stop::push::Push;
 use crate::container::inherited_devices::Replacer;
+use crate::gpu_path::hole::StandBy;
 use crate::gpu_path::hole::process::AwayProcess;
 use crate::gpu_path::process::GpuCopy;
 use crate::gpu_path::self_test::SelfTest;
@@ -12,11 +13,12 @@ use crate::recovery::keeper::Keeper;
 use crate::restore::at_create::pull_process::Pull;
 
 /// Each of them: whether this process is one, and then whether it has done its work.
-const PROCESSES: [fn() -> Option<bool>; 9] = [
+const PROCESSES: [fn() -> Option<bool>; 10] = [
     || Some(Keeper::of_this_process()?.run().is_ok()),
     || Some(Replacer::of_this_process()?.run().is_ok()),
     || Some(GpuCopy::of_this_process()?.run().is_ok()),
     || Some(AwayProcess::of_this_process()?.run().is_ok()),
+    || Some(StandBy::of_this_process()?.run().is_ok()),
     || Some(HookProcess::of_this_process()?.run().is_ok()),
     || Some(Pull::of_this_process()?.run()),
     || Some(Push::of_this_process()?.run()),

@@ -66,7 +66,7 @@ fn resumed(kind: HostKind, settings: &str) -> Result<()> {
 }
 
 /// Pauses it for a checkpoint.
-fn paused(stasis: &StasisHost, holder: &MemoryContainer<'_>, image: &str) -> Result<()> {
+pub(super) fn paused(stasis: &StasisHost, holder: &MemoryContainer<'_>, image: &str) -> Result<()> {
     holder.bundle.pause()?;
     holder.bundle.checkpoint(image, &["--leave-running"])?;
     assert_eq!(holder.bundle.status()?, "paused");
@@ -75,7 +75,7 @@ fn paused(stasis: &StasisHost, holder: &MemoryContainer<'_>, image: &str) -> Res
 }
 
 /// Why that is not so.
-fn nobody_holds(stasis: &StasisHost) -> Result<Option<String>> {
+pub(super) fn nobody_holds(stasis: &StasisHost) -> Result<Option<String>> {
     let processes = stasis.host.run_for_text(&["ps", "-eo", "comm="])?;
     let mut lines = processes.lines();
     Ok(lines.any(|line| line == HOLDS).then_some(processes.clone()))

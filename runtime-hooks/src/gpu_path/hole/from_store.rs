@@ -9,10 +9,9 @@ use stasis_memory_store::Index;
 
 use super::in_file::InFile;
 use super::load::{Contents, Load, Until};
-use super::record::{self, Away, lock_of, want};
+use super::record::{self, Away, want};
 use super::{PATIENCE, map_again};
 use crate::gpu_path::process::threads;
-use crate::host::file_lock::{Sharing, lock_within};
 
 /// Waits for who holds the contents to give them back, and gives back from the store what is still
 /// away when that one has ended; `directory` is the operation's.
@@ -23,10 +22,8 @@ pub(super) fn give_back_from_store(directory: &Path) -> io::Result<()> {
     if record::read(directory)?.is_none() {
         return Ok(());
     }
-    want(directory)?;
-    let lock = lock_of(directory)?;
     // It tries as long, each one after the other.
-    lock_within(2 * PATIENCE, &lock, Sharing::Exclusive)?;
+    let _lock = want(directory, 2 * PATIENCE)?;
     // Who held the contents may have given them back meanwhile.
     if let Some(away) = record::read(directory)? {
         let lacking = lacking(&away)?;

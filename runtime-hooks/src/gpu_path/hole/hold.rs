@@ -3,21 +3,22 @@
 use std::cell::RefCell;
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use stasis_injection::hole::dig;
-use stasis_injection::{ContentsFile, Sharing, file_of};
 use stasis_linux::file_system::detached::DetachedMount;
-use stasis_linux::memory_file::is_sealed;
 use stasis_linux::{ProcessRef, file};
-use stasis_memory_store::{DumpRequest, FileContents, Report, Writer};
+use stasis_memory_store::{DumpRequest, Report, Writer};
 
+use super::held::{Held, give_back, keep, open, seal, there};
 use super::in_file::{InFile, in_files};
 use super::record::{Away, HeldRecord};
+use super::stand_by::StandBy;
 use super::store::{Storing, store_coming};
-use super::{OfProcess, in_processes, map_again};
+use super::{PATIENCE, in_processes};
 use crate::cuda::process_set::as_found::ProcessId;
+use crate::gpu_path::copier::Copier;
 use crate::gpu_path::share::Share;
 use crate::gpu_path::steps::{asked, next, said, say_result};
 use crate::host::file_lock::lock_soon;
@@ -63,13 +64,6 @@ pub(super) struct Checkpointed {
     pub(super) pid: i32,
 }
 
-/// Contents that we have the file of.
-struct Held {
-    process: ProcessRef,
-    in_file: InFile,
-    from: ContentsFile,
-}
-
 /// What the operation has told us.
 #[derive(Default)]
 struct Told {
@@ -80,7 +74,7 @@ impl Hold {
     pub(super) fn run(&self) -> io::Result<()> {
         // What it holds is freed by nobody else's end, and lost with its own.
         let _ = fs::write("/proc/self/oom_score_adj", "-1000");
-        let _lock = self.lock.take()?;
+        let lock = self.lock.take()?;
         let mount = self.mount.map(Lent::take).transpose();
         let mount = mount.map(|mount| mount.map(DetachedMount::from));
         let mut told = Told::default();
@@ -94,20 +88,19 @@ impl Hold {
         if !asked(&HoldStep::TakeAway)? {
             return Ok(());
         }
-        let taken = mount.and_then(|mount| self.take_away(&held, mount.as_ref()));
-        let record = said(taken)?;
-        let goes_on = asked(&HoldStep::GiveBack);
-        if !matches!(goes_on, Ok(true)) {
-            // What the operation has started may go on without it, and save the processes.
-            record.until_wanted(|| held.iter().all(|held| held.process.is_gone()));
-        }
-        let given = give_back(&held);
-        if given.is_ok() {
-            record.remove();
-        }
-        if goes_on? {
+        let taken = mount.and_then(|mount| self.take_away(&held, &lock, mount.as_ref()));
+        // It ends with us, once nothing is away any more.
+        let (record, _stands_by) = said(taken)?;
+        if matches!(asked(&HoldStep::GiveBack), Ok(true)) {
+            let given = give_back(&held);
+            if given.is_ok() {
+                record.remove();
+                return say_result(given);
+            }
             say_result(given)?;
         }
+        // What the operation has started may go on without it, and save the processes.
+        keep(&held, &record);
         Ok(())
     }
 
@@ -158,12 +151,20 @@ impl Hold {
     }
 
     /// From the record on, whoever comes after us gives them back.
-    fn take_away(&self, held: &[Held], mount: Option<&DetachedMount>) -> io::Result<HeldRecord> {
+    fn take_away(
+        &self,
+        held: &[Held],
+        lock: &OwnedFd,
+        mount: Option<&DetachedMount>,
+    ) -> io::Result<(HeldRecord, Copier)> {
         let record = HeldRecord::write(&self.directory, &self.away(held))?;
-        let dug = in_processes(held, Held::take_away);
-        let dug = dug.and_then(|()| seal(held, mount));
-        match dug {
-            Ok(()) => Ok(record),
+        let stands_by = StandBy::start(held, &record, lock);
+        let mut stands_by = stands_by.inspect_err(|_| record.remove())?;
+        let taken = in_processes(held, Held::take_away)
+            .and_then(|()| seal(held, mount))
+            .and_then(|()| stands_by.answer(PATIENCE));
+        match taken {
+            Ok(()) => Ok((record, stands_by)),
             Err(error) => {
                 if give_back(held).is_ok() {
                     record.remove();
@@ -171,12 +172,6 @@ impl Hold {
                 Err(error)
             }
         }
-    }
-}
-
-impl OfProcess for Held {
-    fn pid(&self) -> i32 {
-        self.in_file.pid
     }
 }
 
@@ -206,79 +201,4 @@ impl Checkpointed {
     fn open(&self) -> io::Result<(i32, ProcessRef)> {
         Ok((self.pid, there(self.process)?))
     }
-}
-
-fn there(process: ProcessId) -> io::Result<ProcessRef> {
-    let process = process.open()?;
-    process.ok_or_else(|| io::Error::other("a process has ended"))
-}
-
-fn open(in_files: Vec<InFile>) -> io::Result<Vec<Held>> {
-    let open = |in_file: InFile| {
-        let process = there(in_file.process)?;
-        let from = file_of(&process, in_file.contents)?;
-        Ok(Held {
-            process,
-            in_file,
-            from,
-        })
-    };
-    in_files.into_iter().map(open).collect()
-}
-
-impl Held {
-    /// What an index knows it by.
-    fn key(&self) -> (i32, u64) {
-        (self.in_file.pid, self.in_file.contents.start)
-    }
-
-    fn contents(&self) -> FileContents<'_> {
-        FileContents {
-            pid: self.in_file.pid,
-            start: self.in_file.contents.start,
-            file: &self.from.file,
-            offset: self.from.offset,
-            bytes: self.in_file.contents.length,
-        }
-    }
-
-    fn take_away(&self) -> io::Result<()> {
-        dig(&self.process, self.in_file.contents).map_err(io::Error::other)
-    }
-
-    /// Nobody has it open for writing, nor mapped by who had.
-    fn seal(&self) -> io::Result<()> {
-        if self.from.sharing == Sharing::Shared || is_sealed(&self.from.file)? {
-            return Ok(());
-        }
-        let process = &self.process;
-        Err(io::Error::other(format!(
-            "a process has kept a mapping of the GPU contents of {process}, and could change the \
-             image with it"
-        )))
-    }
-}
-
-/// What has become an image must not be changed through a mapping that a process has kept; nor
-/// through a descriptor, by which a file is opened anew: the mount that it leads to says no.
-fn seal(held: &[Held], mount: Option<&DetachedMount>) -> io::Result<()> {
-    let read_only = mount.map_or(Ok(()), DetachedMount::make_read_only);
-    // It says of whom.
-    in_processes(held, Held::seal)?;
-    read_only.map_err(|error| {
-        let what = "GPU contents could be changed by who has their file open";
-        io::Error::other(format!("{what}: {error}"))
-    })
-}
-
-/// All that can be given back. What is stored, and whose process has ended, is nobody's any more:
-/// its memory goes back also if somebody has kept a file without a name. Packs are the image's.
-fn give_back(held: &[Held]) -> io::Result<()> {
-    in_processes(held, |held| {
-        map_again(&held.process, held.in_file.contents, &held.from)?;
-        if held.process.is_gone() && held.from.sharing == Sharing::Shared {
-            let _ = held.from.file.set_len(0);
-        }
-        Ok(())
-    })
 }

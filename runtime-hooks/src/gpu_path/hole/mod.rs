@@ -19,13 +19,16 @@
 //! # If we are killed
 //! What the operation has started may go on without it, and end the container with a whole image.
 //! So the process that holds the files waits, and gives them back when who recovers the operation
-//! wants it, once nobody traces or freezes the processes any more. If it was killed as well, that
-//! one gives the contents back from the store: they are taken away only when that has them, and
-//! after this is recorded in the operation's directory ([`record`]).
+//! wants it, once nobody traces or freezes the processes any more. A second one has the same files,
+//! and goes on where the first was killed ([`stand_by`]): the image is in no place where it has to
+//! be for that, and may be removed. If both were killed, who wants the contents gives them back
+//! from the store, if it is there: they are taken away only when that has them, and after this is
+//! recorded in the operation's directory ([`record`]).
 
 mod again;
 mod dump;
 mod from_store;
+mod held;
 mod hold;
 mod in_file;
 mod load;
@@ -33,6 +36,7 @@ mod loaded;
 pub mod process;
 mod progress;
 mod record;
+mod stand_by;
 mod store;
 
 pub(crate) use dump::{Holder, store_again};
@@ -41,6 +45,7 @@ pub(crate) use load::{Load, Until};
 pub(crate) use loaded::{Arriving, Loaded};
 pub(crate) use record::are_away;
 pub(super) use record::is_away;
+pub(crate) use stand_by::StandBy;
 
 use std::collections::BTreeMap;
 use std::io;

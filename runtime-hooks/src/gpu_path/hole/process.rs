@@ -23,8 +23,8 @@ pub(super) const VERB: &str = "stasis-gpu-hold";
 pub enum AwayProcess {
     /// Holds contents that are stored, while a checkpoint dumps their processes.
     Hold(Box<Hold>),
-    /// Gives contents back that such a process had taken away and was killed: they are recorded in
-    /// the directory of the operation.
+    /// Has those give contents back, or does so where both were killed: they are recorded in the
+    /// directory of the operation.
     GiveBack(PathBuf),
     /// Loads the contents of an image, for processes that are restored.
     Load(Load),

@@ -4,6 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use stasis_linux::ProcessRef;
@@ -13,7 +14,7 @@ use stasis_memory_store::ImageId;
 use super::POLL;
 use super::in_file::InFile;
 use crate::cuda::process_set::as_found::ProcessId;
-use crate::host::file_lock::lock_soon;
+use crate::host::file_lock::{Sharing, Tried, lock_soon, try_lock};
 
 const RECORD: &str = "gpu-contents-away.json";
 /// Whose lock says that somebody who lives gives them back.
@@ -44,7 +45,8 @@ impl Away {
 #[derive(Debug)]
 pub(super) struct HeldRecord {
     directory: PathBuf,
-    _lock: File,
+    image_id: ImageId,
+    lock: File,
 }
 
 impl HeldRecord {
@@ -52,13 +54,42 @@ impl HeldRecord {
     pub(super) fn write(directory: &Path, away: &Away) -> io::Result<Self> {
         let lock = lock_of(directory)?;
         lock_soon(&lock)?;
+        // Whoever wanted what was away before.
+        let _ = fs::remove_file(directory.join(WANTED));
         let text = serde_json::to_vec(away)?;
         let path = directory.join(RECORD);
         file::replace(&path, &text, Access::Private, Durability::Volatile)?;
-        Ok(Self {
+        Ok(Self::of(directory, away.image_id, lock))
+    }
+
+    /// The one of these contents, with its lock.
+    pub(super) fn of(directory: &Path, image_id: ImageId, lock: File) -> Self {
+        Self {
             directory: directory.to_owned(),
-            _lock: lock,
-        })
+            image_id,
+            lock,
+        }
+    }
+
+    /// Whether it is there: another checkpoint may have written its own.
+    pub(super) fn is_there(&self) -> io::Result<bool> {
+        let away = read(&self.directory)?;
+        Ok(away.is_some_and(|away| away.image_id == self.image_id))
+    }
+
+    /// The operation's.
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Whose contents they are.
+    pub(super) fn image_id(&self) -> ImageId {
+        self.image_id
+    }
+
+    /// Whoever has this open has the lock.
+    pub(super) fn lock(&self) -> &File {
+        &self.lock
     }
 
     /// Waits until somebody wants the contents back, or nobody can have them any more.
@@ -68,19 +99,39 @@ impl HeldRecord {
         }
     }
 
+    /// They could not be given back: who still wants them says so again.
+    pub(super) fn not_given(&self) {
+        let _ = fs::remove_file(self.directory.join(WANTED));
+        sleep(POLL);
+    }
+
     /// Nothing is away any more.
     pub(super) fn remove(&self) {
         remove(&self.directory);
     }
 }
 
-/// Asks who holds the contents, if anybody does, to give them back.
-pub(super) fn want(directory: &Path) -> io::Result<()> {
-    File::create(directory.join(WANTED)).map(drop)
+/// Asks who holds the contents, if anybody does, to give them back, until they have ended, which
+/// they do when all are back. Who does not end has not given them back.
+pub(super) fn want(directory: &Path, limit: Duration) -> io::Result<File> {
+    let lock = lock_of(directory)?;
+    let began = Instant::now();
+    loop {
+        File::create(directory.join(WANTED))?;
+        if let Tried::Locked = try_lock(&lock, Sharing::Exclusive)? {
+            return Ok(lock);
+        }
+        if began.elapsed() > limit {
+            let limit = limit.as_secs();
+            let held = format!("who holds them has not given them back within {limit} s");
+            return Err(io::Error::new(io::ErrorKind::TimedOut, held));
+        }
+        sleep(POLL);
+    }
 }
 
 /// The file whose lock the holder has.
-pub(super) fn lock_of(directory: &Path) -> io::Result<File> {
+fn lock_of(directory: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.create(true).truncate(false).write(true);
     options.open(directory.join(LOCK))

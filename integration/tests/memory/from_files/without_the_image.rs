@@ -1,0 +1,114 @@
+//! Containers whose callers have paused them for a checkpoint, and remove its image before they
+//! resume them: whoever holds the contents has the only copy.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::container::contents::IN_MEMORY;
+use stasis_integration::container::memory_container::MemoryContainer;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::{PROGRAM, StasisHost};
+
+use super::paused::{nobody_holds, paused};
+use super::{HOLDS, started};
+use crate::suspended::seen;
+
+const WANTED: &str = "gpu-contents-away.wanted";
+
+/// Which of those that hold the contents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Killed {
+    /// It has stored them, and gives them back.
+    Holds,
+    /// Has been started by that one, and waits for its end.
+    StandsBy,
+    /// The first, when it has been asked to give them back.
+    IsAsked,
+}
+
+#[test]
+fn whoever_is_killed_they_come_back() -> Result<()> {
+    whoever_is_killed(HostKind::sid_v2()?, "")
+}
+
+#[test]
+fn whoever_is_killed_they_come_back_as_an_image() -> Result<()> {
+    whoever_is_killed(HostKind::trixie()?, IN_MEMORY)
+}
+
+fn whoever_is_killed(kind: HostKind, settings: &str) -> Result<()> {
+    let stasis = &StasisHost::with_containerd(kind)?;
+    stasis.set(&stasis.low_level, settings)?;
+    let holder = started(stasis)?;
+    holder.bundle.checkpoint("first", &["--leave-running"])?;
+    holder.goes_on()?;
+    for killed in [Killed::Holds, Killed::StandsBy, Killed::IsAsked] {
+        let before = seen(stasis, &holder.bundle)?;
+        paused(stasis, &holder, "removed")?;
+        removed(stasis, &holder)?;
+        resumed_without(stasis, &holder, killed).with_context(|| format!("{killed:?}"))?;
+        holder.goes_on().with_context(|| format!("{killed:?}"))?;
+        assert_eq!(seen(stasis, &holder.bundle)?, before, "{killed:?}");
+        stasis.nothing_to_put_right()?;
+        wait_until_clear(|| nobody_holds(stasis))?;
+    }
+    holder.end()
+}
+
+/// The image, and then what it had apart from it.
+fn removed(stasis: &StasisHost, holder: &MemoryContainer<'_>) -> Result<()> {
+    fs::remove_dir_all(holder.bundle.image_path("removed"))?;
+    stasis
+        .host
+        .run(&[PROGRAM, "gc", "--contents", "--yes"])
+        .map(drop)
+}
+
+fn resumed_without(
+    stasis: &StasisHost,
+    holder: &MemoryContainer<'_>,
+    killed: Killed,
+) -> Result<()> {
+    let (holds, stands_by) = who_holds(stasis)?;
+    let victim = match killed {
+        Killed::Holds | Killed::IsAsked => holds,
+        Killed::StandsBy => stands_by.context("nobody stands by")?,
+    };
+    if killed != Killed::IsAsked {
+        stasis.host.run(&["kill", "-KILL", &victim])?;
+        wait_until_clear(|| is_alive(stasis, &victim))?;
+        return holder.bundle.resume();
+    }
+    stasis.host.run(&["kill", "-STOP", &victim])?;
+    let mut resume = holder.bundle.operation(&["resume", &holder.bundle.id])?;
+    let mut resume = resume.spawn()?;
+    let wanted = holder.bundle.record().join(WANTED);
+    wait_until_clear(|| Ok((!wanted.exists()).then(|| "nobody wants them".to_owned())))?;
+    stasis.host.run(&["kill", "-KILL", &victim])?;
+    ensure!(resume.wait()?.success(), "the resume has failed");
+    Ok(())
+}
+
+/// Who holds them, and who stands by.
+fn who_holds(stasis: &StasisHost) -> Result<(String, Option<String>)> {
+    let all = stasis.host.run_for_text(&["pgrep", "-x", HOLDS])?;
+    let all: Vec<&str> = all.lines().collect();
+    let mut holds = Vec::new();
+    let mut stands_by = None;
+    for pid in &all {
+        let parent = stasis.host.run_for_text(&["ps", "-o", "ppid=", pid])?;
+        match all.contains(&parent.trim()) {
+            true => stands_by = Some((*pid).to_owned()),
+            false => holds.push((*pid).to_owned()),
+        }
+    }
+    ensure!(holds.len() == 1, "{holds:?} hold them");
+    Ok((holds.remove(0), stands_by))
+}
+
+/// Its state, if it has not ended.
+fn is_alive(stasis: &StasisHost, pid: &str) -> Result<Option<String>> {
+    let state = stasis.host.run_for_text(&["ps", "-o", "stat=", pid]);
+    Ok(state.ok().filter(|state| !state.starts_with('Z')))
+}

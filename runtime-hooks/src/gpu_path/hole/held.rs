@@ -1,0 +1,122 @@
+//! Files of GPU contents that a process of ours has open.
+
+use std::io;
+
+use stasis_injection::hole::dig;
+use stasis_injection::{ContentsFile, Sharing, file_of};
+use stasis_linux::ProcessRef;
+use stasis_linux::file_system::detached::DetachedMount;
+use stasis_linux::memory_file::is_sealed;
+use stasis_memory_store::FileContents;
+
+use super::in_file::InFile;
+use super::record::HeldRecord;
+use super::{OfProcess, in_processes, map_again};
+use crate::cuda::process_set::as_found::ProcessId;
+
+/// Contents that we have the file of.
+pub(super) struct Held {
+    pub(super) process: ProcessRef,
+    pub(super) in_file: InFile,
+    pub(super) from: ContentsFile,
+}
+
+/// The process, which has not ended.
+pub(super) fn there(process: ProcessId) -> io::Result<ProcessRef> {
+    let process = process.open()?;
+    process.ok_or_else(|| io::Error::other("a process has ended"))
+}
+
+/// Opens the files of these contents.
+///
+/// # Errors
+/// A process has ended, or has no such contents.
+pub(super) fn open(in_files: Vec<InFile>) -> io::Result<Vec<Held>> {
+    let open = |in_file: InFile| {
+        let process = there(in_file.process)?;
+        let from = file_of(&process, in_file.contents)?;
+        Ok(Held {
+            process,
+            in_file,
+            from,
+        })
+    };
+    in_files.into_iter().map(open).collect()
+}
+
+impl OfProcess for Held {
+    fn pid(&self) -> i32 {
+        self.in_file.pid
+    }
+}
+
+impl Held {
+    /// What an index knows it by.
+    pub(super) fn key(&self) -> (i32, u64) {
+        (self.in_file.pid, self.in_file.contents.start)
+    }
+
+    pub(super) fn contents(&self) -> FileContents<'_> {
+        FileContents {
+            pid: self.in_file.pid,
+            start: self.in_file.contents.start,
+            file: &self.from.file,
+            offset: self.from.offset,
+            bytes: self.in_file.contents.length,
+        }
+    }
+
+    pub(super) fn take_away(&self) -> io::Result<()> {
+        dig(&self.process, self.in_file.contents).map_err(io::Error::other)
+    }
+
+    /// Nobody has it open for writing, nor mapped by who had.
+    fn seal(&self) -> io::Result<()> {
+        if self.from.sharing == Sharing::Shared || is_sealed(&self.from.file)? {
+            return Ok(());
+        }
+        let process = &self.process;
+        Err(io::Error::other(format!(
+            "a process has kept a mapping of the GPU contents of {process}, and could change the \
+             image with it"
+        )))
+    }
+}
+
+/// What has become an image must not be changed through a mapping that a process has kept; nor
+/// through a descriptor, by which a file is opened anew: the mount that it leads to says no.
+pub(super) fn seal(held: &[Held], mount: Option<&DetachedMount>) -> io::Result<()> {
+    let read_only = mount.map_or(Ok(()), DetachedMount::make_read_only);
+    // It says of whom.
+    in_processes(held, Held::seal)?;
+    read_only.map_err(|error| {
+        let what = "GPU contents could be changed by who has their file open";
+        io::Error::other(format!("{what}: {error}"))
+    })
+}
+
+/// All that can be given back. What is stored, and whose process has ended, is nobody's any more:
+/// its memory goes back also if somebody has kept a file without a name. Packs are the image's.
+pub(super) fn give_back(held: &[Held]) -> io::Result<()> {
+    in_processes(held, |held| {
+        map_again(&held.process, held.in_file.contents, &held.from)?;
+        if held.process.is_gone() && held.from.sharing == Sharing::Shared {
+            let _ = held.from.file.set_len(0);
+        }
+        Ok(())
+    })
+}
+
+/// Keeps what is away until who wants it has it back, or nobody can have it any more.
+pub(super) fn keep(held: &[Held], record: &HeldRecord) {
+    let is_over = || held.iter().all(|held| held.process.is_gone());
+    loop {
+        record.until_wanted(is_over);
+        match give_back(held) {
+            // Nothing else may have them.
+            Err(_) if !is_over() => record.not_given(),
+            _ => break,
+        }
+    }
+    record.remove();
+}
