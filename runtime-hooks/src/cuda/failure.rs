@@ -68,6 +68,12 @@ pub enum Cause {
     NoThread(#[source] io::Error),
     #[error("a thread panicked, which is a fault in stasis")]
     Panic,
+    /// Nobody has what the driver would restore; it was not asked.
+    #[error(
+        "its GPU contents are lost: who held them for its resume was killed, and the image that \
+         has them is gone (if it is put back where it was, `resume` finds them)"
+    )]
+    ContentsLost,
     #[error("it ended")]
     Gone,
     #[error("cannot read its state in /proc")]
@@ -116,6 +122,7 @@ impl From<CudaError> for Cause {
             CudaError::NoAnswer(waited) => Self::NoAnswer(waited),
             CudaError::NoThread(code) => Self::NoThread(io::Error::from_raw_os_error(code)),
             CudaError::Ended => Self::Gone,
+            CudaError::ContentsLost => Self::ContentsLost,
             answer => Self::Driver(answer),
         }
     }

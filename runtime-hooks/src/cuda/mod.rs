@@ -89,6 +89,8 @@ pub enum CudaError {
     /// The call was not made: GPU contents of the process are in the store of a checkpoint, and the
     /// driver would end the process if it looked for them (measured on driver 580.159).
     ContentsAway,
+    /// The same, and nothing has them any more.
+    ContentsLost,
     /// 1: for a restore, the GPU map does not cover every GPU of the process.
     InvalidValue,
     /// 2: the GPU has too little free memory. If a *restore* returns this, the process is lost.
@@ -156,6 +158,7 @@ impl CudaError {
             Self::NoThread(_) => "no thread for the call",
             Self::Ended => "the process has ended",
             Self::ContentsAway => "its GPU contents, which a checkpoint has stored, are not mapped",
+            Self::ContentsLost => "its GPU contents are lost",
             Self::NotPutBack => "the process still has code of stasis, which copies for it",
             _ => {
                 let unknown = "a CUDA error that this version does not know";

@@ -141,6 +141,7 @@ impl ProcessFailure {
             Cause::NoRoom(_) => Kind::NoGpuMemory,
             Cause::NoMappings { .. } => Kind::NoMappings,
             Cause::Gone => Kind::ProcessEnded,
+            Cause::ContentsLost => Kind::MemoryNotReturned,
             Cause::Io(_) => Kind::ContainerUnreadable,
         }
     }
@@ -151,7 +152,7 @@ impl CudaError {
     #[must_use]
     pub fn kind(self) -> Kind {
         match self {
-            Self::ContentsAway => Kind::MemoryNotReturned,
+            Self::ContentsAway | Self::ContentsLost => Kind::MemoryNotReturned,
             Self::NoAnswer(_) | Self::NoThread(_) | Self::NotPutBack => Kind::NoAnswer,
             Self::Ended => Kind::ProcessEnded,
             Self::OutOfMemory => Kind::NoGpuMemory,

@@ -16,10 +16,11 @@ use stasis_config::{GpuCheckpointPath, Settings};
 use stasis_linux::ProcessRef;
 
 use super::copier::Copier;
+use super::hole::Whereabouts;
 use super::process::{Direction, GpuCopy, Part, Step, VERB, online_cpus};
 use super::records::{DIRECTORY, copied, has_record};
 use super::share::Share;
-use super::{build, contents_in_time, hole, put_back};
+use super::{build, contents_in_time, put_back};
 use crate::cuda::process_set::arrivals::Arrivals;
 use crate::cuda::process_set::as_found::ProcessId;
 use crate::cuda::{Copying, CudaError, CudaState, Driver, GpuMap};
@@ -207,8 +208,10 @@ impl Driver for CopyingDriver {
     }
 
     fn restore(&self, process: &ProcessRef, map: &GpuMap) -> Result<(), CudaError> {
-        if hole::is_away(&self.directory, process) {
-            return Err(CudaError::ContentsAway);
+        match Whereabouts::of(process, &self.directory) {
+            Whereabouts::InIt => {}
+            Whereabouts::Away => return Err(CudaError::ContentsAway),
+            Whereabouts::Lost => return Err(CudaError::ContentsLost),
         }
         let own_files = self.own_files(process);
         let restore = || self.driver.restore(process, map);

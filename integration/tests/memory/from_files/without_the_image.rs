@@ -4,6 +4,7 @@
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
+use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::contents::IN_MEMORY;
 use stasis_integration::container::memory_container::MemoryContainer;
@@ -12,7 +13,7 @@ use stasis_integration::host::installed::{PROGRAM, StasisHost};
 
 use super::paused::{nobody_holds, paused};
 use super::{HOLDS, started};
-use crate::suspended::seen;
+use crate::suspended::{seen, until_dead};
 
 const WANTED: &str = "gpu-contents-away.wanted";
 
@@ -111,4 +112,47 @@ fn who_holds(stasis: &StasisHost) -> Result<(String, Option<String>)> {
 fn is_alive(stasis: &StasisHost, pid: &str) -> Result<Option<String>> {
     let state = stasis.host.run_for_text(&["ps", "-o", "stat=", pid]);
     Ok(state.ok().filter(|state| !state.starts_with('Z')))
+}
+
+/// It is said, each time that somebody asks, and nobody goes on to try. It is no last word: an
+/// image may be on a disk that is not there now.
+#[test]
+fn what_nobody_has_any_more_is_lost_until_its_image_is_there_again() -> Result<()> {
+    let stasis = &StasisHost::with_containerd(HostKind::sid_v2()?)?;
+    let holder = started(stasis)?;
+    paused(stasis, &holder, "image")?;
+    let image = holder.bundle.image_path("image");
+    let elsewhere = holder.bundle.image_path("elsewhere");
+    fs::rename(&image, &elsewhere)?;
+    stasis.host.run(&["pkill", "-KILL", "-x", HOLDS])?;
+    until_dead(stasis, HOLDS)?;
+    for _ in 0..2 {
+        let resume = holder
+            .bundle
+            .runtime(&["resume", &holder.bundle.id])
+            .output()?;
+        let said = String::from_utf8_lossy(&resume.stderr);
+        ensure!(!resume.status.success(), "it has succeeded");
+        assert_contains(
+            &said,
+            &[
+                "gpu restore of process",
+                "its GPU contents are lost",
+                "kill it",
+                "[memory-not-returned]",
+            ],
+        );
+        let logged = stasis.operation("resume")?;
+        assert_eq!(logged["state"], "lost", "{logged}");
+        ensure!(stasis.keepers().is_empty(), "somebody tries again");
+    }
+    fs::rename(&elsewhere, &image)?;
+    // The low-level runtime has resumed it already.
+    let _ = holder
+        .bundle
+        .runtime(&["resume", &holder.bundle.id])
+        .output()?;
+    stasis.nothing_to_put_right()?;
+    holder.goes_on()?;
+    holder.end()
 }

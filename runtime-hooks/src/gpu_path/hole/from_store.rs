@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 
 use stasis_injection::contents_of;
 use stasis_linux::ProcessRef;
-use stasis_memory_store::Index;
+use stasis_memory_store::{Index, StoreError};
 
 use super::in_file::InFile;
 use super::load::{Contents, Load, Until};
-use super::record::{self, Away, want};
+use super::record::{self, Away, are_held, want};
 use super::{PATIENCE, map_again};
+use crate::cuda::process_set::as_found::ProcessId;
 use crate::gpu_path::process::threads;
 
 /// Waits for who holds the contents to give them back, and gives back from the store what is still
@@ -28,7 +29,8 @@ pub(super) fn give_back_from_store(directory: &Path) -> io::Result<()> {
     if let Some(away) = record::read(directory)? {
         let lacking = lacking(&away)?;
         if !lacking.is_empty() {
-            let image = place_of(&away).ok_or_else(|| gone(&away))?;
+            let place = place_of(&away).map_err(io::Error::other)?;
+            let image = place.ok_or_else(|| gone(&away))?;
             let load = Load {
                 image,
                 image_id: away.image_id,
@@ -46,20 +48,58 @@ pub(super) fn give_back_from_store(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Where the contents of a process are, which a checkpoint may have taken away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::gpu_path) enum Whereabouts {
+    /// In the process.
+    InIt,
+    /// They can be given back, or nobody knows.
+    Away,
+    /// Nobody holds them, and nothing has them any more.
+    Lost,
+}
+
+impl Whereabouts {
+    /// Those of a process of the container that has this directory of its operations. A record that
+    /// cannot be read may be of any.
+    pub(in crate::gpu_path) fn of(process: &ProcessRef, directory: &Path) -> Self {
+        let id = ProcessId::of(process);
+        let away = match record::read(directory) {
+            Ok(None) => return Self::InIt,
+            Ok(Some(away)) => away,
+            Err(_) => return Self::Away,
+        };
+        if !away.in_files.iter().any(|in_file| in_file.process == id) {
+            return Self::InIt;
+        }
+        match are_held(directory) {
+            false if matches!(place_of(&away), Ok(None)) => Self::Lost,
+            _ => Self::Away,
+        }
+    }
+}
+
 /// Where the image is now.
-fn place_of(away: &Away) -> Option<PathBuf> {
-    let is_there = |place: &&PathBuf| {
-        let index = Index::read(place).ok().flatten();
-        index.is_some_and(|index| index.image_id == away.image_id)
-    };
-    away.places.iter().find(is_there).cloned()
+///
+/// # Errors
+/// A place where it may be cannot be read.
+fn place_of(away: &Away) -> Result<Option<PathBuf>, StoreError> {
+    let mut unread = Ok(None);
+    for place in &away.places {
+        match Index::read(place) {
+            Ok(Some(index)) if index.image_id == away.image_id => return Ok(Some(place.clone())),
+            Ok(_) => {}
+            Err(error) => unread = Err(error),
+        }
+    }
+    unread
 }
 
 fn gone(away: &Away) -> io::Error {
     let place = away.places.last().map(|place| place.display());
     let place = place.map_or_else(String::new, |place| place.to_string());
     io::Error::other(format!(
-        "image {} is not in {place} any more",
+        "who held them was killed, and their image {} is not in {place} any more",
         away.image_id
     ))
 }

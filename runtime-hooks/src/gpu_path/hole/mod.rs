@@ -23,7 +23,7 @@
 //! and goes on where the first was killed ([`stand_by`]): the image is in no place where it has to
 //! be for that, and may be removed. If both were killed, who wants the contents gives them back
 //! from the store, if it is there: they are taken away only when that has them, and after this is
-//! recorded in the operation's directory ([`record`]).
+//! recorded in the operation's directory ([`record`]). If it is not, they are lost, and it is said.
 
 mod again;
 mod dump;
@@ -40,11 +40,11 @@ mod stand_by;
 mod store;
 
 pub(crate) use dump::{Holder, store_again};
+pub(super) use from_store::Whereabouts;
 pub(crate) use in_file::{InFile, in_files};
 pub(crate) use load::{Load, Until};
 pub(crate) use loaded::{Arriving, Loaded};
 pub(crate) use record::are_away;
-pub(super) use record::is_away;
 pub(crate) use stand_by::StandBy;
 
 use std::collections::BTreeMap;

@@ -7,13 +7,11 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use stasis_linux::ProcessRef;
 use stasis_linux::file::{self, Access, Durability};
 use stasis_memory_store::ImageId;
 
 use super::POLL;
 use super::in_file::InFile;
-use crate::cuda::process_set::as_found::ProcessId;
 use crate::host::file_lock::{Sharing, Tried, lock_soon, try_lock};
 
 const RECORD: &str = "gpu-contents-away.json";
@@ -130,6 +128,14 @@ pub(super) fn want(directory: &Path, limit: Duration) -> io::Result<File> {
     }
 }
 
+/// Whether somebody who lives holds the contents, or may.
+pub(super) fn are_held(directory: &Path) -> bool {
+    match File::open(directory.join(LOCK)) {
+        Ok(lock) => !matches!(try_lock(lock, Sharing::Shared), Ok(Tried::Locked)),
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+    }
+}
+
 /// The file whose lock the holder has.
 fn lock_of(directory: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
@@ -154,14 +160,4 @@ pub(super) fn remove(directory: &Path) {
 /// Whether contents of any process may be away.
 pub(crate) fn are_away(directory: &Path) -> bool {
     directory.join(RECORD).exists()
-}
-
-/// Whether contents of a process may be away from it. A record that cannot be read may be of any.
-pub(in crate::gpu_path) fn is_away(directory: &Path, process: &ProcessRef) -> bool {
-    let id = ProcessId::of(process);
-    match read(directory) {
-        Ok(None) => false,
-        Ok(Some(away)) => away.in_files.iter().any(|in_file| in_file.process == id),
-        Err(_) => true,
-    }
 }
