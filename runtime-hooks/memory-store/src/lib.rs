@@ -62,6 +62,7 @@ pub use file_contents::FileContents;
 pub use image_id::ImageId;
 pub use index::Index;
 pub use index::area::{Area, Chunk, Encoding, Place, ProcessMemory};
+pub use index::find::ImagePlace;
 pub use pack::mapping::is_in_memory;
 pub use pack::{Pack, is_pack_name};
 pub use protocol::{DumpRequest, Holes, PacksIn, REQUEST_VARIABLE, Report, RestoreRequest};

@@ -1,9 +1,9 @@
 //! GPU contents that lie apart from their images, and where those images are.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use stasis_memory_store::{ImageId, Index, StoreError};
+use stasis_memory_store::{ImageId, ImagePlace, Index, StoreError};
 
 use crate::bulk_memory::origin::Origin;
 use crate::bulk_memory::places::{self, Places, Store};
@@ -28,25 +28,12 @@ pub(crate) struct Apart {
     pub(crate) bytes: u64,
     /// The path where the image was written.
     pub(crate) image_path: Option<PathBuf>,
-    /// The image at that path now.
-    image: Image,
+    /// Where it is now; `None`: that path is not known.
+    image: Option<ImagePlace>,
     /// Whether all of them are there: else their operation was interrupted, or is under way.
     complete: bool,
     /// For how long nobody has written to them.
     idle: Duration,
-}
-
-/// The image at the path where a checkpoint wrote its image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Image {
-    /// The checkpoint's image.
-    There,
-    /// Another image.
-    Replaced,
-    /// No image.
-    Gone,
-    /// The path is not known, or cannot be read.
-    Unknown,
 }
 
 /// All contents apart from images on this node, in the order of their checkpoints.
@@ -61,9 +48,9 @@ pub(crate) fn all(places: &Places) -> Result<Vec<Apart>, StoreError> {
 impl Apart {
     fn of(store: Store) -> Self {
         let Store { stored, origin } = store;
-        let image = origin
-            .as_ref()
-            .map_or(Image::Unknown, |origin| Image::of(origin, stored.image_id));
+        let place =
+            |origin: &Origin| Index::find(&directory::places(&origin.image_path), stored.image_id);
+        let image = origin.as_ref().map(place);
         Self {
             image_id: stored.image_id,
             created: origin.as_ref().map(|origin| origin.created.clone()),
@@ -86,41 +73,18 @@ impl Apart {
     /// Why their image cannot be found, if it cannot. It may be in an archive, or in the store of
     /// an engine that has packed it.
     pub(crate) fn why_orphaned(&self) -> Option<&'static str> {
-        match self.image {
+        match &self.image {
             _ if !self.complete => {
                 (self.idle > CUT_OFF).then_some("their checkpoint was interrupted")
             }
-            Image::There => None,
-            Image::Replaced => Some("another image is where theirs was written"),
-            Image::Gone => Some("their image is not where it was written"),
+            Some(ImagePlace::At(_)) => None,
+            Some(ImagePlace::OfAnother) => Some("another image is where theirs was written"),
+            Some(ImagePlace::Nowhere) => Some("their image is not where it was written"),
             // An operation that is under way writes it last.
-            Image::Unknown => {
+            None | Some(ImagePlace::Unknown(_)) => {
                 (self.idle > CUT_OFF).then_some("it is not known where their image was written")
             }
         }
-    }
-}
-
-impl Image {
-    fn of(origin: &Origin, image_id: ImageId) -> Self {
-        match Self::at(&origin.image_path, image_id) {
-            Self::There => Self::There,
-            // It may have been on its way from one place to the next.
-            _ => Self::at(&origin.image_path, image_id),
-        }
-    }
-
-    fn at(path: &Path, image_id: ImageId) -> Self {
-        let mut found = Self::Gone;
-        for place in directory::places(path) {
-            match Index::read(&place) {
-                Ok(Some(index)) if index.image_id == image_id => return Self::There,
-                Ok(Some(_)) if found == Self::Gone => found = Self::Replaced,
-                Ok(_) => {}
-                Err(_) => found = Self::Unknown,
-            }
-        }
-        found
     }
 }
 

@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use stasis_linux::file;
-use stasis_memory_store::{DumpRequest, STORE_INDEX_FILE};
+use stasis_memory_store::{DumpRequest, Index, STORE_INDEX_FILE};
 
 use crate::bulk_memory::origin::Origin;
 use crate::bulk_memory::request::RequestFiles;
@@ -64,7 +64,7 @@ fn stored(context: &Context, operation: &Operation) -> [RequestFiles; 2] {
 fn remove_unnamed(requests: &[RequestFiles], image: &Path) {
     for request in requests.iter().filter_map(read) {
         if let Some(store) = &request.directory
-            && directory::place_of(image, request.image_id).is_none()
+            && Index::find(&directory::places(image), request.image_id).is_none()
         {
             let _ = stasis_memory_store::remove(store);
         }

@@ -1,10 +1,11 @@
 //! The index: which chunk of which process is in which pack.
 //!
-//! [`area`] has the types of its contents, [`codec`] their form in the file, and [`limits`] what is
-//! checked before an index from a file is used.
+//! [`area`] has the types of its contents, [`codec`] their form in the file, [`limits`] what is
+//! checked before an index from a file is used, and [`find`] where an index is.
 
 pub(crate) mod area;
 pub(crate) mod codec;
+pub(crate) mod find;
 pub(crate) mod limits;
 
 use std::path::Path;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
-use stasis_memory_store::{Index, PacksIn, Reader, STORE_INDEX_FILE, StoreError};
+use stasis_memory_store::{Index, PacksIn, Reader};
 
 use super::extent::Extent;
 use crate::bulk_memory::in_use::{self, InUse};
@@ -87,20 +87,14 @@ fn check_name(image: &Path, index: &Index, manifest: &Manifest) -> Result<(), Bu
     })
 }
 
-/// Checks that a store was written with this index, which is in image and store alike. An image
-/// that names another checkpoint's store shall not get that one's memory: only who has been given
-/// its index, and so its image, can.
+/// Checks that a store was written with this index.
 fn check_store(image: &Path, index: &Index, store: &Path) -> Result<(), BulkMemoryError> {
-    match Index::read_store(store)? {
-        Some(written) if written == *index => Ok(()),
-        Some(_) => Err(BulkMemoryError::OtherStore {
+    match index.is_of_store(store)? {
+        true => Ok(()),
+        false => Err(BulkMemoryError::OtherStore {
             image: image.to_owned(),
             store: store.to_owned(),
         }),
-        None => Err(StoreError::Missing {
-            path: store.join(STORE_INDEX_FILE),
-        }
-        .into()),
     }
 }
 

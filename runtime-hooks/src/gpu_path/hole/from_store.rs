@@ -1,11 +1,11 @@
 //! Contents that are given back from the store, since nobody holds their file any more.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use stasis_injection::contents_of;
 use stasis_linux::ProcessRef;
-use stasis_memory_store::{Index, StoreError};
+use stasis_memory_store::{ImagePlace, Index};
 
 use super::in_file::InFile;
 use super::load::{Contents, Load, Until};
@@ -29,8 +29,11 @@ pub(super) fn give_back_from_store(directory: &Path) -> io::Result<()> {
     if let Some(away) = record::read(directory)? {
         let lacking = lacking(&away)?;
         if !lacking.is_empty() {
-            let place = place_of(&away).map_err(io::Error::other)?;
-            let image = place.ok_or_else(|| gone(&away))?;
+            let image = match place_of(&away) {
+                ImagePlace::At(place) => place,
+                ImagePlace::Unknown(error) => return Err(io::Error::other(error)),
+                ImagePlace::OfAnother | ImagePlace::Nowhere => return Err(gone(&away)),
+            };
             let load = Load {
                 image,
                 image_id: away.image_id,
@@ -73,26 +76,14 @@ impl Whereabouts {
             return Self::InIt;
         }
         match are_held(directory) {
-            false if matches!(place_of(&away), Ok(None)) => Self::Lost,
+            false if place_of(&away).is_none() => Self::Lost,
             _ => Self::Away,
         }
     }
 }
 
-/// Where the image is now.
-///
-/// # Errors
-/// A place where it may be cannot be read.
-fn place_of(away: &Away) -> Result<Option<PathBuf>, StoreError> {
-    let mut unread = Ok(None);
-    for place in &away.places {
-        match Index::read(place) {
-            Ok(Some(index)) if index.image_id == away.image_id => return Ok(Some(place.clone())),
-            Ok(_) => {}
-            Err(error) => unread = Err(error),
-        }
-    }
-    unread
+fn place_of(away: &Away) -> ImagePlace {
+    Index::find(&away.places, away.image_id)
 }
 
 fn gone(away: &Away) -> io::Error {

@@ -21,7 +21,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use stasis_linux::file_system::FileSystem;
-use stasis_memory_store::{INDEX_FILE, ImageId, Index};
+use stasis_memory_store::INDEX_FILE;
 
 use crate::image::manifest;
 
@@ -100,17 +100,6 @@ pub(crate) fn is_ours(directory: &Path) -> bool {
 pub(crate) fn has_inventory(image: &Path) -> bool {
     let found = image.join(INVENTORY).symlink_metadata();
     found.is_ok_and(|inventory| inventory.is_file() && inventory.len() > 0)
-}
-
-/// Where in its directory the image is that has GPU contents of this id. An index that cannot be
-/// read may be of any.
-pub(crate) fn place_of(directory: &Path, id: ImageId) -> Option<PathBuf> {
-    places(directory)
-        .into_iter()
-        .find(|place| match Index::read(place) {
-            Ok(index) => index.is_some_and(|index| index.image_id == id),
-            Err(_) => true,
-        })
 }
 
 /// Where an image of a directory may be, in the order in which it gets there.

@@ -78,8 +78,7 @@ fn contents(settings: &Settings, image: &Path, stored: &StoredMemory) -> Option<
         PacksIn::Directory => {
             let apart = settings.gpu_contents.directory()?;
             let apart = apart.join(stored.image_id.to_string());
-            let other = Index::read_store(&apart).ok()??;
-            (other == index).then_some(apart).map(Some)?
+            index.is_of_store(&apart).ok()?.then_some(apart).map(Some)?
         }
     };
     Reader::open(image, &index, apart.as_deref()).ok()?;
