@@ -16,7 +16,7 @@ use super::lock::{lock, remove_staging};
 use super::move_up::move_up_soon;
 use super::rest::{Rest, finish_locked};
 use super::step::{change, step};
-use super::{BOOT, GROUP, ImageDirectoryError, InGroup, NEW, NewImage, failed};
+use super::{BOOT, GROUP, ImageDirectoryError, NEW, NewImage, failed};
 use crate::host::boot::boot_id;
 use crate::operation::group::Group;
 use crate::request::CheckpointRequest;
@@ -55,7 +55,7 @@ impl NewImage {
             file_system,
             staging,
             lock,
-            in_group: group.map_or(InGroup::No, |_| InGroup::Yes),
+            is_in_group: group.is_some(),
         })
     }
 

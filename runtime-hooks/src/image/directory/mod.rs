@@ -49,13 +49,6 @@ pub(crate) const PARENT: &str = "parent";
 /// Where an image was pulled from.
 pub(crate) const ORIGIN: &str = "stasis-origin.json";
 
-/// Whether a checkpoint is one of a group, whose decision commits its image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum InGroup {
-    No,
-    Yes,
-}
-
 /// An image that is being written. Nobody else writes into its directory meanwhile.
 #[derive(Debug)]
 pub struct NewImage {
@@ -65,7 +58,8 @@ pub struct NewImage {
     staging: PathBuf,
     /// On `staging`.
     lock: File,
-    in_group: InGroup,
+    /// Its decision commits the image.
+    is_in_group: bool,
 }
 
 impl NewImage {
@@ -86,7 +80,7 @@ impl NewImage {
 
     /// Whether it is committed by the decision of a group.
     pub(crate) fn is_in_group(&self) -> bool {
-        self.in_group == InGroup::Yes
+        self.is_in_group
     }
 }
 

@@ -43,11 +43,10 @@ pub(super) fn finish_locked(
     staging: &Path,
 ) -> Result<Rest, ImageDirectoryError> {
     match is_whole(settings, staging)? {
-        Whole::Yes => {}
+        Whole::Yes(manifest) => seal(settings, staging, manifest)?,
         Whole::No => return Ok(Rest::NotWhole),
         Whole::Undecided => return Ok(Rest::Undecided),
     }
-    seal(settings, staging)?;
     let directory = staging.parent().unwrap_or(staging);
     // Its writer has begun where nothing was committed and not moved up.
     rename(staging, &directory.join(COMPLETE))?;

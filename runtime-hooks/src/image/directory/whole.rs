@@ -16,9 +16,10 @@ use crate::image::manifest::{Manifest, StoredMemory};
 use crate::operation::group::{self, Decision};
 
 /// How much there is of an image that nobody writes any more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Whole {
-    Yes,
+    /// With its manifest, if it has one.
+    Yes(Option<Box<Manifest>>),
     No,
     /// It is one of a group that has not decided yet.
     Undecided,
@@ -50,17 +51,16 @@ pub(super) fn is_whole(settings: &Settings, image: &Path) -> Result<Whole, Image
     let Some(contents) = contents else {
         return Ok(Whole::No);
     };
-    if is_of_this_boot(image).map_err(failed("read", image))? {
-        return Ok(Whole::Yes);
+    if !is_of_this_boot(image).map_err(failed("read", image))? {
+        sync(image)?;
+        let listed = manifest
+            .as_ref()
+            .and_then(|manifest| manifest.files.as_ref());
+        if !listed.is_some_and(|listed| is_on_disk(settings, image, listed, &contents)) {
+            return Ok(Whole::No);
+        }
     }
-    sync(image)?;
-    let listed = manifest.and_then(|manifest| manifest.files);
-    Ok(
-        match listed.is_some_and(|listed| is_on_disk(settings, image, &listed, &contents)) {
-            true => Whole::Yes,
-            false => Whole::No,
-        },
-    )
+    Ok(Whole::Yes(manifest.map(Box::new)))
 }
 
 /// The GPU contents of an image, and where they are.
@@ -103,8 +103,12 @@ fn is_on_disk(
 }
 
 /// Lists and hashes the files of a whole image, if its writer has not, and brings it to disk.
-pub(super) fn seal(settings: &Settings, image: &Path) -> Result<(), ImageDirectoryError> {
-    if let Some(mut manifest) = Manifest::read(image)?
+pub(super) fn seal(
+    settings: &Settings,
+    image: &Path,
+    manifest: Option<Box<Manifest>>,
+) -> Result<(), ImageDirectoryError> {
+    if let Some(mut manifest) = manifest
         && manifest.files.is_none()
     {
         manifest.files = Some(files::list(image, settings.gpu_contents.threads_on_disk())?);
