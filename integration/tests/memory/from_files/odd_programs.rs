@@ -1,7 +1,10 @@
 //! Programs that are in nobody's way, whatever they do themselves.
 
+use std::fs;
+
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
+use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::container::contents::IN_MEMORY;
 use stasis_integration::container::memory_container::MemoryContainer;
@@ -36,6 +39,49 @@ fn children_are_waited_for() -> Result<()> {
 #[test]
 fn every_child_is_taken() -> Result<()> {
     goes_through_files(HostKind::sid_v2()?, "exec /bin/memcheck 48 10000 takes")
+}
+
+/// What comes back counts as its data; what the driver has mapped does not.
+#[test]
+fn its_data_is_limited() -> Result<()> {
+    needs!(StandIn);
+    let stasis = &StasisHost::with_containerd(HostKind::trixie()?)?;
+    let job = MemoryContainer::start(stasis, "job", "exec /bin/memcheck 48 10000", 10000)?;
+    job.bundle.checkpoint("first", &["--leave-running"])?;
+    job.goes_on()?;
+    let limit = |limit: &str| {
+        let (pid, limit) = (job.bundle.pid()?.to_string(), format!("--data={limit}"));
+        stasis.host.run(&["prlimit", "--pid", &pid, &limit])
+    };
+    for settings in ["", IN_MEMORY] {
+        stasis.set(&stasis.low_level, settings)?;
+        let before = seen(stasis, &job.bundle)?;
+        limit(&format!(
+            "{}:unlimited",
+            data_of(stasis, &job)? + (24 << 20)
+        ))?;
+        let options = &["--leave-running"];
+        let message = job.bundle.checkpoint_fails("refused", options)?;
+        assert_contains(
+            &message,
+            &["RLIMIT_DATA", "runs on as before, with its GPU"],
+        );
+        limit("unlimited")?;
+        job.goes_on().context(settings)?;
+        ensure!(seen(stasis, &job.bundle)? == before, "it is not as before");
+        job.bundle.checkpoint("taken", options)?;
+        job.goes_on().context(settings)?;
+    }
+    job.end()
+}
+
+/// What RLIMIT_DATA counts, bytes.
+fn data_of(stasis: &StasisHost, job: &MemoryContainer<'_>) -> Result<u64> {
+    let status = format!("/proc/{}/status", job.bundle.pid()?);
+    let status = fs::read_to_string(stasis.host.path(status))?;
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmData:"));
+    let kib = kib.context("no VmData")?.trim().trim_end_matches(" kB");
+    Ok(kib.parse::<u64>()? << 10)
 }
 
 fn goes_through_files(kind: HostKind, command: &str) -> Result<()> {

@@ -1,9 +1,10 @@
 //! Files of GPU contents that a process of ours has open.
 
+use std::collections::BTreeMap;
 use std::io;
 
 use stasis_injection::hole::dig;
-use stasis_injection::{ContentsFile, Sharing, file_of};
+use stasis_injection::{ContentsFile, InjectionError, Sharing, file_of, rehearse};
 use stasis_linux::ProcessRef;
 use stasis_linux::file_system::detached::DetachedMount;
 use stasis_linux::memory_file::is_sealed;
@@ -80,6 +81,29 @@ impl Held {
             "a process has kept a mapping of the GPU contents of {process}, and could change the \
              image with it"
         )))
+    }
+}
+
+/// Asks the processes whether they may have all that comes back to them as private memory, before
+/// any of it is taken away.
+pub(super) fn ask_for_room(held: &[Held]) -> io::Result<()> {
+    let mut processes = BTreeMap::new();
+    for held in held
+        .iter()
+        .filter(|held| held.from.sharing == Sharing::Private)
+    {
+        let (_, bytes) = processes.entry(held.pid()).or_insert((&held.process, 0));
+        *bytes += held.in_file.contents.length;
+    }
+    let processes: Vec<_> = processes.into_values().collect();
+    have_at_once(&processes).map_err(io::Error::other)
+}
+
+/// All processes have it at the same time: the kernel's commit limit is that of the machine.
+fn have_at_once(processes: &[(&ProcessRef, u64)]) -> Result<(), InjectionError> {
+    match processes {
+        [] => Ok(()),
+        [(process, bytes), others @ ..] => rehearse(process, *bytes, || have_at_once(others)),
     }
 }
 

@@ -11,7 +11,7 @@ use stasis_linux::file_system::detached::DetachedMount;
 use stasis_linux::{ProcessRef, file};
 use stasis_memory_store::{DumpRequest, Report, Writer};
 
-use super::held::{Held, give_back, keep, open, seal, there};
+use super::held::{Held, ask_for_room, give_back, keep, open, seal, there};
 use super::in_file::{InFile, in_files};
 use super::record::{Away, HeldRecord};
 use super::stand_by::StandBy;
@@ -157,6 +157,7 @@ impl Hold {
         lock: &OwnedFd,
         mount: Option<&DetachedMount>,
     ) -> io::Result<(HeldRecord, Copier)> {
+        ask_for_room(held)?;
         let record = HeldRecord::write(&self.directory, &self.away(held))?;
         let stands_by = StandBy::start(held, &record, lock);
         let mut stands_by = stands_by.inspect_err(|_| record.remove())?;
