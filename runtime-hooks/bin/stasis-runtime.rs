@@ -146,7 +146,8 @@ fn run(invocation: &Invocation) -> Result<u8, RuntimeError> {
     let group = invocation.global.group.as_deref();
     let args = invocation.pass_on(flavor);
     let args_with = |options: &[(&str, &OsStr)]| invocation.pass_on_with(flavor, options);
-    let stop_commands = || invocation.stop_commands(&context.root, flavor);
+    let wait = context.settings.deadlines.stalled();
+    let stop_commands = || invocation.stop_commands(&context.root, flavor, wait);
     let outcome = match &invocation.action {
         Action::Create(options) => create_from(&context, invocation, options, first_image)?,
         Action::Start { id } => start(&context, id)?,

@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use stasis_linux::cgroup::FreezerState;
@@ -69,6 +70,9 @@ pub struct CheckpointRequest {
     pub parent_path: Option<PathBuf>,
     /// `--parent-path`, `--lazy-pages`, `--page-server`
     pub memory: MemoryTarget,
+    /// `--stasis-wait`, our own: how long it waits for another operation on the container. Others
+    /// are refused at once.
+    pub wait: Duration,
 }
 
 /// Which of the two verbs makes a container.

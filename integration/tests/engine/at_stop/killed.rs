@@ -12,6 +12,9 @@ use stasis_integration::host::installed::StasisHost;
 
 use super::{begin, ended, images, notes};
 
+/// The command line of the checkpoint of a stop.
+pub(super) const CHECKPOINT: &str = "^/proc/self/exe .*checkpoint --image-path";
+
 /// The process that would deliver the signal is killed before it has begun, and at each step of
 /// the checkpoint, which goes on by itself: a second signal does not cut it off, and the next
 /// container waits for it.
@@ -90,8 +93,7 @@ pub(super) fn kill_the_stopper(stasis: &StasisHost) -> Result<()> {
 }
 
 pub(super) fn signal_the_checkpoint(stasis: &StasisHost, signal: &str) -> Result<()> {
-    let checkpoint = "^/proc/self/exe .*checkpoint --image-path";
-    let sent = stasis.host.run(&["pkill", signal, "-f", checkpoint]);
+    let sent = stasis.host.run(&["pkill", signal, "-f", CHECKPOINT]);
     sent.map(drop)
 }
 

@@ -1,6 +1,7 @@
 //! Containers that ask for a checkpoint when they are stopped: by the signal of their caller they
 //! are saved and ended, and the next one goes on; where they cannot be saved they get the signal.
 
+mod beside;
 mod killed;
 mod pod;
 
@@ -25,10 +26,11 @@ type Case = fn(&StasisHost, &Bundle<'_>) -> Result<()>;
 fn all_cases(kind: HostKind) -> Result<()> {
     let stasis = &StasisHost::with_containerd(kind)?;
     let job = &Bundle::make(stasis, "job", &["/bin/sh", "-c", ENDS_AT_TERM])?;
-    let cases: [(&str, Case); 10] = [
+    let cases: [(&str, Case); 11] = [
         ("saved", it_is_saved_and_goes_on),
         ("second", a_second_signal_is_not_kept_for_the_next_one),
         ("again", the_next_one_of_its_id_is_saved_as_well),
+        ("beside", beside::it_waits_for_another_checkpoint),
         ("clock", the_clock_was_ahead_at_an_earlier_one),
         ("failed", what_cannot_be_saved_gets_the_signal),
         ("grace", sigkill_cuts_it_off),

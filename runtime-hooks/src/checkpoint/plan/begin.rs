@@ -1,6 +1,8 @@
 //! The container's lock and the keeper, before anything is looked at.
 
 use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use stasis_linux::cgroup::FreezerState;
 
@@ -11,12 +13,14 @@ use crate::context::Context;
 use crate::error::Refusal;
 use crate::image::directory;
 use crate::image::work_directory;
-use crate::operation::Operation;
 use crate::operation::undo::Undo;
+use crate::operation::{Operation, OperationError};
 use crate::preflight::cuda_processes::refuse_below_frozen;
 use crate::recovery;
 use crate::recovery::group::member::{Member, begun};
 use crate::request::CheckpointRequest;
+
+const POLL: Duration = Duration::from_millis(20);
 
 /// Whether the image has files to carry that CRIU does not dump.
 fn carries(container: &Container, image: &Path) -> bool {
@@ -44,10 +48,30 @@ pub(super) fn begin(
         return Ok(None);
     }
     work_directory::check_for_dump(options.work(), &options.image_path)?;
-    let operation = recovery::begin(context, &options.id)?;
+    let operation = begin_behind_others(context, options, &container)?;
     let found = container.cgroup().freezer_state()?;
     let undo = Undo::new(context, &options.id, begun(found, None, member));
     refuse_below_frozen(&container)?;
     operation.keep(undo)?;
     Ok(Some((container, operation, found)))
+}
+
+/// Takes the lock when whoever has it is done, if the caller waits for that. Of a container that
+/// has ended meanwhile nobody can make an image.
+fn begin_behind_others(
+    context: &Context,
+    options: &CheckpointRequest,
+    container: &Container,
+) -> Result<Operation, OperationError> {
+    let deadline = Instant::now() + options.wait;
+    let waits = || {
+        let is_there = !container.init().is_gone();
+        is_there && Instant::now() < deadline && !context.cancel.requested()
+    };
+    loop {
+        match recovery::begin(context, &options.id) {
+            Err(OperationError::Busy { .. } | OperationError::Orphans) if waits() => sleep(POLL),
+            begun => return begun,
+        }
+    }
 }

@@ -6,12 +6,15 @@ use std::os::unix::ffi::OsStrExt;
 use stasis_config::interface;
 
 /// Our own options, allowed before the subcommand.
-const OWN: [&str; 4] = [
+const OWN: [&str; 5] = [
     "stasis-config",
     "stasis-low-level",
     "stasis-group",
     interface::OPTION,
+    WAIT,
 ];
+/// For how many seconds a checkpoint waits for another operation on the container.
+pub(super) const WAIT: &str = "stasis-wait";
 
 /// Options before the subcommand that take a value: runc's, and crun's `--cgroup-manager` and
 /// `--log-level`.
@@ -27,6 +30,7 @@ const GLOBAL_VALUES: &[&str] = &[
     OWN[1],
     OWN[2],
     OWN[3],
+    OWN[4],
 ];
 
 /// Options of checkpoint, restore, resume and delete that take a value (runc 1.1 to 1.5, crun).

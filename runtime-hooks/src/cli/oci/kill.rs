@@ -2,11 +2,12 @@
 
 use std::ffi::{OsStr, OsString};
 use std::path::{self, Path};
+use std::time::Duration;
 
 use nix::libc::SIGTERM;
 use stasis_config::Flavor;
 
-use crate::cli::oci::grammar::Scan;
+use crate::cli::oci::grammar::{Scan, WAIT};
 use crate::cli::oci::{Invocation, container_id};
 use crate::host::signal;
 use crate::request::{KillRequest, StopCommands};
@@ -28,9 +29,10 @@ pub(super) fn request(scan: &Scan<'_>) -> Option<KillRequest> {
 
 impl Invocation {
     /// The command lines of what may come later of a `kill`, in another directory. Its log is the
-    /// caller's, who has its answer then: what comes later says nothing there.
+    /// caller's, who has its answer then: what comes later says nothing there. The checkpoint waits
+    /// for another operation for so long.
     #[must_use]
-    pub fn stop_commands(&self, root: &Path, flavor: Flavor) -> StopCommands {
+    pub fn stop_commands(&self, root: &Path, flavor: Flavor, wait: Duration) -> StopCommands {
         let own = [
             ("--stasis-config", self.global.settings.as_deref()),
             ("--stasis-low-level", self.global.low_level.as_deref()),
@@ -44,7 +46,8 @@ impl Invocation {
             };
             Some([OsString::from(name), path.into_os_string()])
         });
-        let own: Vec<_> = own.flatten().collect();
+        let wait = format!("--{WAIT}={}", wait.as_secs());
+        let own: Vec<_> = own.flatten().chain([wait.into()]).collect();
         let quietly = [
             "--root".as_ref(),
             root.as_os_str(),

@@ -14,6 +14,7 @@ pub mod runtime_error;
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use stasis_config::interface;
 
@@ -114,12 +115,14 @@ impl Invocation {
 
     fn parse_in(args: Vec<OsString>, cwd: &Path) -> Self {
         let (args, own) = grammar::take_own_options(args);
+        let [settings, low_level, group, interface, wait] = own;
+        let wait = wait.and_then(|seconds| seconds.to_str()?.parse().ok());
+        let wait = wait.map_or(Duration::ZERO, Duration::from_secs);
         let scan = scan(&args);
-        let action = scan.as_ref().and_then(|scan| action(scan, cwd));
+        let action = scan.as_ref().and_then(|scan| action(scan, cwd, wait));
         let value = |name| scan.as_ref().and_then(|scan| scan.global(name));
         let is_json = value("log-format").is_some_and(|format| format == "json");
         let (root, log) = (value("root"), value("log"));
-        let [settings, low_level, group, interface] = own;
         let subcommand = scan.as_ref().map(|scan| scan.subcommand);
         Self {
             global: GlobalOptions {
@@ -166,7 +169,7 @@ impl Invocation {
     }
 }
 
-fn action(scan: &Scan<'_>, cwd: &Path) -> Option<Action> {
+fn action(scan: &Scan<'_>, cwd: &Path, wait: Duration) -> Option<Action> {
     if scan.name == "kill" {
         return kill::request(scan).map(Action::Kill);
     }
@@ -200,6 +203,7 @@ fn action(scan: &Scan<'_>, cwd: &Path) -> Option<Action> {
                 .filter(|path| !path.is_empty())
                 .map(PathBuf::from),
             memory: memory_target(scan),
+            wait,
         }),
         "restore" => Action::Restore(RestoreRequest {
             id,

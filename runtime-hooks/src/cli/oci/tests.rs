@@ -190,6 +190,7 @@ proptest! {
             pre_dump: PreDump::No,
             parent_path: Some("../p".into()),
             memory: MemoryTarget::Elsewhere,
+            wait: Duration::ZERO,
         });
     }
 }

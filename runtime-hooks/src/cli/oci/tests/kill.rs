@@ -45,10 +45,11 @@ fn what_is_not_understood_is_the_low_level_runtimes() {
 fn what_comes_later_says_nothing_in_its_callers_log() {
     let given = "--stasis-config /s.toml --stasis-low-level runc --root r --log /l --systemd-cgroup \
                  kill --all c1 15";
-    let commands = parse(given).stop_commands(Path::new("/cwd/r"), Flavor::Runc);
+    let wait = Duration::from_secs(300);
+    let commands = parse(given).stop_commands(Path::new("/cwd/r"), Flavor::Runc, wait);
     let later = "--root r --log /l --systemd-cgroup --root /cwd/r --log /dev/null";
     assert_eq!(line(&commands.kill), format!("{later} kill --all c1 15"));
-    let own = "--stasis-config /s.toml --stasis-low-level runc";
+    let own = "--stasis-config /s.toml --stasis-low-level runc --stasis-wait=300";
     assert_eq!(
         line(&commands.checkpoint),
         format!("{own} {later} checkpoint")
@@ -61,5 +62,6 @@ fn what_comes_later_says_nothing_in_its_callers_log() {
             .collect(),
     );
     assert_eq!(again.global.root.as_deref(), Some(Path::new("/cwd/r")));
-    assert!(matches!(again.action, Action::Checkpoint(_)));
+    assert!(matches!(again.action, Action::Checkpoint(request) if request.wait == wait));
+    assert_eq!(checkpoint("checkpoint c1").wait, Duration::ZERO);
 }
