@@ -16,7 +16,7 @@ pub(super) const SETTINGS: &str = "restore.at_create = \"/images\"\nrestore.keep
     restore.registry = \"registry.test:5443/jobs\"\n";
 
 /// The next one is created as soon as the end of the one before is seen: its image is not complete
-/// then, or not pushed.
+/// then, or not pushed. The clock of the first host is far ahead.
 #[test]
 fn a_preempted_job_goes_on_at_the_other_host_each_time() -> Result<()> {
     let registry = host_for_registry()?;
@@ -27,6 +27,8 @@ fn a_preempted_job_goes_on_at_the_other_host_each_time() -> Result<()> {
     ];
     let _daemons = (hosts[0].containerd()?, hosts[1].containerd()?);
     let jobs = [job(&hosts[0], "moves")?, job(&hosts[1], "moves")?];
+    let ahead = "/images/moves/2099-01-01T00:00:00.000Z-stop";
+    hosts[0].host.run(&["mkdir", "-p", ahead])?;
     let times = load::asked(4, 50);
     for time in 0..times {
         let number = time as usize % 2;

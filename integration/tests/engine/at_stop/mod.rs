@@ -129,7 +129,16 @@ fn the_clock_was_ahead_at_an_earlier_one(stasis: &StasisHost, job: &Bundle<'_>) 
     let ahead = "cd /images/keys/clock; mv *-stop 2099-01-01T00:00:00.000Z-stop";
     stasis.host.run(&["sh", "-ec", ahead])?;
     stopped("102")?;
+    // One that somebody has put there is no stop's to remove.
+    let copied = "cd /images/keys/clock; mv *-stop 2199-01-01T00:00:00Z";
+    stasis.host.run(&["sh", "-ec", copied])?;
     begin(stasis, job, "103")?;
+    job.kill("TERM")?;
+    ended(stasis, job)?;
+    job.delete()?;
+    assert_eq!(notes(stasis)?, Value::Null);
+    assert_eq!(images(stasis, "keys/clock")?, 2);
+    begin(stasis, job, "104")?;
     job.kill("KILL")?;
     job.delete()
 }

@@ -5,20 +5,17 @@ use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use stasis_linux::directory::Directory;
 
 use crate::checkpoint::at_stop::{NoCheckpoint, io_error};
 use crate::container::pod;
 use crate::container::spec::Spec;
-use crate::host::time::{parsed, rfc3339};
 use crate::image::allowed::refuse_exposed;
 use crate::image::being_made;
-use crate::image::stopped::ENDING;
+use crate::image::stopped::key::{self, MODE, name_at};
 
-/// Of the directories above an image: CRIU opens that of a user namespace as its root.
-const MODE: u32 = 0o711;
 /// As many may begin in the same moment.
 const MOST_AT_ONCE: u32 = 1000;
 
@@ -33,30 +30,22 @@ pub(super) struct Place {
 
 impl Place {
     /// Makes one below `all`, in the directory of the pod's namespace, for a key.
-    pub(super) fn make(all: &Path, spec: &Spec, key: &Path) -> Result<Self, NoCheckpoint> {
+    pub(super) fn make(all: &Path, spec: &Spec, name: &Path) -> Result<Self, NoCheckpoint> {
         Directory::make(all, MODE).map_err(io_error(all))?;
         let all = fs::canonicalize(all).map_err(io_error(all))?;
         refuse_exposed(&all)?;
-        let whole = pod::directory_in(&all, spec)?.join(key);
-        let (mut path, mut directory) = (all.clone(), None);
-        for part in whole.strip_prefix(&all).unwrap_or(key) {
-            path.push(part);
-            directory = Some(Directory::make(&path, MODE).map_err(io_error(&path))?);
-        }
-        let directory = directory.ok_or(io::ErrorKind::InvalidInput.into());
-        let shown = directory.and_then(|directory| being_made::show(&directory));
-        let being_made = shown.map_err(io_error(&path))?;
-        let image = make_image(&path, SystemTime::now()).map_err(io_error(&path))?;
+        let key = pod::directory_in(&all, spec)?.join(name);
+        let directory = key::make(&all, &key).map_err(io_error(&key))?;
+        let being_made = being_made::show(&directory).map_err(io_error(&key))?;
+        let image = make_image(&key, SystemTime::now()).map_err(io_error(&key))?;
         Ok(Self { image, being_made })
     }
 }
 
 /// Makes a directory that nobody else has, with the time as its name. Those of one moment get the
-/// names of the next ones, and so do all if the clock was set back: the name of the newest image is
-/// the last one.
+/// names of the next ones.
 fn make_image(key: &Path, now: SystemTime) -> io::Result<PathBuf> {
-    let last = last_in(key)?;
-    let now = last.map_or(now, |last| now.max(last + Duration::from_millis(1)));
+    let now = key::next(key, now)?;
     let mut tries = (0..MOST_AT_ONCE).map(|later| {
         let image = key.join(name_at(now + Duration::from_millis(later.into())));
         DirBuilder::new().mode(0o700).create(&image)?;
@@ -70,28 +59,10 @@ fn make_image(key: &Path, now: SystemTime) -> io::Result<PathBuf> {
     made.unwrap_or(Err(io::ErrorKind::AlreadyExists.into()))
 }
 
-/// The time that is the name of the last image.
-fn last_in(key: &Path) -> io::Result<Option<SystemTime>> {
-    let mut last = None;
-    for entry in fs::read_dir(key)? {
-        let name = entry?.file_name();
-        let time = name.to_str().and_then(|name| name.strip_suffix(ENDING));
-        last = last.max(time.and_then(parsed));
-    }
-    Ok(last)
-}
-
-/// A later time has a name that is later, byte by byte.
-fn name_at(time: SystemTime) -> String {
-    let seconds = rfc3339(time);
-    let seconds = seconds.trim_end_matches('Z');
-    let parts = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    format!("{seconds}.{:03}Z{ENDING}", parts.subsec_millis())
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::time::UNIX_EPOCH;
 
     use serde_json::{Value, json};
     use tempfile::TempDir;

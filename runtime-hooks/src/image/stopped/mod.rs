@@ -1,6 +1,7 @@
 //! What images of stopped containers are called, here and in a registry, and which of them are not
 //! there yet.
 
+pub(crate) mod key;
 pub(crate) mod push_again;
 pub(crate) mod to_push;
 

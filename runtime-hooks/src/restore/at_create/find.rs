@@ -24,6 +24,7 @@ use crate::image::being_made;
 use crate::image::directory::{ImageDirectoryError, Opened, open};
 use crate::image::files;
 use crate::image::manifest::Manifest;
+use crate::image::stopped::key;
 use crate::image::stopped::push_again::PushAgain;
 use crate::restore::at_create::newest::{self, Here};
 use crate::restore::at_create::pulled::{self, pulled};
@@ -72,8 +73,15 @@ pub(super) fn find(
             let _ = PushAgain::of(settings).map(|again| again.start());
             let here = latest(settings, &own, &directory, id);
             let own = here.as_ref().ok().map(Found::as_here);
-            let there = newest::newer(settings, cancel, &spec, key, own)?;
-            there.map_or(here, |there| pull(settings, cancel, &spec, &there, id))
+            let Some(there) = newest::newer(settings, cancel, &spec, key, own)? else {
+                return here;
+            };
+            let all = &settings.restore.at_create;
+            refuse_place_of_pulled(settings)?;
+            let made = key::make(all, &directory);
+            // Where it cannot be noted, the clocks of the hosts decide.
+            let _ = made.and_then(|_| key::note_taken(&directory, &there.name));
+            pull(settings, cancel, &spec, &there.reference, id)
         }
         FirstImage::Registry(reference) => pull(settings, cancel, &spec, reference, id),
     }

@@ -49,6 +49,14 @@ impl Here<'_> {
     }
 }
 
+/// An image of the registry.
+#[derive(Debug)]
+pub(super) struct There {
+    pub(super) reference: Reference,
+    /// The name that it has on the host where it was made.
+    pub(super) name: String,
+}
+
 /// The image of the registry, if it is newer than the one that is here. Waits up to
 /// `deadlines.stalled_s` for one that is being made.
 pub(super) fn newer(
@@ -57,7 +65,7 @@ pub(super) fn newer(
     spec: &Spec,
     key: &Path,
     here: Option<Here<'_>>,
-) -> Result<Option<Reference>, NoFirstImage> {
+) -> Result<Option<There>, NoFirstImage> {
     let all = &settings.restore.registry;
     if all.is_empty() {
         return Ok(None);
@@ -82,7 +90,7 @@ pub(super) fn newer(
 
 enum Looked {
     /// None, if nothing there is newer.
-    Newest(Option<Reference>),
+    Newest(Option<There>),
     /// It is not known yet.
     Awaited(Announcement),
 }
@@ -92,8 +100,13 @@ fn look(repository: &RepositoryName, here: Option<Here<'_>>) -> Result<Looked, O
     let registry = registry.until(Instant::now() + ANSWERED_WITHIN);
     let newest = |image: &Manifest, digest: &Digest| {
         let is_newer = here.is_none_or(|here| here.is_before(image));
-        let named = is_newer.then(|| format!("{repository}@{digest}").parse());
-        named.transpose().map(Looked::Newest)
+        let there = is_newer.then(|| {
+            Ok(There {
+                reference: format!("{repository}@{digest}").parse()?,
+                name: image.annotation(IMAGE).unwrap_or_default().to_owned(),
+            })
+        });
+        there.transpose().map(Looked::Newest)
     };
     match registry.tagged(LATEST)? {
         Tagged::Nothing => Ok(Looked::Newest(None)),

@@ -1,0 +1,119 @@
+//! The directory of a key, and the order of its images. Who asks for the latest one goes by their
+//! names, which begin with a time: that of a new image is later than all that the key has had, here
+//! or in the registry, whatever the clock says.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use stasis_linux::directory::Directory;
+use stasis_linux::file::{self, Access, Durability};
+
+use crate::host::time::{parsed, rfc3339};
+use crate::image::stopped::ENDING;
+
+/// Of the directories above an image: CRIU opens that of a user namespace as its root.
+pub(crate) const MODE: u32 = 0o711;
+/// The name of the last image that a container has begun with from the registry. No image has a
+/// name that begins with a dot.
+const TAKEN: &str = ".taken";
+const MOST_BYTES: u64 = 1 << 10;
+/// The length of a time to the second, without its zone.
+const SECOND: usize = "2026-11-25T10:30:00".len();
+
+/// Makes the directory of a key, and those above it below `all`.
+pub(crate) fn make(all: &Path, key: &Path) -> io::Result<Directory> {
+    let below = key.strip_prefix(all).map_err(io::Error::other)?;
+    let (mut path, mut directory) = (all.to_owned(), None);
+    for part in below {
+        path.push(part);
+        directory = Some(Directory::make(&path, MODE)?);
+    }
+    directory.ok_or(io::ErrorKind::InvalidInput.into())
+}
+
+/// Notes that a container begins with the image of this name from the registry: another host's
+/// clock may be ahead, and what becomes of the container is later all the same.
+pub(crate) fn note_taken(key: &Path, name: &str) -> io::Result<()> {
+    if after(name) <= taken(key)?.as_deref().and_then(after) {
+        return Ok(());
+    }
+    let path = key.join(TAKEN);
+    file::replace(&path, name.as_bytes(), Access::Private, Durability::Durable)
+}
+
+/// The time for the name of a new image.
+pub(crate) fn next(key: &Path, now: SystemTime) -> io::Result<SystemTime> {
+    let mut next = taken(key)?.as_deref().and_then(after);
+    for entry in fs::read_dir(key)? {
+        let name = entry?.file_name();
+        next = next.max(name.to_str().and_then(after));
+    }
+    Ok(next.map_or(now, |next| next.max(now)))
+}
+
+/// The name of an image: of a later time it is later, byte by byte.
+pub(crate) fn name_at(time: SystemTime) -> String {
+    let seconds = rfc3339(time);
+    let seconds = seconds.trim_end_matches('Z');
+    let parts = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("{seconds}.{:03}Z{ENDING}", parts.subsec_millis())
+}
+
+fn taken(key: &Path) -> io::Result<Option<String>> {
+    let text = file::read(&key.join(TAKEN), MOST_BYTES)?;
+    Ok(text.and_then(|text| String::from_utf8(text).ok()))
+}
+
+/// A time whose name is later than this one, if that begins with a time. RFC 3339 ends with the
+/// year 9999: whoever has written that means no time.
+fn after(name: &str) -> Option<SystemTime> {
+    if name.starts_with("9999") {
+        return None;
+    }
+    let time = name.strip_suffix(ENDING).and_then(parsed);
+    if let Some(time) = time.filter(|time| name_at(*time) == name) {
+        return Some(time + Duration::from_millis(1));
+    }
+    // Whatever comes behind its second.
+    let second = parsed(&format!("{}Z", name.get(..SECOND)?))?;
+    Some(second + Duration::from_secs(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_comes_after_all_that_are_there_or_were_taken() {
+        let key = tempfile::tempdir().unwrap();
+        let key = key.path();
+        let now = parsed("2026-11-25T16:00:00Z").unwrap();
+        let next = || name_at(next(key, now).unwrap());
+        assert_eq!(next(), "2026-11-25T16:00:00.000Z-stop");
+        for there in [
+            "2026-11-25T17:00:00.998Z-stop",
+            "2027-01-01T00:00:00Z",
+            "2027-01-01T00:00:01Z-stop",
+            "2028-01-01T00:00:00+02:00",
+            "2029-01-01T00:00:00.5Z-before-the-upgrade",
+        ] {
+            fs::create_dir(key.join(there)).unwrap();
+            assert!(*there < *next(), "{there}: {}", next());
+        }
+        for no_time in [
+            "job",
+            "9999-12-31T23:59:59.999Z-stop",
+            "9999-12-31T23:59:59Z",
+        ] {
+            fs::create_dir(key.join(no_time)).unwrap();
+        }
+        for taken in ["2030-01-01T00:00:00.000Z-stop", "2031-01-01T00:00:00Z"] {
+            note_taken(key, taken).unwrap();
+            assert!(*taken < *next(), "{taken}: {}", next());
+        }
+        note_taken(key, "2030-01-01T00:00:00.000Z-stop").unwrap();
+        assert_eq!(next(), "2031-01-01T00:00:01.000Z-stop");
+    }
+}
