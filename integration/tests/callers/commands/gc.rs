@@ -28,11 +28,25 @@ fn what_is_not_to_be_kept_goes(kind: HostKind) -> Result<()> {
     for name in ["one", "two", "three"] {
         job.checkpoint(name, &["--leave-running"])?;
     }
+    the_clock_was_ahead_at_the_first(stasis, &job)?;
     nothing_is_removed_unless_it_is_asked_for(stasis, &job)?;
     what_is_open_stays(stasis, &job)?;
     rests_of_a_checkpoint_go_and_its_image_stays(stasis, &job)?;
     what_is_being_restored_stays(stasis, &job)?;
     contents_go_with_their_image_unless_they_are_open(stasis, &job)
+}
+
+/// What was made first is the oldest, though its time is the latest.
+fn the_clock_was_ahead_at_the_first(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
+    let path = job.image_path("one").join("stasis.json");
+    let before = fs::read(&path)?;
+    let mut manifest: Value = serde_json::from_slice(&before)?;
+    manifest["created"] = "2099-01-01T00:00:00Z".into();
+    fs::write(&path, serde_json::to_vec(&manifest)?)?;
+    let (_, rows) = json(stasis, &["gc", "--keep", "1"])?;
+    let older = ["two", "one"].map(|name| job.image(name));
+    assert_eq!(facts(&rows, "image"), older);
+    Ok(fs::write(&path, before)?)
 }
 
 fn nothing_is_removed_unless_it_is_asked_for(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {

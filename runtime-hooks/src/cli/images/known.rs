@@ -19,21 +19,34 @@ const OF_DOCKER: &str = "/var/lib/docker/containers";
 
 /// The directories in which an image is, those of the oldest checkpoints first.
 pub(super) fn directories(settings: &Settings) -> Result<Vec<PathBuf>, CommandError> {
+    let mut found = logged(settings)?;
+    for apart in apart::all(&Places::of(settings))? {
+        let path = apart
+            .image_path
+            .filter(|path| path.join(FILE_NAME).is_file());
+        found.extend(path.filter(|path| !found.contains(path)));
+    }
+    Ok(found)
+}
+
+/// Those that the log names, in the order of its lines, whatever the clock said then.
+pub(super) fn logged(settings: &Settings) -> Result<Vec<PathBuf>, CommandError> {
     let mut found: Vec<PathBuf> = Vec::new();
-    let mut add = |path: PathBuf| {
-        if !found.contains(&path) && path.join(FILE_NAME).is_file() {
-            found.push(path);
-        }
-    };
     read(&settings.paths.log_dir, |line| {
-        if line.operation == "checkpoint" {
-            line.image_path.map(&mut add);
+        let has_failed = line.has_failed();
+        let path = line.image_path.filter(|_| line.operation == "checkpoint");
+        let Some(path) = path.filter(|path| path.join(FILE_NAME).is_file()) else {
+            return;
+        };
+        let earlier = found.iter().position(|earlier| *earlier == path);
+        if has_failed && earlier.is_some() {
+            return;
         }
+        // It has taken the place of the earlier one.
+        earlier.map(|at| found.remove(at));
+        found.push(path);
     })
     .map_err(CommandError::Log)?;
-    for apart in apart::all(&Places::of(settings))? {
-        apart.image_path.map(&mut add);
-    }
     Ok(found)
 }
 

@@ -29,6 +29,8 @@ pub(super) struct Image {
     pub(super) created: String,
     /// `None`: it says no time.
     pub(super) created_at: Option<SystemTime>,
+    /// Whether the log says when it was made: before those that it names later.
+    pub(super) is_logged: bool,
     pub(super) state: State,
     /// Of its files, and of what is stored for it alone.
     pub(super) bytes: u64,
@@ -45,8 +47,10 @@ pub(super) struct Image {
 pub(super) fn images(settings: &Settings) -> Result<Vec<Image>, CommandError> {
     let places = Places::of(settings);
     let mut stored = apart::all(&places)?;
+    let logged = known::logged(settings)?;
     let mut images: Vec<Image> = Vec::new();
     for directory in known::directories(settings)? {
+        let is_logged = logged.contains(&directory);
         // Several paths may lead to it.
         let directory = fs::canonicalize(&directory).unwrap_or(directory);
         // The next pull goes on with what has arrived in part.
@@ -58,7 +62,8 @@ pub(super) fn images(settings: &Settings) -> Result<Vec<Image>, CommandError> {
             continue;
         }
         if let Ok(Some(manifest)) = Manifest::read(&directory) {
-            images.push(Image::of(directory, manifest, &places, &mut stored));
+            let image = Image::of(directory, manifest, &places, &mut stored);
+            images.push(Image { is_logged, ..image });
         }
     }
     Ok(images)
@@ -80,6 +85,7 @@ impl Image {
             container: manifest.container,
             created_at: parsed(&manifest.created),
             created: manifest.created,
+            is_logged: false,
             state: state_of(&directory, |id| places.has(id)),
             bytes: bytes_in(&directory).saturating_add(apart_bytes),
             image_id,

@@ -151,19 +151,27 @@ fn of_images(
     rests.chain(chosen).collect()
 }
 
-/// Those that are not to be kept of each container, the newest first. Of the same second the later
-/// one counts as newer: they come in the order of the log.
+/// Those that are not to be kept of each container, the newest first. The clock may have been set
+/// back: what the log names later is newer than what it names before. Others have their time alone.
 fn chosen<'i>(images: &'i [Image], users: &Users, rule: Rule) -> Vec<(&'i Image, Why)> {
     let mut sets: BTreeMap<&str, Vec<&Image>> = BTreeMap::new();
     for image in images {
         sets.entry(&image.container).or_default().push(image);
     }
     let chosen = sets.into_values().flat_map(|set| {
-        let candidate = |(at, image): (usize, &&Image)| Candidate {
-            order: (image.created_at, at),
-            created: image.created_at,
-            state: image.state,
-            is_used: users.user_of(image).is_some(),
+        let mut latest = None;
+        let candidate = |(at, image): (usize, &&Image)| {
+            let mut order = image.created_at;
+            if image.is_logged {
+                latest = order.max(latest);
+                order = latest;
+            }
+            Candidate {
+                order: (order, at),
+                created: image.created_at,
+                state: image.state,
+                is_used: users.user_of(image).is_some(),
+            }
         };
         let candidates: Vec<_> = set.iter().enumerate().map(candidate).collect();
         let not_kept = not_kept(&candidates, rule).into_iter();
