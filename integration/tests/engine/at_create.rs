@@ -27,11 +27,12 @@ fn all_cases(kind: HostKind) -> Result<()> {
     assert_eq!(stasis.ask_until_up(10000)?, "101");
     job.checkpoint("good", &[])?;
     job.delete()?;
-    let cases: [(&str, Case); 6] = [
+    let cases: [(&str, Case); 7] = [
         ("start", it_goes_on_at_its_start),
         ("end", it_is_ended_before_its_start),
         ("before", nothing_else_touches_it_before),
         ("killed", what_is_killed_leaves_nothing),
+        ("damaged", what_is_damaged_is_passed_over),
         ("cold", what_cannot_be_restored_starts_cold),
         ("names", what_is_no_name_creates_nothing),
     ];
@@ -134,6 +135,28 @@ fn what_is_killed_leaves_nothing(stasis: &StasisHost, job: &Bundle<'_>) -> Resul
     stasis.nothing_to_put_right()?;
     assert_eq!(job.status()?, "");
     Ok(())
+}
+
+/// As a machine leaves images that has lost power. The one before is taken.
+fn what_is_damaged_is_passed_over(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
+    let good = job.image("good");
+    let script = format!(
+        "mkdir /images/key; cd /images/key; for name in 1 2 3; do cp -a {good} $name; done
+         : >2/pstree.img; : >3/stasis.json"
+    );
+    stasis.host.run(&["sh", "-ec", &script])?;
+    job.begin_with("latest:key")?;
+    job.create()?;
+    assert_eq!(job.warnings()?, "");
+    let notes = stasis.last_operation()?["notes"].to_string();
+    let taken = "and /images/key/1 taken in its place";
+    for (image, why) in [("2", "pstree.img"), ("3", "stasis.json")] {
+        let passed_over = format!("/images/key/{image} is passed over, {taken}");
+        assert_contains(&notes, &[&passed_over, why]);
+    }
+    job.start()?;
+    assert_eq!(stasis.ask_until_up(10000)?, "102");
+    job.delete()
 }
 
 fn what_cannot_be_restored_starts_cold(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {

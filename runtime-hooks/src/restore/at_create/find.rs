@@ -27,6 +27,7 @@ use crate::image::manifest::Manifest;
 use crate::image::stopped::key;
 use crate::image::stopped::push_again::PushAgain;
 use crate::restore::at_create::newest::{self, Here};
+use crate::restore::at_create::passed_over::PassedOver;
 use crate::restore::at_create::pulled::{self, pulled};
 use crate::restore::image;
 
@@ -53,13 +54,15 @@ impl Found {
     }
 }
 
-/// Finds the image. `id` is the new container's. The latest one may be about to be made.
+/// Finds the image, and no image that is passed over. `id` is the new container's. The latest one
+/// may be about to be made.
 pub(super) fn find(
     settings: &Settings,
     cancel: &Cancel,
     bundle: &Path,
     id: &str,
     asked: &FirstImage,
+    passed_over: &mut PassedOver,
 ) -> Result<Found, Refusal> {
     let spec = Spec::read(bundle).map_err(|error: SpecError| AdmissionError::from(error))?;
     let own = directory_of(settings, &spec)?;
@@ -71,7 +74,7 @@ pub(super) fn find(
             being_made::wait(&directory, limit, cancel).map_err(NoFirstImage::BeingMade)?;
             // What cannot be begun again now can be the next time: it is not this container's.
             let _ = PushAgain::of(settings).map(|again| again.start());
-            let here = latest(settings, &own, &directory, id);
+            let here = latest(settings, &own, &directory, id, passed_over);
             let own = here.as_ref().ok().map(Found::as_here);
             let Some(there) = newest::newer(settings, cancel, &spec, key, own)? else {
                 return here;
@@ -122,7 +125,13 @@ fn refuse_place_of_pulled(settings: &Settings) -> Result<(), NotAllowed> {
 }
 
 /// The last by name of the complete images in a directory.
-fn latest(settings: &Settings, own: &Path, key: &Path, id: &str) -> Result<Found, Refusal> {
+fn latest(
+    settings: &Settings,
+    own: &Path,
+    key: &Path,
+    id: &str,
+    passed_over: &mut PassedOver,
+) -> Result<Found, Refusal> {
     let missing = || NoFirstImage::Missing(key.to_owned());
     let read = |source| NotAllowed::Io {
         path: key.to_owned(),
@@ -139,9 +148,14 @@ fn latest(settings: &Settings, own: &Path, key: &Path, id: &str) -> Result<Found
     let mut paths = paths.map_err(read)?;
     paths.sort_unstable();
     for path in paths.iter().rev().filter(|path| path.is_dir()) {
+        if passed_over.has(path) {
+            continue;
+        }
         match look(settings, own, path, id) {
             // One that is being written.
-            Err(Refusal::FirstImage(NoFirstImage::Missing(_) | NoFirstImage::Incomplete(_))) => {}
+            Err(Refusal::FirstImage(NoFirstImage::Missing(_))) => {}
+            Err(why) => passed_over.add(path, why)?,
+            Ok(found) if passed_over.has(&found.image) => {}
             found => return found,
         }
     }

@@ -6,6 +6,7 @@
 
 mod find;
 pub(crate) mod newest;
+mod passed_over;
 pub mod pull_process;
 pub(crate) mod pulled;
 pub mod start;
@@ -27,6 +28,7 @@ use crate::operation::timeline::Timeline;
 use crate::operation::verb::Verb;
 use crate::request::{CreateRequest, CreateVerb, RestoreMode, RestoreRequest};
 use crate::restore::at_create::find::{Found, find};
+use crate::restore::at_create::passed_over::PassedOver;
 use crate::restore::hold::Goal;
 use crate::restore::image;
 use crate::restore::plan::Plan;
@@ -92,24 +94,52 @@ fn leaves_nothing(error: &Error) -> bool {
     }
 }
 
+/// Of the images of a key the latest one that is whole.
 fn from_image(
     context: &Context,
     options: &CreateRequest,
     asked: &FirstImage,
     restore_args: RestoreArgs<'_>,
 ) -> Result<(), Error> {
-    let id = &options.id;
+    let refused = |reason: Refusal| Error::refused(Verb::Create, &options.id, reason);
+    let mut passed_over = PassedOver::default();
+    loop {
+        let (request, found) = match request(context, options, asked, &mut passed_over) {
+            Ok(found) => found,
+            Err(none) => return Err(refused(passed_over.why_none(none))),
+        };
+        match from(context, &request, found, &passed_over, restore_args) {
+            Err(Error::Refused { reason, .. }) if matches!(asked, FirstImage::Latest(_)) => {
+                let added = passed_over.add(&request.image_path, *reason);
+                added.map_err(refused)?;
+            }
+            over => return over,
+        }
+    }
+}
+
+/// From this image.
+fn from(
+    context: &Context,
+    request: &RestoreRequest,
+    found: Found,
+    passed_over: &PassedOver,
+    restore_args: RestoreArgs<'_>,
+) -> Result<(), Error> {
+    let id = &request.id;
     let refused = |reason: Refusal| Error::refused(Verb::Create, id, reason);
-    let (request, found) = request(context, options, asked).map_err(refused)?;
-    let plan = Plan::make(context, &request, found.manifest, Goal::Created).map_err(refused)?;
+    let plan = Plan::make(context, request, found.manifest, Goal::Created).map_err(refused)?;
     let progress = Progress::begin(context, plan.operation(), Verb::Create);
     let mut timeline = Timeline::with_progress(progress).of_image(&request.image_path);
+    for note in passed_over.notes(&request.image_path) {
+        timeline.note(note);
+    }
     timeline
         .time("verify", || {
             image::verify(&context.settings, &request.image_path, plan.manifest())
         })
         .map_err(|error| refused(error.into()))?;
-    let args = |extra: &[(&str, &OsStr)]| restore_args(&request, extra);
+    let args = |extra: &[(&str, &OsStr)]| restore_args(request, extra);
     plan.bring_up(&args, &mut timeline)?;
     operations_log::write(context, Verb::Create, id, &timeline, None);
     Ok(())
@@ -119,6 +149,7 @@ fn request(
     context: &Context,
     options: &CreateRequest,
     asked: &FirstImage,
+    passed_over: &mut PassedOver,
 ) -> Result<(RestoreRequest, Found), Refusal> {
     let bundle = &options.bundle;
     let found = find(
@@ -127,6 +158,7 @@ fn request(
         bundle,
         &options.id,
         asked,
+        passed_over,
     )?;
     if options.verb == CreateVerb::Run {
         return Err(NoFirstImage::Run.into());

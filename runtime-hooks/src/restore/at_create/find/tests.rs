@@ -38,7 +38,17 @@ impl Machine {
         let bundle = self.directory.path();
         let spec = json!({"annotations": annotations}).to_string();
         fs::write(bundle.join("config.json"), spec).unwrap();
-        let found = find(&self.settings, &Cancel::not_needed(), bundle, "c1", asked)?;
+        let mut passed_over = PassedOver::default();
+        let cancel = Cancel::not_needed();
+        let found = find(
+            &self.settings,
+            &cancel,
+            bundle,
+            "c1",
+            asked,
+            &mut passed_over,
+        );
+        let found = found.map_err(|none| passed_over.why_none(none))?;
         let below = found
             .image
             .strip_prefix(fs::canonicalize(self.images()).unwrap());
