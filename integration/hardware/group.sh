@@ -64,3 +64,28 @@ one_that_cannot() { # DIRECTORY
     end_bundle managed
     rm -rf /run/bundle-managed
 }
+# Paused by its caller for a checkpoint: the image goes, and then who holds the contents, before the resume. Then the other way
+# round; then with a limit of its data, which is refused.
+without_image() { # MIB
+    local holders pid said
+    make_bundle away /bin/memcheck $1 10098
+    said=$(until_up 10098)
+    for victim in first second; do
+        stasis-runtime --root $group_root pause away
+        stasis-runtime --root $group_root checkpoint --leave-running --image-path /images/away --work-path /run away >/out/away-$victim.txt 2>&1
+        said+="; checkpoint: exit $?"
+        rm -rf /images/away
+        holders=($(pids_named stasis-gpu-hold))
+        [ $victim = first ] || holders=(${holders[1]})
+        kill -9 $holders
+        stasis-runtime --root $group_root resume away >>/out/away-$victim.txt 2>&1
+        said+=", ${#holders[@]} held, $victim killed, resume: exit $?: $(ask 10098)"
+    done
+    say "$1 MiB, paused, image removed | $said"
+    pid=$(stasis-runtime --root $group_root state away | grep -o '"pid": [0-9]*' | grep -o '[0-9]*')
+    prlimit --pid $pid --data=$((($(awk '/^VmData/ { print $2 }' /proc/$pid/status) + ($1 << 9)) << 10)):unlimited
+    said=$(stasis-runtime --root $group_root checkpoint --leave-running --image-path /images/away --work-path /run away 2>&1)
+    say "the same, its data limited | exit $?: $(tail -n 1 <<<"$said" | cut -c1-400); $(ask 10098)"
+    end_bundle away
+    rm -rf /run/bundle-away /images/away
+}

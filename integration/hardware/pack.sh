@@ -29,7 +29,7 @@ for directory in bin sbin lib lib64; do ln -s usr/$directory "$root/$directory";
 
 programs=(/usr/sbin/criu /usr/bin/containerd /usr/bin/containerd-shim-runc-v2 /usr/bin/ctr /usr/sbin/runc /usr/bin/crun
     /usr/bin/bash /usr/bin/tar /usr/bin/gzip /usr/bin/script /usr/bin/podman /usr/bin/conmon /usr/libexec/podman/rootlessport
-    /usr/sbin/iptables-restore /usr/sbin/ip /usr/bin/setpriv /usr/bin/docker-registry /usr/bin/skopeo)
+    /usr/sbin/iptables-restore /usr/sbin/ip /usr/bin/setpriv /usr/bin/prlimit /usr/bin/docker-registry /usr/bin/skopeo)
 for program in "${programs[@]}"; do
     # Some of them are links in one release and files in another.
     [ -e "$host$program" ] || continue
