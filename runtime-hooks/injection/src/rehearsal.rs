@@ -19,7 +19,9 @@ use crate::prepare::{map, unsigned};
 ///
 /// # Errors
 /// [`InjectionError::Rehearsal`]: the process may not have that memory (mprotect(2): ENOMEM), or as
-/// [`Proxy::of_running`](stasis_remote_call::Proxy::of_running) and mmap(2). Or that of `meanwhile`.
+/// [`Proxy::of_running`] and mmap(2). Or that of `meanwhile`.
+///
+/// [`Proxy::of_running`]: stasis_remote_call::Proxy::of_running
 pub fn rehearse(
     process: &ProcessRef,
     bytes: u64,
