@@ -23,7 +23,8 @@ P
 try "1 no lock of the writer" begin.rs '        if let Some(lock) = lock(staging)?
             && is_empty(staging)?' '        if let Ok(lock) = std::fs::File::open(staging)'
 try "2 an error behind the commit is a failure" commit.rs 'Ok(Committed(move_up_soon(&self.directory).err()))' 'move_up_soon(&self.directory)?; Ok(Committed(None))'
-try "4 what is whole is not finished" rest.rs '        Whole::Yes => {}' '        Whole::Yes => return Ok(Rest::NotWhole),'
+try "4 what is whole is not finished" rest.rs '        Whole::Yes(manifest) => seal(settings, staging, manifest)?,' \
+  '        Whole::Yes(_) => return Ok(Rest::NotWhole),'
 try "5 a reader gets a half-moved image" open.rs '        false if exists(&directory.join(MOVING)) => None,' ''
 try "8/10 an error of sync leaves the image vouched for" commit.rs '                self.doubt();' ''
 try "10 what is not on disk replaces what is" commit.rs 'if !has_inventory(&self.directory) && self.take_its_place().is_ok()' 'if self.take_its_place().is_ok()'
@@ -31,7 +32,7 @@ try "12 moving up beside a reader" move_up.rs '            None if Instant::now(
 try "12 a reader takes no lock" open.rs 'match in_use::hold(directory) {' 'match in_use::hold(Path::new("/nonexistent")) {'
 try "21 a reader waits for the writer" open.rs 'if let Locked::Ours(_lock) = lock_now(&staging)? {' 'if let Some(_lock) = super::lock::lock(&staging)? {'
 try "the inventory moves first" move_up.rs '        if entry.file_name() != INVENTORY {' '        if true {'
-try "another boot is trusted" whole.rs 'if is_of_this_boot(image).map_err(failed("read", image))? {' 'if true {'
+try "another boot is trusted" whole.rs 'if !is_of_this_boot(image).map_err(failed("read", image))? {' 'if false {'
 try "the disk's no is passed over" open.rs 'if is_in_doubt => {}' '=> {}'
 try "what a disk has refused is vouched for" whole.rs '        doubt(image);
 ' ''
