@@ -67,7 +67,6 @@ pub(crate) async fn serve(flags: &Flags) -> io::Result<()> {
     let mut server = Server::new()
         .add_listener(Listener::try_from(socket)?)
         .register_service(v2_and_v3(&service));
-
     server.start().await.map_err(io::Error::other)?;
     tokio::spawn(log_tasks_at_signal(Arc::clone(&service))?);
     let answers = wait_for_end(&shutdown, &service).await?;
@@ -84,15 +83,9 @@ pub(crate) async fn serve(flags: &Flags) -> io::Result<()> {
 /// containerd 2 calls `containerd.task.v3.Task` if the answer of `start` has version 3. 1.6 and
 /// 1.7 know only `containerd.task.v2.Task`, which has the same methods and messages.
 fn v2_and_v3(service: &Arc<Service>) -> HashMap<String, TtrpcService> {
-    let counted = |(name, service_of): (String, TtrpcService)| {
-        let methods = service.calls().counted(service_of.methods);
-        (
-            name,
-            TtrpcService {
-                methods,
-                ..service_of
-            },
-        )
+    let counted = |(name, mut answers): (String, TtrpcService)| {
+        answers.methods = service.calls().counted(answers.methods);
+        (name, answers)
     };
     let third = create_task(Arc::clone(service) as Arc<_>);
     let second = create_task(Arc::clone(service) as Arc<_>);

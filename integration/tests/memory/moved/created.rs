@@ -142,7 +142,6 @@ fn those_used_last_are_kept(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()>
     })
 }
 
-/// By its manifest and its index: the processes have another driver's libraries.
 fn what_may_not_be_restored_is_not_asked_for(
     stasis: &StasisHost,
     proxy: &BreakingProxy,
@@ -160,6 +159,7 @@ fn what_may_not_be_restored_is_not_asked_for(
     stasis.set(&stasis.low_level, SETTINGS)
 }
 
+/// By its manifest and its index: the processes have another driver's libraries.
 fn what_would_not_run_here_is_not_fetched(
     stasis: &StasisHost,
     proxy: &BreakingProxy,
