@@ -1,6 +1,8 @@
 //! How many images of stopped containers a key keeps: the older ones go once there is a new one,
-//! and never before.
+//! and never before. What a container that started cold has found here is of another life of its
+//! job, and stays.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::fd::AsFd;
@@ -16,7 +18,7 @@ use crate::image::directory::in_use::hold_alone;
 use crate::image::directory::removal;
 use crate::image::manifest::Manifest;
 use crate::image::retention::{Candidate, Rule, State, not_kept, state_of};
-use crate::image::stopped::ENDING;
+use crate::image::stopped::{ENDING, key};
 use crate::operation::awaited_start::AwaitedStart;
 
 /// Removes the images of stopped containers in the directory of `own`, the image that was just
@@ -29,13 +31,16 @@ pub(super) fn keep_last(
     keep: usize,
     being_made: impl AsFd,
 ) -> Vec<String> {
-    let key = own.parent().unwrap_or(Path::new("/"));
+    let directory = own.parent().unwrap_or(Path::new("/"));
     let places = Places::of(settings);
     let state = |image: &Path| state_of(image, |id| places.has(id));
-    let mut images = match images_in(key) {
-        Ok(images) => images,
-        Err(error) => return vec![format!("{} cannot be read: {error}", key.display())],
+    let found = images_in(directory).and_then(|images| Ok((images, key::left(directory)?)));
+    let (mut images, left) = match found {
+        Ok(found) => found,
+        Err(error) => return vec![format!("{} cannot be read: {error}", directory.display())],
     };
+    let is_left = |image: &Path| image.file_name() <= left.as_deref().map(OsStr::new);
+    images.retain(|image| image == own || !is_left(image) || state(image) == State::CutOff);
     if !matches!(try_lock(being_made, Sharing::Exclusive), Ok(Tried::Locked)) {
         images.retain(|image| state(image) != State::CutOff);
     }
@@ -170,6 +175,22 @@ mod tests {
         assert_eq!(machine.left(), ["2026-stop", "2099-stop"]);
         machine.keep_last("2026-stop", 1);
         assert_eq!(machine.left(), ["2026-stop"]);
+    }
+
+    #[test]
+    fn what_a_cold_start_has_found_stays() {
+        let machine = Machine::with(&["1-stop", "2-stop"]);
+        key::leave(&machine.key()).unwrap();
+        let later = ["3-stop", "4-stop"].map(|image| machine.key().join(image));
+        for image in &later {
+            fs::create_dir(image).unwrap();
+            fs::write(image.join(INVENTORY), "inventory").unwrap();
+        }
+        machine.keep_last("4-stop", 1);
+        assert_eq!(machine.left(), ["1-stop", "2-stop", "4-stop"]);
+        key::go_on_with(&machine.key().join("2-stop")).unwrap();
+        machine.keep_last("4-stop", 1);
+        assert_eq!(machine.left(), ["4-stop"]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! names, which begin with a time: that of a new image is later than all that the key has had, here
 //! or in the registry, whatever the clock says.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -18,6 +19,9 @@ pub(crate) const MODE: u32 = 0o711;
 /// The name of the last image that a container has begun with from the registry. No image has a
 /// name that begins with a dot.
 const TAKEN: &str = ".taken";
+/// The name of the newest image that the key had when a container last started cold: what comes
+/// later is of another life of the job, and takes no place of it.
+const LEFT: &str = ".left";
 const MOST_BYTES: u64 = 1 << 10;
 /// The length of a time to the second, without its zone.
 const SECOND: usize = "2026-11-25T10:30:00".len();
@@ -39,8 +43,32 @@ pub(crate) fn note_taken(key: &Path, name: &str) -> io::Result<()> {
     if after(name) <= taken(key)?.as_deref().and_then(after) {
         return Ok(());
     }
-    let path = key.join(TAKEN);
-    file::replace(&path, name.as_bytes(), Access::Private, Durability::Durable)
+    write(&key.join(TAKEN), name)
+}
+
+/// Notes that a container of this key starts cold: no stop removes what is here now.
+pub(crate) fn leave(key: &Path) -> io::Result<()> {
+    let mut newest = None;
+    for entry in fs::read_dir(key)? {
+        let name = entry?.file_name().into_string().ok();
+        newest = newest.max(name.filter(|name| !name.starts_with('.')));
+    }
+    newest.map_or(Ok(()), |name| write(&key.join(LEFT), &name))
+}
+
+/// Notes that a container begins with this image: if it was left, it is no more.
+pub(crate) fn go_on_with(image: &Path) -> io::Result<()> {
+    let key = image.parent().unwrap_or(image);
+    let name = image.file_name();
+    match left(key)?.is_some_and(|left| name == Some(OsStr::new(&left))) {
+        true => file::remove(&key.join(LEFT)),
+        false => Ok(()),
+    }
+}
+
+/// The last name of those that no stop removes, in the order of names.
+pub(crate) fn left(key: &Path) -> io::Result<Option<String>> {
+    read(&key.join(LEFT))
 }
 
 /// The time for the name of a new image.
@@ -62,7 +90,15 @@ pub(crate) fn name_at(time: SystemTime) -> String {
 }
 
 fn taken(key: &Path) -> io::Result<Option<String>> {
-    let text = file::read(&key.join(TAKEN), MOST_BYTES)?;
+    read(&key.join(TAKEN))
+}
+
+fn write(path: &Path, name: &str) -> io::Result<()> {
+    file::replace(path, name.as_bytes(), Access::Private, Durability::Durable)
+}
+
+fn read(path: &Path) -> io::Result<Option<String>> {
+    let text = file::read(path, MOST_BYTES)?;
     Ok(text.and_then(|text| String::from_utf8(text).ok()))
 }
 
@@ -84,6 +120,23 @@ fn after(name: &str) -> Option<SystemTime> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_life_that_began_cold_leaves_what_was_there() {
+        let key = tempfile::tempdir().unwrap();
+        let key = key.path();
+        leave(key).unwrap();
+        assert_eq!(left(key).unwrap(), None, "there was nothing");
+        for image in ["1-stop", "2-stop", ".stopping"] {
+            fs::create_dir(key.join(image)).unwrap();
+        }
+        leave(key).unwrap();
+        assert_eq!(left(key).unwrap().as_deref(), Some("2-stop"));
+        go_on_with(&key.join("1-stop")).unwrap();
+        assert_eq!(left(key).unwrap().as_deref(), Some("2-stop"));
+        go_on_with(&key.join("2-stop")).unwrap();
+        assert_eq!(left(key).unwrap(), None);
+    }
 
     #[test]
     fn a_name_comes_after_all_that_are_there_or_were_taken() {

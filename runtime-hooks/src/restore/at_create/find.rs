@@ -90,6 +90,33 @@ pub(super) fn find(
     }
 }
 
+/// Has the images stay that a container could have begun with, which starts cold.
+pub(super) fn leave(
+    settings: &Settings,
+    bundle: &Path,
+    asked: &FirstImage,
+) -> Result<(), NotAllowed> {
+    let (FirstImage::Latest(key), Ok(spec)) = (asked, Spec::read(bundle)) else {
+        return Ok(());
+    };
+    let Ok(own) = directory_of(settings, &spec) else {
+        return Ok(());
+    };
+    let path = own.join(key);
+    let failed = |source| NotAllowed::Io {
+        path: path.clone(),
+        source,
+    };
+    match fs::canonicalize(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(failed(error)),
+        Ok(directory) => {
+            allowed::refuse_exposed(&directory)?;
+            key::leave(&directory).map_err(failed)
+        }
+    }
+}
+
 /// Finds an image of a registry.
 fn pull(
     settings: &Settings,

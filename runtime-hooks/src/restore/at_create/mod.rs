@@ -22,12 +22,13 @@ use crate::error::after_failure::AfterFailure;
 use crate::error::first_image::NoFirstImage;
 use crate::error::operations_log;
 use crate::error::{Error, Failure, Refusal, chain};
+use crate::image::stopped::key;
 use crate::image::work_directory;
 use crate::operation::progress::Progress;
 use crate::operation::timeline::Timeline;
 use crate::operation::verb::Verb;
 use crate::request::{CreateRequest, CreateVerb, RestoreMode, RestoreRequest};
-use crate::restore::at_create::find::{Found, find};
+use crate::restore::at_create::find::{Found, find, leave};
 use crate::restore::at_create::passed_over::PassedOver;
 use crate::restore::hold::Goal;
 use crate::restore::image;
@@ -72,6 +73,10 @@ pub fn create(
     }
     let why = format!("started cold: {}", chain(&error));
     timeline.note(&why);
+    if let Err(error) = leave(&context.settings, &options.bundle, asked) {
+        let note = "the images of its key may be removed by later stops, as those of one life";
+        timeline.note(format!("{note}: {}", chain(&error)));
+    }
     operations_log::write(context, Verb::Create, id, &timeline, None);
     Ok(Created::Cold(Some(why)))
 }
@@ -141,6 +146,8 @@ fn from(
         .map_err(|error| refused(error.into()))?;
     let args = |extra: &[(&str, &OsStr)]| restore_args(request, extra);
     plan.bring_up(&args, &mut timeline)?;
+    // If it cannot be noted, more stays than is needed.
+    let _ = key::go_on_with(&request.image_path);
     operations_log::write(context, Verb::Create, id, &timeline, None);
     Ok(())
 }
