@@ -5,6 +5,7 @@ pub(super) mod model;
 mod orders;
 mod power;
 mod scene;
+mod synced;
 
 use super::*;
 
