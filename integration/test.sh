@@ -27,15 +27,15 @@ joined() { # NAME
     return $result
 }
 
-# The maps of the crates link to modules that are private.
-document_beside() { # LOG-OF-THE-TESTS
-    until grep -qsE '^(running |error)' "$1"; do sleep 1; done
-    RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" \
-        nice env -u RUSTC_WORKSPACE_WRAPPER cargo doc --locked --no-deps --workspace
+# What is compiled for COMMAND must not keep the tests from what is built: it waits until they run.
+begin_beside_tests() { # NAME COMMAND...
+    begin "$1" waiting "${@:2}"
+}
+waiting() {
+    until grep -qsE '^(running |error)' "$beside/tests"; do sleep 1; done
+    nice env -u RUSTC_WORKSPACE_WRAPPER "$@"
 }
 
-# The compiler takes one processor for the largest crate, here and in the steps that follow.
-begin "fuzz targets, 20 s each" nice integration/fuzz.sh 20
 step "formatting"
 cargo fmt --all --check
 # Clippy's driver is the compiler with more lints. With it in the compiler's place the workspace is compiled once, and not
@@ -47,13 +47,15 @@ CLIPPY_ARGS="-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__"
 export RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
 cargo build --locked --workspace --all-targets
 # Each test waits for programs most of its time: three at once leave two processors idle for 57 % of it. The node is one
-# emulated machine, which uses one processor; the sweeps are a few long tests, the last of which would run alone. What is
-# compiled for the documentation must not keep the tests from what is built: it waits until they run.
+# emulated machine, which uses one processor; the sweeps are a few long tests, the last of which would run alone.
 step "tests (the first start of a test host builds it from Debian packages: a minute each)"
 # With `--test NAME` cargo has other features of dependencies, and compiles them again.
 begin "tests on a node" cargo test --locked --workspace -- on_a_node
 begin "sweeps" cargo test --locked --workspace -- sweep:: --test-threads 1
-begin "documentation" document_beside "$beside/tests"
+begin_beside_tests "fuzz targets, 20 s each" env PROFILE=dev integration/fuzz.sh 20
+# The maps of the crates link to modules that are private.
+begin_beside_tests "documentation" env RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" \
+    cargo doc --locked --no-deps --workspace
 begin "dependencies" integration/check-dependencies.sh
 result=0
 # What a test may have left behind can hold the pipe, which is not waited for.

@@ -17,6 +17,9 @@ fuzz_target!(|text: &[u8]| {
     let passed_on = invocation.pass_on(Flavor::Runc);
     if invocation.action == Action::PassThrough && invocation.global.low_level.is_none() {
         let ours = |arg: &OsString| arg.to_string_lossy().contains("stasis");
-        assert!(passed_on == args || args.iter().any(ours), "{args:?}: {passed_on:?}");
+        assert!(
+            passed_on == args || args.iter().any(ours),
+            "{args:?}: {passed_on:?}"
+        );
     }
 });
