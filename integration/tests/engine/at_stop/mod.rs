@@ -3,6 +3,7 @@
 
 mod beside;
 mod killed;
+mod lives;
 mod pod;
 
 use anyhow::{Context, Result};
@@ -31,10 +32,10 @@ fn all_cases(kind: HostKind) -> Result<()> {
         ("second", a_second_signal_is_not_kept_for_the_next_one),
         ("again", the_next_one_of_its_id_is_saved_as_well),
         ("beside", beside::it_waits_for_another_checkpoint),
-        ("clock", the_clock_was_ahead_at_an_earlier_one),
+        ("clock", lives::the_clock_was_ahead_at_an_earlier_one),
         (
             "cold",
-            a_life_that_began_cold_takes_nothing_from_the_one_before,
+            lives::a_life_that_began_cold_takes_nothing_from_the_one_before,
         ),
         ("failed", what_cannot_be_saved_gets_the_signal),
         ("grace", sigkill_cuts_it_off),
@@ -112,65 +113,6 @@ fn it_is_saved_and_goes_on(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> 
         assert_eq!(images(stasis, "keys/saved")?, kept, "{answer}");
     }
     begin(stasis, job, &(101 + times).to_string())?;
-    job.kill("KILL")?;
-    job.delete()
-}
-
-/// Nobody asked for the cold start: here the image may not be restored for a while.
-fn a_life_that_began_cold_takes_nothing_from_the_one_before(
-    stasis: &StasisHost,
-    job: &Bundle<'_>,
-) -> Result<()> {
-    let settings = SETTINGS.replace("keep_at_stop = 2", "keep_at_stop = 1");
-    let stopped = |answer: &str, kept: usize| -> Result<()> {
-        begin(stasis, job, answer)?;
-        job.kill("TERM")?;
-        ended(stasis, job)?;
-        job.delete()?;
-        assert_eq!(notes(stasis)?, Value::Null, "{answer}");
-        assert_eq!(images(stasis, "keys/cold")?, kept, "{answer}");
-        Ok(())
-    };
-    stasis.set(&stasis.low_level, &settings)?;
-    stopped("101", 1)?;
-    stopped("102", 1)?;
-    let elsewhere = format!("{settings}restore.images = [\"/srv\"]\n");
-    stasis.set(&stasis.low_level, &elsewhere)?;
-    stopped("101", 2)?;
-    stopped("101", 3)?;
-    stasis.set(&stasis.low_level, &settings)?;
-    let cold = "cd /images/keys/cold; rm -r $(ls -d *-stop | tail -n 2)";
-    stasis.host.run(&["sh", "-ec", cold])?;
-    stopped("103", 2)
-}
-
-/// The image that was just made stays, and is the one that the next container begins with.
-fn the_clock_was_ahead_at_an_earlier_one(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
-    let settings = SETTINGS.replace("keep_at_stop = 2", "keep_at_stop = 1");
-    stasis.set(&stasis.low_level, &settings)?;
-    let stopped = |answer: &str| -> Result<()> {
-        begin(stasis, job, answer)?;
-        job.kill("TERM")?;
-        ended(stasis, job)?;
-        job.delete()?;
-        assert_eq!(notes(stasis)?, Value::Null, "{answer}");
-        assert_eq!(images(stasis, "keys/clock")?, 1, "{answer}");
-        Ok(())
-    };
-    stopped("101")?;
-    let ahead = "cd /images/keys/clock; mv *-stop 2099-01-01T00:00:00.000Z-stop";
-    stasis.host.run(&["sh", "-ec", ahead])?;
-    stopped("102")?;
-    // One that somebody has put there is no stop's to remove.
-    let copied = "cd /images/keys/clock; mv *-stop 2199-01-01T00:00:00Z";
-    stasis.host.run(&["sh", "-ec", copied])?;
-    begin(stasis, job, "103")?;
-    job.kill("TERM")?;
-    ended(stasis, job)?;
-    job.delete()?;
-    assert_eq!(notes(stasis)?, Value::Null);
-    assert_eq!(images(stasis, "keys/clock")?, 2);
-    begin(stasis, job, "104")?;
     job.kill("KILL")?;
     job.delete()
 }
