@@ -46,7 +46,7 @@ random_kills() {
         [ -n "$pids" ] && kill -9 $pids && fired=$((fired + 1))
         start=$(clock)
         wait $operation || [ $? != 124 ] || tell_of $name $lines
-        [ $victim != both ] || timeout 60 stasis recover --all >>$lines 2>&1 || tell_of $name $lines
+        [ $victim != both ] || timeout 60 stasis recover >>$lines 2>&1 || tell_of $name $lines
         answer=$(ask 10050 30) && [ -n "$answer" ] || tell_of $name $lines
         local took=$(milliseconds_since $start)
         [ "$took" -le $slowest ] || slowest=$took

@@ -114,16 +114,9 @@ enum Verb {
     /// Exit code 0: nothing is left; 1: something is; 2: no such container is known, or what is
     /// recorded cannot be read.
     Recover {
-        /// The container's id (or the beginning of it) or name.
-        #[arg(
-            value_name = "ID|NAME",
-            required_unless_present = "all",
-            conflicts_with = "all"
-        )]
+        /// The container's id (or the beginning of it) or name; without it all containers.
+        #[arg(value_name = "ID|NAME")]
         id: Option<String>,
-        /// All containers.
-        #[arg(long)]
-        all: bool,
         #[command(flatten)]
         output: Output,
     },
@@ -186,7 +179,7 @@ fn run(arguments: Arguments) -> Result<u8, CommandError> {
             show(&report, output.format())?;
             Ok(if report.checkpointable { 0 } else { REFUSED })
         }
-        Verb::Recover { id, output, .. } => {
+        Verb::Recover { id, output } => {
             let which = id.map_or(Which::All, Which::Named);
             recover::run(&settings()?, &which, output.format())
         }
@@ -197,7 +190,7 @@ fn run(arguments: Arguments) -> Result<u8, CommandError> {
         Verb::Images(arguments) => images::run(&settings()?, &arguments),
         Verb::Metrics(arguments) => metrics::run(&settings()?, &arguments),
         Verb::Verify(arguments) => images::verify(&settings()?, &arguments),
-        Verb::Inspect(arguments) => inspect::run(&arguments),
+        Verb::Inspect(arguments) => inspect::run(&settings()?, &arguments),
         Verb::Push(arguments) => push::run(&settings()?, &arguments),
         Verb::Pull(arguments) => pull::run(&settings()?, &arguments),
         Verb::Gc(arguments) => gc::run(&settings()?, &arguments),

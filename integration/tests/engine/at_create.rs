@@ -95,7 +95,7 @@ fn nothing_else_touches_it_before(stasis: &StasisHost, job: &Bundle<'_>) -> Resu
     let refused = job.checkpoint_fails("early", &[])?;
     assert_contains(&refused, &["[not-started]", "nothing was changed"]);
     assert!(job.exec("true").is_err());
-    stasis.host.run(&["stasis", "recover", "--all"])?;
+    stasis.host.run(&["stasis", "recover"])?;
     assert_eq!(job.status()?, "created");
     job.start()?;
     assert_eq!(stasis.ask_until_up(10000)?, "103");

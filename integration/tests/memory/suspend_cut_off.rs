@@ -136,7 +136,7 @@ impl Here<'_> {
         let all = [KEEPER, SUSPENDS, COPIER];
         drop(self.cut_off(call, &all)?.wait_with_output()?);
         until_dead(self.stasis, &all.join("|"))?;
-        self.stasis.host.run(&[PROGRAM, "recover", "--all"])?;
+        self.stasis.host.run(&[PROGRAM, "recover"])?;
         self.stasis.nothing_to_put_right()
     }
 

@@ -86,7 +86,7 @@ impl Jobs for Node {
     /// Waits until no operation is under way, nor a keeper; there must be nothing to recover.
     fn nothing_is_left(&mut self) -> Result<()> {
         self.run("while pgrep -x 'stasis-runtime|stasis-keeper'; do sleep 0.2; done")?;
-        let left = self.run("stasis recover --all --json")?;
+        let left = self.run("stasis recover --json")?;
         ensure!(left == "[]", "{left}");
         Ok(())
     }

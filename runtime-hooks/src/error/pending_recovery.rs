@@ -37,7 +37,7 @@ impl fmt::Display for PendingRecovery {
             Err(error) if self.lacks_room() => write!(
                 f,
                 "; no process could be started to wait for that ({error}): make room and run \
-                 `stasis recover --all`, or kill the container"
+                 `stasis recover`, or kill the container"
             ),
             Ok(pid) => write!(
                 f,

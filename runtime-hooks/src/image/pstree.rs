@@ -118,6 +118,14 @@ pub fn verify(
     Pstree::read(image)?.verify(recorded, exec)
 }
 
+/// Reads the list of an image's processes, without which CRIU restores nothing.
+///
+/// # Errors
+/// [`PstreeError`]: CRIU has not written it, or it is damaged.
+pub(crate) fn read(image: &Path) -> Result<(), PstreeError> {
+    Pstree::read(image).map(drop)
+}
+
 impl PstreeError {
     /// The manifest has the GPU state of a process that ended.
     pub(crate) fn without(process: &CudaProcess) -> Self {

@@ -62,6 +62,12 @@ pub(crate) fn images_are_listed_and_verified(stasis: &StasisHost) -> Result<()> 
     assert_contains(&stdout, &["WHOLE", "image-damaged", &reason]);
     let (code, _) = json(stasis, &["verify", &paths[0]])?;
     assert_eq!(code, Some(0));
+    let (_, rows) = json(stasis, &["verify", "job"])?;
+    assert_eq!(rows[0]["image"], paths[1], "the last one");
+    let none = "mkdir /images/hello; echo hello > /images/hello/inventory.img";
+    stasis.host.run(&["sh", "-ec", none])?;
+    let (code, rows) = json(stasis, &["verify", "/images/hello"])?;
+    assert_eq!((code, &rows[0]["kind"]), (Some(1), &"image-damaged".into()));
     let (code, rows) = json(stasis, &["verify", "/images/none"])?;
     assert_eq!(
         (code, rows[0]["restorable"].as_bool()),

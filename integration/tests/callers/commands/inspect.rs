@@ -80,5 +80,29 @@ pub(crate) fn an_unpacked_archive_tells_its_name(stasis: &StasisHost) -> Result<
     );
     let made_from = found[0]["container_image"].as_str().context("no image")?;
     assert!(made_from.contains("test"), "{made_from}");
+    archives_are_read(stasis, archive)
+}
+
+/// As they are, and nothing is left beside them.
+fn archives_are_read(stasis: &StasisHost, archive: &str) -> Result<()> {
+    let (code, found) = json(stasis, &["inspect", archive])?;
+    assert_eq!((code, &found[0]["name"]), (Some(0), &json!("packed")));
+    assert_eq!(found[0]["image"], archive);
+    let (code, found) = json(stasis, &["verify", archive])?;
+    assert_eq!((code, &found[0]["restorable"]), (Some(0), &json!(true)));
+    assert_eq!(found[0]["image"], archive);
+    let damage = "echo x >> /images/unpacked/checkpoint/pages-1.img; \
+        tar -C /images/unpacked -cf /images/damaged.tar .";
+    stasis.host.run(&["sh", "-ec", damage])?;
+    let (code, found) = json(stasis, &["verify", "/images/damaged.tar"])?;
+    assert_eq!(
+        (code, &found[0]["kind"]),
+        (Some(1), &json!("image-damaged"))
+    );
+    let left = stasis.host.run_for_text(&["ls", "-A", "/images"])?;
+    assert!(
+        !left.contains(".packed") && !left.contains(".damaged"),
+        "{left}"
+    );
     Ok(())
 }

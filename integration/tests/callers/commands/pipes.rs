@@ -31,7 +31,7 @@ const COMMANDS: [&str; 18] = [
     "inspect --all IMAGE",
     "inspect --json IMAGE",
     "gc --keep 0",
-    "recover --all",
+    "recover",
     "checkpoint --dry-run podman-job",
 ];
 

@@ -200,7 +200,7 @@ fn the_registry_is_away_for_a_while<'h>(pair: &Pair<'h>, daemon: Daemon<'h>) -> 
     host.host.run(&["pkill", "-KILL", "-x", "stasis-push"])?;
     host.host
         .run(&["cp", "-a", "/images/.to-push", "/root/to-push"])?;
-    host.host.run(&[PROGRAM, "recover", "--all"])?;
+    host.host.run(&[PROGRAM, "recover"])?;
     let daemon = pair.registry.docker_registry_again()?;
     nothing_is_pushed(host)?;
     let pushed = host.operation("push")?;
@@ -215,7 +215,7 @@ fn the_registry_is_away_for_a_while<'h>(pair: &Pair<'h>, daemon: Daemon<'h>) -> 
 fn what_is_there_is_not_pushed_again(host: &StasisHost) -> Result<()> {
     let script = "rm /images/away/*-stop/inventory.img; cp -a /root/to-push/. /images/.to-push/";
     host.host.run(&["sh", "-ec", script])?;
-    host.host.run(&[PROGRAM, "recover", "--all"])?;
+    host.host.run(&[PROGRAM, "recover"])?;
     nothing_is_pushed(host)?;
     let pushed = host.operation("push")?;
     ensure!(pushed.get("error").is_none(), "{pushed}");

@@ -66,9 +66,9 @@ pub(super) fn of_both_unreadable(here: &Killed<'_>) -> Result<()> {
 }
 
 fn nothing_is_left_to_recover(stasis: &StasisHost) -> Result<()> {
-    let all = [PROGRAM, "recover", "--all", "--json"];
+    let all = [PROGRAM, "recover", "--json"];
     ensure!(stasis.host.run_for_text(&all)? == "[]");
-    ensure!(stasis.host.run_for_text(&all[..3])? == "nothing to recover");
+    ensure!(stasis.host.run_for_text(&all[..2])? == "nothing to recover");
     let wrong = stasis
         .command(PROGRAM)
         .args(["recover", "wrong"])
@@ -88,6 +88,6 @@ pub(super) fn of_both_while_paused(here: &Killed<'_>) -> Result<()> {
     operation.wait()?;
     here.let_go()?;
     here.counter.resume()?;
-    here.stasis.host.run(&[PROGRAM, "recover", "--all"])?;
+    here.stasis.host.run(&[PROGRAM, "recover"])?;
     here.status_is("running")
 }

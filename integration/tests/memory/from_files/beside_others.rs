@@ -95,7 +95,7 @@ fn killed_beside(
     ensure!(output.status.success() == killed.is_empty());
     if killed.contains(&KEEPER) {
         until_dead(stasis, &names)?;
-        stasis.host.run(&[PROGRAM, "recover", "--all"])?;
+        stasis.host.run(&[PROGRAM, "recover"])?;
     }
     stasis.nothing_to_put_right()?;
     Ok(String::from_utf8_lossy(&output.stderr).into_owned())

@@ -140,7 +140,7 @@ fn killed_in_the_dump(
             let locked = stasis.host.run(&["flock", "--nonblock", &lock, "true"]);
             ensure!(locked.is_err(), "another one could write there");
         }
-        stasis.host.run(&[PROGRAM, "recover", "--all"])?;
+        stasis.host.run(&[PROGRAM, "recover"])?;
     }
     stasis.nothing_to_put_right()?;
     holder.goes_on()?;

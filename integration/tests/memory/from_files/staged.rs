@@ -69,7 +69,7 @@ fn nothing_stays_of_what_was_not_stored() -> Result<()> {
         }
         if !keeper {
             ensure!(!names_in(&stasis.host.path(STAGING))?.is_empty());
-            stasis.host.run(&[PROGRAM, "recover", "--all"])?;
+            stasis.host.run(&[PROGRAM, "recover"])?;
         }
         stasis.nothing_to_put_right()?;
         holder.goes_on().context(signal)?;
@@ -109,7 +109,7 @@ fn an_earlier_image_stays_though_the_container_has_ended() -> Result<()> {
     })?;
     ensure!(!checkpoint.wait()?.success(), "it has succeeded");
     ensure!(!names_in(&stasis.host.path(STAGING))?.is_empty());
-    stasis.host.run(&[PROGRAM, "recover", "--all"])?;
+    stasis.host.run(&[PROGRAM, "recover"])?;
     stasis.nothing_to_put_right()?;
     ensure!(names_in(&stasis.host.path(STAGING))?.is_empty());
     holder.end()?;

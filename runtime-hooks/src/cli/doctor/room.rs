@@ -50,7 +50,7 @@ fn too_little(id: &str, whose: &str, available: u64, used: u64, remedy: &str) ->
 }
 
 fn left(settings: &Settings) -> Option<Finding> {
-    let remedy = "stasis recover --all";
+    let remedy = "stasis recover";
     match left_behind(&settings.paths.state_dir) {
         Ok(left) if left.is_empty() => None,
         Ok(left) => {

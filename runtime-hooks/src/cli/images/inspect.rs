@@ -7,11 +7,13 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
+use stasis_config::Settings;
 use stasis_memory_store::Index;
 use stasis_oci_image::document::annotations::Annotations;
 use stasis_oci_image::{Kind, Reference};
 
 use super::moved::login::Login;
+use super::named::Named;
 use super::origin::Origin;
 use super::whose::Whose;
 use super::{bytes_in, reference};
@@ -31,9 +33,10 @@ use crate::operation::group::{self, GroupMember};
 /// Exit code 0: they are shown; 2: one of them cannot be.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Image directories; also one into which an engine's archive was unpacked. Or an image in a
-    /// registry or an OCI layout, of which two small documents are fetched:
-    /// REGISTRY/REPOSITORY:TAG, oci:/DIRECTORY:TAG, or @DIGEST in the place of :TAG.
+    /// Image directories; archives of engines, each of which is unpacked beside itself for that;
+    /// or containers, of which the last image is meant. Or an image in a registry or an OCI
+    /// layout, of which two small documents are fetched: REGISTRY/REPOSITORY:TAG,
+    /// oci:/DIRECTORY:TAG, or @DIGEST in the place of :TAG.
     #[arg(value_name = "IMAGE", required = true)]
     images: Vec<PathBuf>,
     /// Show the processes with GPU state, the phases before the dump, and the files with their
@@ -89,11 +92,11 @@ struct Elsewhere {
 ///
 /// # Errors
 /// An image cannot be shown.
-pub fn run(arguments: &Arguments) -> Result<u8, CommandError> {
+pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandError> {
     let mut reports = Vec::new();
     for named in &arguments.images {
         reports.push(match reference(named) {
-            None => Report::here(named)?,
+            None => Report::here(settings, named)?,
             Some(reference) => {
                 let reference = reference.map_err(MoveError::from)?;
                 Report::elsewhere(&reference, arguments.login.file())?
@@ -114,8 +117,9 @@ pub fn run(arguments: &Arguments) -> Result<u8, CommandError> {
 }
 
 impl Report {
-    fn here(named: &Path) -> Result<Self, CommandError> {
-        let image = directory_of(named)?;
+    fn here(settings: &Settings, named: &Path) -> Result<Self, CommandError> {
+        let named = Named::find(settings, named)?;
+        let image = directory_of(&named.directory)?;
         let manifest = Manifest::read(&image)?;
         let index = Index::read(&image)?;
         let container = manifest
@@ -133,7 +137,7 @@ impl Report {
             bytes: bytes_in(&image),
             group: group_of(&image),
             origin: Origin::of(&image),
-            image,
+            image: named.archive.unwrap_or(image),
             elsewhere: None,
         })
     }

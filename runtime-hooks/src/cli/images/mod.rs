@@ -5,6 +5,7 @@ pub mod gc;
 pub mod inspect;
 mod known;
 pub mod moved;
+mod named;
 mod origin;
 mod table;
 pub mod verify;
@@ -20,14 +21,17 @@ use stasis_oci_image::{OciImageError, Reference};
 use crate::cli::answer::{Format, Output, answer, show_note, write_line};
 use crate::cli::command_error::{CommandError, MoveError};
 use moved::login::Login;
+use named::Named;
 use verify::{Reading, Report, look, look_elsewhere, look_here};
 
 /// The images, and what of them is read.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Image directories; without any, those that checkpoints on this machine have written.
-    #[arg(value_name = "DIRECTORY")]
-    directories: Vec<PathBuf>,
+    /// Image directories, archives of engines (each is unpacked beside itself for that), or
+    /// containers, of which the last image is meant; without any, all images that checkpoints on
+    /// this machine have written.
+    #[arg(value_name = "IMAGE")]
+    images: Vec<PathBuf>,
     #[command(flatten)]
     output: Output,
 }
@@ -40,7 +44,7 @@ pub struct VerifyArguments {
     /// Say whether they would run here, too: driver and its libraries, GPUs, CPU, kernel, CRIU,
     /// memory. Of an image in a registry or an OCI layout (REGISTRY/REPOSITORY:TAG,
     /// oci:/DIRECTORY:TAG) no contents are fetched.
-    #[arg(long, requires = "directories")]
+    #[arg(long, requires = "images")]
     here: bool,
     /// The bundle of the new container: look for the image's mounts, and the files that its
     /// processes had open or mapped, in that, too.
@@ -61,12 +65,14 @@ const NOTHING_KNOWN: &str = "no directory with an image is known; those that an 
 /// # Errors
 /// As [`run`]; an image elsewhere cannot be asked.
 pub fn verify(settings: &Settings, arguments: &VerifyArguments) -> Result<u8, CommandError> {
-    let directories = arguments.images.directories(settings)?;
     let row = |image: &PathBuf| match arguments.here {
         true => here(settings, image, arguments),
-        false => Ok(look(settings, image, Reading::Contents)),
+        false => read(settings, image, |settings, image| {
+            look(settings, image, Reading::Contents)
+        }),
     };
-    let rows: Vec<Report> = directories.iter().map(row).collect::<Result<_, _>>()?;
+    let rows = arguments.images.all(settings)?;
+    let rows: Vec<Report> = rows.iter().map(row).collect::<Result<_, _>>()?;
     show(
         arguments.images.output.format(),
         &rows,
@@ -81,17 +87,44 @@ fn here(
     settings: &Settings,
     named: &Path,
     arguments: &VerifyArguments,
-) -> Result<Report, MoveError> {
+) -> Result<Report, CommandError> {
+    let bundle = arguments.bundle.as_deref();
     match reference(named) {
-        None => Ok(look_here(settings, named, arguments.bundle.as_deref())),
-        Some(reference) => look_elsewhere(settings, &reference?, arguments.login.file()),
+        None => read(settings, named, |settings, image| {
+            look_here(settings, image, bundle)
+        }),
+        Some(reference) => {
+            let reference = reference.map_err(MoveError::from)?;
+            Ok(look_elsewhere(
+                settings,
+                &reference,
+                arguments.login.file(),
+            )?)
+        }
     }
 }
 
+/// Looks at an image that is here.
+fn read(
+    settings: &Settings,
+    named: &Path,
+    look: impl Fn(&Settings, &Path) -> Report,
+) -> Result<Report, CommandError> {
+    let found = Named::find(settings, named)?;
+    let Some(archive) = &found.archive else {
+        return Ok(look(settings, &found.directory));
+    };
+    // An engine restores it where it unpacks it itself.
+    let mut anywhere = settings.clone();
+    anywhere.restore.images.clear();
+    let report = look(&anywhere, &found.directory);
+    Ok(report.of_archive(archive))
+}
+
 impl Arguments {
-    /// The named directories, or all that are known.
-    fn directories(&self, settings: &Settings) -> Result<Vec<PathBuf>, CommandError> {
-        match self.directories.as_slice() {
+    /// Those that are named, or all that are known.
+    fn all(&self, settings: &Settings) -> Result<Vec<PathBuf>, CommandError> {
+        match self.images.as_slice() {
             [] => known::with_dockers(settings),
             named => Ok(named.to_vec()),
         }
@@ -103,9 +136,13 @@ impl Arguments {
 /// # Errors
 /// What is stored on this machine cannot be listed.
 pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandError> {
-    let directories = arguments.directories(settings)?;
-    let row = |directory: &PathBuf| look(settings, directory, Reading::Records);
-    let rows: Vec<Report> = directories.iter().map(row).collect();
+    let row = |image: &PathBuf| {
+        read(settings, image, |settings, image| {
+            look(settings, image, Reading::Records)
+        })
+    };
+    let rows = arguments.all(settings)?;
+    let rows: Vec<Report> = rows.iter().map(row).collect::<Result<_, _>>()?;
     show(arguments.output.format(), &rows, RESTORABLE)?;
     Ok(0)
 }

@@ -15,6 +15,7 @@ pub mod push;
 mod report;
 mod source;
 mod staging;
+pub(super) mod unpacked;
 
 pub(super) use pull::parts::describe;
 

@@ -2,19 +2,16 @@
 //! directory, the one into which an engine has put it beside its own files, or an engine's archive
 //! of both.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
-use stasis_linux::file;
 use stasis_memory_store::{
     INDEX_FILE, Index, LargeFile, PacksIn, Reader, is_pack_name, refuse_arriving,
 };
-use stasis_oci_image::archive;
 use stasis_oci_image::bundle::Listed;
 
-use super::beside::Beside;
 use super::engine::{CHECKPOINT, CONFIGURATION};
+use super::unpacked::Unpacked;
 use crate::bulk_memory::restore::FoundMemory;
 use crate::cli::command_error::ImageError;
 use crate::cli::command_error::MoveError;
@@ -22,9 +19,6 @@ use crate::image::directory::{Opened, PARENT, open};
 use crate::image::files::ImageFile;
 use crate::image::manifest::Manifest;
 use crate::restore::image::{self, Found};
-
-/// Beside an archive, what is unpacked of it.
-const ENDING: &str = ".stasis-push";
 
 /// The image.
 #[derive(Debug)]
@@ -134,37 +128,6 @@ impl Memory {
             reader,
             _found: None,
         }))
-    }
-}
-
-/// What was in an engine's archive, until it is dropped.
-#[derive(Debug)]
-struct Unpacked(Beside);
-
-impl Unpacked {
-    /// Unpacks an archive beside it; if that fails, nothing is left.
-    fn of(named: &Path) -> Result<Self, MoveError> {
-        let from = file::open(named).map_err(MoveError::io("open", named))?;
-        let from = from.ok_or_else(|| MoveError::NoArchive(named.to_owned()))?;
-        let unpacked = Self(Beside::begin(named, ENDING)?);
-        unpacked.0.keep_only(&BTreeSet::<&str>::new())?;
-        let done = archive::unpack(from, unpacked.path(), u64::MAX);
-        done.map_err(MoveError::io("unpack the archive", named))?;
-        match unpacked.path().join(CHECKPOINT).is_dir() {
-            true => Ok(unpacked),
-            false => Err(MoveError::NoArchive(named.to_owned())),
-        }
-    }
-
-    /// Where it is.
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-}
-
-impl Drop for Unpacked {
-    fn drop(&mut self) {
-        self.0.leave(&BTreeSet::<&str>::new());
     }
 }
 

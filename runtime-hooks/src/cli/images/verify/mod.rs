@@ -24,6 +24,7 @@ use crate::image::allowed::admit;
 use crate::image::contents::{Expected, ExpectedFile, Files};
 use crate::image::directory::open;
 use crate::image::manifest::Manifest;
+use crate::image::pstree;
 use crate::preflight::capabilities::Capabilities;
 use crate::restore::admission::node::{self, When, Whose};
 use crate::restore::host_memory::image_bytes;
@@ -147,6 +148,9 @@ impl Report {
     /// CRIU's files alone: whether GPU state belongs to them they do not say, but for the driver's
     /// libraries, which only a process with CUDA has mapped.
     fn without_manifest(&mut self) {
+        if let Err(error) = pstree::read(&self.image) {
+            return self.add(Kind::ImageDamaged, chain(&error));
+        }
         let expected = Files::of(&self.image).and_then(|files| Expected::read(&files));
         let expected = match expected {
             Ok(expected) => expected,

@@ -57,6 +57,16 @@ pub(crate) struct Refused {
 }
 
 impl Report {
+    /// What was unpacked is gone.
+    pub(crate) fn of_archive(mut self, archive: &Path) -> Self {
+        let is_within = |packs: &PathBuf| packs.starts_with(&self.image);
+        if self.memory.as_ref().is_some_and(is_within) {
+            self.memory = Some(archive.to_owned());
+        }
+        self.image = archive.to_owned();
+        self
+    }
+
     /// Nothing was found yet.
     pub(super) fn of(image: &Path, bytes: u64) -> Self {
         Self {

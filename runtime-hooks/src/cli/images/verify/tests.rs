@@ -67,7 +67,14 @@ fn nothing_is_called_whole_that_nothing_vouches_for() {
     let directory = tempfile::tempdir().unwrap();
     let image = directory.path();
     let looked = |reading| look(&Settings::default(), image, reading);
+    let write = |name: &str, magic: u32, entry: &[u8]| {
+        let bytes = u32::try_from(entry.len()).unwrap();
+        let numbers = [0x5456_4319, magic, bytes].map(u32::to_ne_bytes);
+        std::fs::write(image.join(name), [&numbers.concat()[..], entry].concat()).unwrap();
+    };
     std::fs::write(image.join("inventory.img"), "hello").unwrap();
+    assert_eq!(looked(Reading::Contents).kind, Some(Kind::ImageDamaged));
+    write("pstree.img", 0x5027_3030, &[8, 1]);
     for reading in [Reading::Records, Reading::Contents, Reading::Here] {
         let report = looked(reading);
         assert_eq!(
@@ -82,11 +89,6 @@ fn nothing_is_called_whole_that_nothing_vouches_for() {
     let byte = |length: usize| u8::try_from(length).unwrap();
     let regular = [&[0x32, byte(name.len())][..], name, &[0x38, 2]].concat();
     let file = [&[8, 1, 0x10, 1, 0x1a, byte(regular.len())][..], &regular].concat();
-    let write = |name: &str, magic: u32, entry: &[u8]| {
-        let bytes = u32::try_from(entry.len()).unwrap();
-        let numbers = [0x5456_4319, magic, bytes].map(u32::to_ne_bytes);
-        std::fs::write(image.join(name), [&numbers.concat()[..], entry].concat()).unwrap();
-    };
     write("mountpoints-1.img", 0x5556_3928, &[0x10, 1, 0x3a, 1, b'/']);
     write("files.img", 0x5630_3138, &file);
     let report = looked(Reading::Contents);

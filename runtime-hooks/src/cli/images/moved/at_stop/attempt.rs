@@ -115,7 +115,7 @@ impl Push {
             true => format!("{why}; the image stays in {image}, and is not tried again"),
             false => format!(
                 "{why}; the image stays in {image}: the next stop of a container that is saved, \
-                 the next create with the latest image of a key, or `stasis recover --all` tries \
+                 the next create with the latest image of a key, or `stasis recover` tries \
                  again, and `stasis push {reference} {image}` now"
             ),
         };

@@ -1,0 +1,53 @@
+//! An engine's archive, which has an image and what the engine needs beside it.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use stasis_linux::file;
+use stasis_oci_image::archive;
+
+use super::beside::Beside;
+use super::engine::CHECKPOINT;
+use crate::cli::command_error::MoveError;
+
+/// Beside an archive, what is unpacked of it.
+const ENDING: &str = ".stasis-unpacked";
+
+/// What was in an engine's archive, until it is dropped.
+#[derive(Debug)]
+pub(in crate::cli::images) struct Unpacked(Beside);
+
+impl Unpacked {
+    /// Unpacks an archive beside it; if that fails, nothing is left.
+    ///
+    /// # Errors
+    /// [`MoveError`]: it is none, there is no room, or another command has it.
+    pub(in crate::cli::images) fn of(named: &Path) -> Result<Self, MoveError> {
+        let from = file::open(named).map_err(MoveError::io("open", named))?;
+        let from = from.ok_or_else(|| MoveError::NoArchive(named.to_owned()))?;
+        let unpacked = Self(Beside::begin(named, ENDING)?);
+        unpacked.0.keep_only(&BTreeSet::<&str>::new())?;
+        let done = archive::unpack(from, unpacked.path(), u64::MAX);
+        done.map_err(MoveError::io("unpack the archive", named))?;
+        match unpacked.image().is_dir() {
+            true => Ok(unpacked),
+            false => Err(MoveError::NoArchive(named.to_owned())),
+        }
+    }
+
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Where the image is.
+    pub(in crate::cli::images) fn image(&self) -> PathBuf {
+        self.path().join(CHECKPOINT)
+    }
+}
+
+impl Drop for Unpacked {
+    fn drop(&mut self) {
+        self.0.leave(&BTreeSet::<&str>::new());
+    }
+}
