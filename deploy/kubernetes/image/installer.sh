@@ -1,11 +1,13 @@
 #!/bin/sh
 # Puts stasis on the node that it runs on, or takes it away: installer.sh install|remove containerd|crio
+# Stays, and does nothing: installer.sh stay
 #
 # The DaemonSet runs it with the node's root at /host, the node's processes (hostPID) and all rights, from an image that
-# has our tarball unpacked below /package. It may be run again at any time, and be killed at any time.
+# has our tarball unpacked below /package. It may be run again at any time, and be killed at any time. What stays of the
+# pod has no rights.
 set -eu
 
-verb=$1 engine=$2
+verb=$1 engine=${2:-}
 prefix=/usr/local
 kept=$prefix/share/stasis/installed
 in_use=lib/stasis/shim-in-use
@@ -130,11 +132,9 @@ pause() {
 }
 
 trap 'exit 0' TERM INT
+while [ "$verb" = stay ]; do
+    pause 3600
+done
 case $engine in containerd | crio) ;; *) say "no engine: $engine" >&2; exit 2 ;; esac
 case $verb in install | remove) "$verb" ;; *) say "neither install nor remove: $verb" >&2; exit 2 ;; esac
 say "$verb: done"
-# The DaemonSet's probe looks for it.
-: >/done
-while :; do
-    pause 3600
-done

@@ -116,26 +116,50 @@ fn installer_is_run_as_it_asks() {
     let script = text("image/installer.sh");
     let daemon_set = one("install/installer.yaml", "DaemonSet");
     let pod = &daemon_set["spec"]["template"]["spec"];
-    let container = &pod["containers"][0];
+    let container = &pod["initContainers"][0];
     let arguments = strings(&container["args"]);
     assert!(script.contains("installer.sh install|remove containerd|crio"));
     assert_eq!(arguments, ["install", "containerd"]);
     let remove = text("remove/kustomization.yaml");
-    assert!(remove.contains("path: /spec/template/spec/containers/0/args/0, value: remove}"));
+    assert!(remove.contains("path: /spec/template/spec/initContainers/0/args/0, value: remove}"));
 
     let host = serde_json::json!([true, true]);
     let privileged = &container["securityContext"]["privileged"];
     assert_eq!(serde_json::json!([pod["hostPID"], privileged]), host);
-    for mount in container["volumeMounts"].as_array().unwrap() {
+    let mounts = container["volumeMounts"].as_array().unwrap();
+    let [paths @ .., token] = &mounts[..] else {
+        panic!("{mounts:?}");
+    };
+    for mount in paths {
         let path = mount["mountPath"].as_str().unwrap();
         assert!(script.contains(&format!("{path}/")), "{path}");
     }
+    assert_eq!(token["name"], "token");
     assert_eq!(container["env"][0]["name"], "NODE_NAME");
-    let done = strings(&container["readinessProbe"]["exec"]["command"])[2].to_owned();
-    assert!(script.contains(&format!(": >{done}\n")), "{done}");
     let image = text("image/Containerfile");
     assert!(image.contains("COPY installer.sh /installer.sh\nENTRYPOINT [\"/installer.sh\"]"));
     assert!(repository().join("config/shim-in-use.sh").is_file() && script.contains("shim-in-use"));
+}
+
+#[test]
+fn what_stays_of_an_installer_has_no_rights() {
+    let daemon_set = one("install/installer.yaml", "DaemonSet");
+    let pod = &daemon_set["spec"]["template"]["spec"];
+    assert_eq!(pod["automountServiceAccountToken"], false);
+    let stays = &pod["containers"][0];
+    assert_eq!(strings(&stays["args"]), ["stay"]);
+    assert_eq!(pod["containers"].as_array().map(Vec::len), Some(1));
+    assert!(stays.get("volumeMounts").is_none(), "{stays}");
+    let rights = &stays["securityContext"];
+    assert_eq!(strings(&rights["capabilities"]["drop"]), ["ALL"]);
+    assert!(rights.get("privileged").is_none() && rights["runAsNonRoot"] == true);
+
+    let policy = one("install/own-node.yaml", "ValidatingAdmissionPolicy");
+    let account = one("install/account.yaml", "ServiceAccount");
+    let name = account["metadata"]["name"].as_str().unwrap();
+    let by = policy["spec"]["matchConditions"][0]["expression"].as_str();
+    assert!(by.unwrap().contains(&format!("stasis:{name}\"")), "{by:?}");
+    assert_eq!(pod["serviceAccountName"], name);
 }
 
 #[test]

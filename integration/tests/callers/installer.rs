@@ -174,9 +174,14 @@ impl Installer<'_> {
         })
     }
 
-    /// As its pod is ended, at once; what it has said.
-    pub(super) fn end(self) -> Result<String> {
+    /// As its pod is ended, at once.
+    fn kill(self) -> Result<()> {
         self.stasis.host.run(&["ctr", "tasks", "kill", &self.id])?;
+        self.end().map(drop)
+    }
+
+    /// What it has said by its end.
+    pub(super) fn end(self) -> Result<String> {
         self.stasis.ctr_wait_for(&self.id, "STOPPED")?;
         self.stasis.ctr_remove(&self.id)?;
         self.said()
@@ -245,9 +250,8 @@ fn removed_when_it_has_ended(stasis: &StasisHost, pod: Pod<'_>) -> Result<()> {
     ensure!(stasis.host.path(SETTINGS).exists(), "the settings are gone");
     assert_eq!(text(stasis, ASKED_SYSTEMD)?.matches(RESTART).count(), 2);
     // Once more, as a pod that is started again.
-    run(stasis, "remove", SECOND, "remove: done")?
-        .end()
-        .map(drop)
+    run(stasis, "remove", SECOND, "remove: done")?.end()?;
+    run(stasis, "stay", SECOND, "")?.kill()
 }
 
 pub(super) fn text(stasis: &StasisHost, path: &str) -> Result<String> {
