@@ -16,7 +16,7 @@ use crate::host::cancel::Cancel;
 use crate::image::stopped::push_again::PushAgain;
 use crate::operation::progress::UnderWay;
 use crate::operation::undo::Undo;
-use crate::operation::{Operation, OperationError, directories, directory_of, id_of};
+use crate::operation::{Operation, OperationError, directories, directory_of, id_of, root_of};
 use crate::recovery::report::Recovered;
 use crate::recovery::waiting::waits_for;
 use crate::recovery::{begin_recovery, take_up};
@@ -64,6 +64,8 @@ enum Outcome {
     Waiting,
     /// The operation, or its keeper, is at work.
     UnderWay,
+    /// What is recorded cannot be read: it is of another version of stasis, or damaged.
+    Unreadable,
 }
 
 /// Carries the command out; its exit code.
@@ -112,14 +114,37 @@ fn recover(
 ) -> Result<Vec<Found>, CommandError> {
     let left = Undo::all(&settings.paths.state_dir).map_err(CommandError::Recover)?;
     let left = left.into_iter();
-    let found = left
+    let mut found: Vec<Found> = left
         .filter(|undo| is_meant(&undo.id))
         .map(|undo| recover_one(settings, &undo))
         .collect();
+    let unreadable = unreadable(&settings.paths.state_dir, &is_meant);
+    found.extend(unreadable.map_err(CommandError::Recover)?);
     remove_rests(&settings.paths.state_dir, is_meant).map_err(CommandError::Recover)?;
     // What cannot be begun again now can be the next time.
     let _ = PushAgain::of(settings).map(|again| again.start());
     Ok(found)
+}
+
+/// What cannot be undone, and keeps every other operation off its container.
+fn unreadable(state_dir: &Path, is_meant: impl Fn(&str) -> bool) -> io::Result<Vec<Found>> {
+    let found = |directory: PathBuf| {
+        let error = Undo::read(&directory).err()?;
+        Some(Found {
+            container: id_of(&directory).to_owned(),
+            root: root_of(&directory),
+            operation: "operation",
+            result: Outcome::Unreadable,
+            state: None,
+            error: Some(format!(
+                "{}; run `stasis recover` of the stasis that has written it, or kill the container",
+                chain(&error)
+            )),
+        })
+    };
+    let directories = directories(state_dir)?.into_iter();
+    let meant = directories.filter(|directory| is_meant(id_of(directory)));
+    Ok(meant.filter_map(found).collect())
 }
 
 /// What operations have left that are at work no more: their keepers undo it, or `stasis recover`.
@@ -198,6 +223,7 @@ impl fmt::Display for Found {
             Outcome::Lost => f.write_str("the container is lost")?,
             Outcome::Waiting => f.write_str("not undone yet, which is tried again")?,
             Outcome::UnderWay => f.write_str("left alone")?,
+            Outcome::Unreadable => f.write_str("what is recorded of it cannot be read")?,
         }
         match &self.error {
             Some(error) => write!(f, ": {}", name(error)),
@@ -232,6 +258,20 @@ mod tests {
         assert_eq!(meant(state.path(), "le").unwrap(), "le");
         assert!(meant(state.path(), "nobody-has-this").is_err());
         drop(operation);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told() {
+        let state = tempfile::tempdir().unwrap();
+        let operation = Operation::begin(state.path(), Path::new("/run/runc"), "c1").unwrap();
+        let record = r#"{"id": "c1", "deadlines": {"of_a_later_version_s": 1}}"#;
+        fs::write(operation.directory().join("undo.json"), record).unwrap();
+        let found = unreadable(state.path(), |_| true).unwrap();
+        let said = found[0].to_string();
+        assert!(said.starts_with("c1 (/run/runc): "), "{said}");
+        assert!(said.contains("of_a_later_version_s"), "{said}");
+        assert!(said.contains("cannot be read") && said.contains("that has written it"));
+        assert_eq!(unreadable(state.path(), |_| false).unwrap().len(), 0);
     }
 
     #[test]

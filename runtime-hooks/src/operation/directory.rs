@@ -28,6 +28,12 @@ pub(crate) fn id_of(directory: &Path) -> &str {
     name.unwrap_or_default()
 }
 
+/// The root of the low-level runtime of such a directory.
+pub(crate) fn root_of(directory: &Path) -> PathBuf {
+    let name = directory.parent().and_then(Path::file_name);
+    path_of(name.unwrap_or_default())
+}
+
 /// The directories of all containers, by root.
 ///
 /// # Errors
@@ -96,6 +102,21 @@ fn name_of(path: &Path) -> OsString {
     OsString::from_vec(name)
 }
 
+/// The path of such a name.
+fn path_of(name: &OsStr) -> PathBuf {
+    let mut path = Vec::new();
+    let mut bytes = name.as_bytes().iter();
+    while let Some(byte) = bytes.next() {
+        path.push(match byte {
+            b'%' => b'/',
+            b'~' if bytes.next() == Some(&b'0') => b'~',
+            b'~' => b'%',
+            other => *other,
+        });
+    }
+    OsString::from_vec(path).into()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,5 +132,8 @@ mod tests {
     fn no_two_roots_have_one_name() {
         assert_eq!(name_of(Path::new("/run/runc")), "%run%runc");
         assert_eq!(name_of(Path::new("/run/a%b~1")), "%run%a~1b~01");
+        for path in ["/run/runc", "/run/a%b~1"] {
+            assert_eq!(path_of(&name_of(Path::new(path))), Path::new(path));
+        }
     }
 }

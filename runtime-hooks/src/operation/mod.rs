@@ -33,7 +33,7 @@ use crate::context::Context;
 use crate::ledger::Reservation;
 use crate::ledger::gpu_memory::GpuMemory;
 use crate::operation::directory::state_dir_of;
-pub(crate) use crate::operation::directory::{directories, directory_of, id_of};
+pub(crate) use crate::operation::directory::{directories, directory_of, id_of, root_of};
 pub(crate) use crate::operation::intent::peek;
 pub use crate::operation::intent::{Intent, Member, PendingOn};
 use crate::operation::kept::{End, Kept};
