@@ -313,7 +313,7 @@ sections=(counter exit_and_free tree managed with_podman quickstart torch "memor
     "group_of_two ${MIB:-1024}"
     "through_shim killed_in_gpu_checkpoint" "through_shim shim_killed_in_gpu_checkpoint" runtime_killed
     forked dataloader exec_session "through_shim exec_session" earlier_image stopped_member sixteen limited_memory no_room operator stopped_in_gpu_checkpoint
-    generation "through_shim first_token" "through_shim first_answer" "through_shim travel ${MIB:-8192}" second_replica jax transformers random_kills two_that_do_not_fit filled_meanwhile other_gpu two_in_parallel "through_shim ddp_off" "through_shim ddp_on")
+    "preempted 20" generation "through_shim first_token" "through_shim first_answer" "through_shim travel ${MIB:-8192}" second_replica jax transformers random_kills two_that_do_not_fit filled_meanwhile other_gpu two_in_parallel "through_shim ddp_off" "through_shim ddp_on")
 [ -z "${PRESET:-}" ] || preset "$PRESET"
 [ -z "${SECTIONS:-}" ] || IFS=, read -ra sections <<<"$SECTIONS"
 for section in "${sections[@]}"; do

@@ -71,6 +71,36 @@ dataloader() {
     forget loader
 }
 
+# A job that is preempted again and again: it is saved at each stop, and the next container of its key goes on. Its
+# workers hand batches over in /dev/shm. No step is made twice, none is left out, and each is that of a whole run.
+preempted() { # TIMES
+    has_torch "a job that is preempted" || return
+    local round steps=0 try extra=() differing seconds=()
+    torch_run whole -- "exec $python /run/torch/loader.py /run/torch/whole.txt 0 >/run/torch/whole-output.txt 2>&1"
+    until_steps whole $(($1 * 12 + 100))
+    remove whole
+    settings $'[restore]\nat_create = "/images/kept"\nkeep_at_stop = 2'
+    extra=(--annotation io.stasis.checkpoint=on-stop --annotation io.stasis.checkpoint.key=loader --annotation io.stasis.restore=latest:loader)
+    for ((round = 1; round <= $1 + 1; round++)); do
+        torch_run job$round -- "exec $python /run/torch/loader.py /run/torch/parts.txt 0.02 >>/run/torch/parts-output.txt 2>&1"
+        until_steps parts $((steps + 10))
+        [ $round -le $1 ] || break
+        local start=$(clock)
+        ctr t kill -s SIGTERM job$round
+        for try in {1..600}; do ctr t ls | grep -q "^job$round .*STOPPED" && break; sleep 0.05; done
+        seconds+=($(since $start | tr -d ' s'))
+        steps=$(losses parts | wc -l)
+        remove job$round
+    done
+    remove job$round
+    tail -n $((2 * $1)) /var/log/stasis/operations.log >>/out/operations.txt
+    differing=$(diff <(losses parts) <(losses whole | head -n $(losses parts | wc -l)) | grep -c '^[<>]')
+    say "PyTorch with 4 DataLoader workers through $way, preempted $1 times | $(losses parts | wc -l) steps, until $(losses parts | tail -n 1); from those of a whole run differ: $differing; cold starts: $(grep -c 'started cold' /var/log/stasis/operations.log); images kept: $(ls -d /images/kept/loader/*-stop | wc -l); seconds from the signal to the end: $(printf '%s\n' "${seconds[@]}" | sort -n | sed -n '1p;$p' | tr '\n' ' ')"
+    cp /run/torch/{whole,parts}*.txt /out/
+    settings
+    rm -rf /images/kept
+}
+
 # How long from `ctr run` to a token: of a Llama that starts, and of one that its create restores from an image.
 first_token() {
     has_torch "first token" || return

@@ -1,4 +1,5 @@
-"""A training whose batches come from forked workers; appends "step loss" for every step."""
+"""A training whose batches come from forked workers: loader.py [FILE [PAUSE]]; appends "step loss" for every step."""
+import sys
 import time
 
 import torch
@@ -13,6 +14,8 @@ class Numbers(torch.utils.data.Dataset):
         return torch.randn(256, generator=generator)
 
 
+path = sys.argv[1] if len(sys.argv) > 1 else "/run/torch/loader.txt"
+pause = float(sys.argv[2]) if len(sys.argv) > 2 else 0.05
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(256, 1024), torch.nn.GELU(), torch.nn.Linear(1024, 1)).cuda()
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -23,6 +26,6 @@ for step, batch in enumerate(loader, start=1):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    with open("/run/torch/loader.txt", "a") as file:
+    with open(path, "a") as file:
         file.write(f"{step} {loss.item():.6f}\n")
-    time.sleep(0.05)
+    time.sleep(pause)
