@@ -46,7 +46,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
 
 type Case = fn(&Killed<'_>) -> Result<()>;
 
-const CASES: [(&str, Case); 13] = [
+const CASES: [(&str, Case); 14] = [
     ("checkpoint, lock", in_the_lock),
     ("checkpoint of a paused container", while_paused),
     ("checkpoint, gpu restore", in_the_gpu_restore),
@@ -60,6 +60,10 @@ const CASES: [(&str, Case); 13] = [
     (
         "both, of one that cannot be read",
         keeper::of_both_unreadable,
+    ),
+    (
+        "both, below a command of ours",
+        keeper::of_both_below_a_command,
     ),
     ("both, of a paused container", keeper::of_both_while_paused),
     ("restore", in_a_restore),

@@ -77,6 +77,15 @@ pub(super) fn try_lock(directory: &Path, purpose: Purpose) -> io::Result<Tried> 
     }
 }
 
+/// Whether somebody holds the lock of a directory. Whoever asks has it for a moment, if nobody else
+/// has.
+pub(crate) fn is_held(directory: &Path) -> bool {
+    File::open(directory.join(NAME)).is_ok_and(|lock| {
+        let tried = file_lock::try_lock(lock, Sharing::Shared);
+        tried.is_ok_and(|tried| tried == file_lock::Tried::Held)
+    })
+}
+
 /// It was there when it was to be made, or not any more when it was to be used.
 fn is_removed(error: &io::Error) -> bool {
     [io::ErrorKind::AlreadyExists, io::ErrorKind::NotFound].contains(&error.kind())

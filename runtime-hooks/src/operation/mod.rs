@@ -14,7 +14,7 @@ pub(crate) mod group;
 mod intent;
 mod keeper;
 mod kept;
-mod lock;
+pub(crate) mod lock;
 pub mod progress;
 pub(crate) mod stopping;
 pub(crate) mod terminate;

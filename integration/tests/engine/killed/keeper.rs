@@ -1,6 +1,7 @@
 //! Keepers that are killed, alone or with their operations.
 
 use std::fs;
+use std::process::Stdio;
 
 use anyhow::{Result, ensure};
 use nix::sys::signal::{Signal, kill};
@@ -48,6 +49,32 @@ fn cut_off_with_its_keeper(here: &Killed<'_>) -> Result<()> {
     here.let_go()?;
     ensure!(!here.stasis.records()?.is_empty(), "nothing is recorded");
     Ok(())
+}
+
+/// Whoever has asked for it hears so at once, and how it is put right.
+pub(super) fn of_both_below_a_command(here: &Killed<'_>) -> Result<()> {
+    let image = here.counter.image("by-a-command");
+    let asked = [
+        "checkpoint",
+        "counter",
+        "--root",
+        ROOT,
+        "-R",
+        "--image",
+        &image,
+    ];
+    let mut command = here.stasis.command(PROGRAM);
+    command.args(asked).stderr(Stdio::piped());
+    let (operation, runtime) = here.held("checkpoint", || Ok(command.spawn()?))?;
+    here.stasis.kill_keepers()?;
+    kill(runtime, Signal::SIGKILL)?;
+    here.let_go()?;
+    let output = operation.wait_with_output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.code() == Some(1), "{said}");
+    assert_contains(&said, &["`stasis recover counter` undoes it [cut-off]"]);
+    here.stasis.host.run(&[PROGRAM, "recover", "counter"])?;
+    here.status_is("running")
 }
 
 /// What an operator has asked for once, and cannot be done now, is tried until it is done.

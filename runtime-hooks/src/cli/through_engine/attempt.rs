@@ -60,6 +60,14 @@ impl Attempt<'_> {
             return outcome.without_error();
         }
         until_undone(&self.record, self.settings.deadlines.stalled());
+        if self.record.is_left() {
+            let (verb, id) = (self.verb, self.id.unwrap_or_default());
+            let left = format!(
+                "the {verb} was killed, and the keeper that undoes it, too: what it had begun \
+                 stands still; `stasis recover {id}` undoes it"
+            );
+            return outcome.failed(|| left, Diagnosis::new(Kind::CutOff, State::Unknown));
+        }
         let diagnosis = Diagnosis::new(kind_of(&ended), state());
         outcome.failed(|| format!("{command}: {}", ended.failure()), diagnosis)
     }

@@ -18,6 +18,7 @@ use stasis_linux::ProcessRef;
 use super::command::{Called, EngineCommand, file_for_words, words_in};
 use super::progress::ProgressLine;
 use crate::host::cancel::Cancel;
+use crate::operation::lock;
 use crate::operation::progress::UnderWay;
 use crate::operation::undo::{Begun, Undo};
 use crate::operation::verb::Verb;
@@ -136,6 +137,13 @@ impl Record<'_> {
         }
     }
 
+    /// Whether something is to be undone, and nobody is there to do that: the operation was
+    /// killed, and so was its keeper, which has its lock from then on.
+    pub(super) fn is_left(&self) -> bool {
+        let is_held = |directory: &PathBuf| lock::is_held(directory);
+        self.is_being_undone() && !self.directories().iter().any(is_held)
+    }
+
     fn is_being_undone(&self) -> bool {
         self.directories().iter().any(|directory| {
             let undo = Undo::read(directory).ok().flatten();
@@ -181,10 +189,10 @@ fn terminate(pid: i32, start_time: Option<u64>) {
 }
 
 /// Waits until nothing is to be undone of the operations on a container, or only what waits for
-/// others: for so long at most.
+/// others, or by nobody: for so long at most.
 pub(super) fn until_undone(record: &Record<'_>, limit: Duration) {
     let start = Instant::now();
-    while record.is_being_undone() && start.elapsed() < limit {
+    while record.is_being_undone() && !record.is_left() && start.elapsed() < limit {
         thread::sleep(LOOK);
     }
 }
