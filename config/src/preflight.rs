@@ -70,6 +70,16 @@ crate::words! {
         Rdma = "rdma",
         /// `io_uring` rings are in use.
         IoUring = "io-uring",
+        /// A connection that CRIU was not asked to save.
+        TcpConnection = "tcp-connection",
+        /// A file without a name that CRIU was not asked to save, or not at its size.
+        DeletedFile = "deleted-file",
+        /// A POSIX message queue.
+        MessageQueue = "message-queue",
+        /// A process has a namespace of its own of a kind that all have to share.
+        NestedNamespace = "nested-namespace",
+        /// A process holds something of the kernel's of which CRIU knows nothing.
+        KernelObject = "kernel-object",
         /// A process has the memory of another one.
         SameMemory = "same-memory",
         /// The first thread of a process has ended, and others go on.

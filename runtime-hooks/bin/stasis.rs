@@ -1,6 +1,7 @@
 //! The operator's program: what it shows and does with containers and images; under the name
 //! `cuda-checkpoint` it replaces NVIDIA's program of that name.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -175,7 +176,7 @@ fn run(arguments: Arguments) -> Result<u8, CommandError> {
     match verb {
         Verb::Check { id, root, output } => {
             let located = locate(&id, root.as_deref()).map_err(CheckError::from)?;
-            let report = check_by_engine(&settings()?, &located)?;
+            let report = check_by_engine(&settings()?, &located, &BTreeSet::new())?;
             show(&report, output.format())?;
             Ok(if report.checkpointable { 0 } else { REFUSED })
         }

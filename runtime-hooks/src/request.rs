@@ -1,5 +1,6 @@
 //! A caller's request as plain data, so that no operation depends on the command line.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,6 +25,19 @@ pub enum PreDump {
     No,
     /// `--pre-dump`
     Only,
+}
+
+stasis_config::words! {
+    /// What CRIU dumps only if it is asked to, by the name of the option: that of CRIU, of runc and
+    /// crun, and of engines.
+    CriuOption {
+        /// TCP connections.
+        TcpEstablished = "tcp-established",
+        /// Listening sockets with connections that nobody has accepted, which are left out.
+        TcpSkipInFlight = "tcp-skip-in-flight",
+        /// Files that have another name than the one they were opened by: they are given a third.
+        LinkRemap = "link-remap",
+    }
 }
 
 /// Where a dump writes memory.
@@ -70,6 +84,8 @@ pub struct CheckpointRequest {
     pub parent_path: Option<PathBuf>,
     /// `--parent-path`, `--lazy-pages`, `--page-server`
     pub memory: MemoryTarget,
+    /// What CRIU is asked to dump besides.
+    pub criu: BTreeSet<CriuOption>,
     /// `--stasis-wait`, our own: how long it waits for another operation on the container. Others
     /// are refused at once.
     pub wait: Duration,

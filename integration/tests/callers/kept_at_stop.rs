@@ -181,12 +181,12 @@ fn a_network_of_its_own_reaches_itself(stasis: &StasisHost) -> Result<()> {
 
 /// CRIU dumps none: the job gets its signal, as if it had asked for nothing.
 fn a_queue_is_no_reason_to_be_lost(stasis: &StasisHost) -> Result<()> {
-    gets_its_signal(stasis, "queue", "without a checkpoint")
+    gets_its_signal(stasis, "queue", "message-queue")
 }
 
 /// glibc maps it by a name that it has removed, and CRIU is not told to make another.
 fn a_semaphore_with_a_name_is_no_reason_to_be_lost(stasis: &StasisHost) -> Result<()> {
-    gets_its_signal(stasis, "semaphore", "link remap")
+    gets_its_signal(stasis, "semaphore", "deleted-file")
 }
 
 fn gets_its_signal(stasis: &StasisHost, what: &str, why: &str) -> Result<()> {

@@ -21,6 +21,7 @@ pub(crate) fn names(pid: i32) -> Result<String> {
         members: &vec![(process, state)],
         inventory: &inventory()?,
         peer_access: PeerAccess::Unknown,
+        asked: None,
     })?;
     let names: Vec<_> = found.iter().map(|finding| finding.kind.name()).collect();
     Ok(names.join(" "))

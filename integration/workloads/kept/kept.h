@@ -19,5 +19,13 @@ void loopback_begin(void);
 const char *loopback_wrong(void);
 void queue_begin(void);
 const char *queue_wrong(void);
+const char *nothing_wrong(void);
+void connection_begin(void);
+void deleted_begin(void);
+void unmapped_begin(void);
+void nested_begin(void);
+void faults_begin(void);
+void secret_begin(void);
+void bpf_begin(void);
 
 #endif

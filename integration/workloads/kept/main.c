@@ -1,6 +1,7 @@
 /*
  * kept PORT WHAT...: holds files in /dev/shm ("shared") or a semaphore there ("semaphore"), locks of files ("locks"), a connection to itself
- * ("loopback") or a POSIX queue ("queue"), and answers each packet with a number that counts on, and with what is wrong.
+ * ("loopback"), a POSIX queue ("queue") or what CRIU does not dump (undumped.c), and answers each packet with a number that counts on, and
+ * with what is wrong.
  */
 #include "../serve.h"
 #include "kept.h"
@@ -17,6 +18,13 @@ static const struct {
     {"locks", locks_begin, locks_wrong},
     {"loopback", loopback_begin, loopback_wrong},
     {"queue", queue_begin, queue_wrong},
+    {"connection", connection_begin, nothing_wrong},
+    {"deleted", deleted_begin, nothing_wrong},
+    {"unmapped", unmapped_begin, nothing_wrong},
+    {"nested", nested_begin, nothing_wrong},
+    {"faults", faults_begin, nothing_wrong},
+    {"secret", secret_begin, nothing_wrong},
+    {"bpf", bpf_begin, nothing_wrong},
 };
 static int held[8], count, asked;
 

@@ -61,7 +61,10 @@ fn look_again(
     let snapshot = container.snapshot().map_err(ContainerError::Processes)?;
     let members = query(&plan.driver, container, &snapshot)?;
     let inventory = Inventory::read(&context.settings)?;
-    for finding in refuse_blockers(context, container, &snapshot, &members, &inventory)? {
+    let options = plan.options;
+    let allowed_ones =
+        refuse_blockers(context, options, container, &snapshot, &members, &inventory)?;
+    for finding in allowed_ones {
         timeline.note(allowed(&finding));
     }
     let as_found = Found {

@@ -6,7 +6,7 @@
 //! whoever may annotate a container would be root at its checkpoint or restore.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use stasis_config::{CriuConfiguration, DEFAULT_PATH, Flavor, Settings};
@@ -31,6 +31,12 @@ pub enum CriuConfigurationError {
     Container(#[from] ContainerError),
     #[error(transparent)]
     Spec(#[from] SpecError),
+}
+
+/// The file that a container's annotation names, if it has one.
+pub(crate) fn file_of(container: &Container) -> Option<PathBuf> {
+    let spec = container.spec()?;
+    spec.annotation(ANNOTATION).map(PathBuf::from)
 }
 
 /// Refuses a running container with the annotation. The low-level runtime goes by what it has

@@ -2,12 +2,16 @@
 //!
 //! Reads the driver's states, NVML's facts and `/proc`, and changes nothing.
 
+pub mod asked;
 pub mod blocker;
+mod by_criu;
 pub mod capabilities;
 pub mod cuda_processes;
 pub mod exec_sessions;
 pub(crate) mod joined_namespace;
+mod lasting;
 pub(crate) mod nccl;
+pub(crate) mod nested_namespace;
 pub(crate) mod open_files;
 pub mod peer_access;
 pub(crate) mod same_memory;
@@ -16,7 +20,7 @@ pub(crate) mod tcp;
 use std::io;
 
 use stasis_config::BlockerKind;
-use stasis_linux::snapshot::Member;
+use stasis_linux::snapshot::{Member, Origin};
 use stasis_linux::{ProcessRef, Snapshot};
 
 use crate::cuda::device_node::minor_of;
@@ -24,9 +28,11 @@ use crate::cuda::nvml::{Inventory, Mig, Persistence};
 use crate::cuda::process_set::ProcessStates;
 use crate::cuda::{CudaState, GpuUuid};
 use crate::host::deadline::{PROC, within};
+use crate::preflight::asked::Asked;
 use crate::preflight::blocker::Finding;
+use crate::preflight::by_criu::{Connected, lasting_connections};
 use crate::preflight::nccl::{Candidate, sharing_ranks};
-use crate::preflight::open_files::{Environment, IO_URING, OpenFiles};
+use crate::preflight::open_files::{Environment, OpenFiles};
 use crate::preflight::peer_access::PeerAccess;
 use crate::preflight::tcp::Connections;
 
@@ -48,6 +54,8 @@ pub struct ContainerFacts<'a> {
     pub inventory: &'a Inventory,
     /// The container's declaration about peer access.
     pub peer_access: PeerAccess,
+    /// What CRIU will be asked for; `None` if no dump follows.
+    pub asked: Option<&'a Asked>,
 }
 
 /// Finds all blockers of all processes.
@@ -58,13 +66,14 @@ pub struct ContainerFacts<'a> {
 pub fn find(facts: &ContainerFacts<'_>) -> io::Result<Vec<Finding>> {
     let snapshot = facts.snapshot.clone();
     let (members, inventory) = (facts.members.clone(), facts.inventory.clone());
-    let peer_access = facts.peer_access;
+    let (peer_access, asked) = (facts.peer_access, facts.asked.cloned());
     within(PROC, move || {
         find_now(&ContainerFacts {
             snapshot: &snapshot,
             members: &members,
             inventory: &inventory,
             peer_access,
+            asked: asked.as_ref(),
         })
     })?
 }
@@ -72,27 +81,42 @@ pub fn find(facts: &ContainerFacts<'_>) -> io::Result<Vec<Finding>> {
 fn find_now(facts: &ContainerFacts<'_>) -> io::Result<Vec<Finding>> {
     let mut found = Vec::new();
     let mut candidates = Vec::new();
+    let mut connections = Connections::default();
+    let mut connected = Vec::new();
     for member in facts.snapshot.members() {
-        if let Some((process, state)) = facts.cuda_process(member) {
-            let mps_directory = mps_directory(process)?;
-            let held = OpenFiles::read(process, Some(mps_directory.clone()))?;
-            found.extend(of_cuda_process(
-                facts,
-                process,
-                *state,
-                &held,
-                &mps_directory,
-            ));
-            found.extend(of_any_process(process, &held));
+        let Some(process) = member.open()? else {
+            continue;
+        };
+        let held = match facts.cuda_process(member) {
+            Some((_, state)) => {
+                let mps_directory = mps_directory(&process)?;
+                let held = OpenFiles::read(&process, Some(mps_directory.clone()))?;
+                let ours = of_cuda_process(facts, &process, *state, &held, &mps_directory);
+                found.extend(ours);
+                held
+            }
+            None => {
+                let held = OpenFiles::read(&process, None)?;
+                let evidence = nvidia_device(&held);
+                found.extend(finding(BlockerKind::NvidiaDevice, &process, evidence));
+                held
+            }
+        };
+        found.extend(by_criu::devices(&process, &held));
+        if !held.sockets.is_empty() {
+            connections.read_of(process.pid())?;
+        }
+        // Those of `exec` are not dumped.
+        if let Some(asked) = facts.asked.filter(|_| member.origin == Origin::Init) {
+            found.extend(by_criu::not_dumped(&process, &held.undumpable, asked));
+            connected.extend(Connected::of(&process, &held, &connections, asked));
+        }
+        if facts.cuda_process(member).is_some() {
             candidates.push(Candidate { process, held });
-        } else if let Some(process) = member.open()? {
-            let held = OpenFiles::read(&process, None)?;
-            let evidence = nvidia_device(&held);
-            found.extend(finding(BlockerKind::NvidiaDevice, &process, evidence));
-            found.extend(of_any_process(&process, &held));
         }
     }
-    found.extend(nccl(&candidates)?);
+    found.extend(nccl(&candidates, &connections)?);
+    found.extend(lasting_connections(connected)?);
     found.extend(facts.snapshot.headless().iter().map(|headless| Finding {
         kind: BlockerKind::MainThreadEnded,
         pid: headless.pid,
@@ -129,22 +153,8 @@ fn of_cuda_process(
     findings.into_iter().flatten()
 }
 
-fn of_any_process(process: &ProcessRef, held: &OpenFiles) -> impl Iterator<Item = Finding> {
-    let evidence = [
-        (BlockerKind::Gdrdrv, held_below(held, "/dev/gdrdrv")),
-        (BlockerKind::Rdma, held_below(held, "/dev/infiniband/")),
-        (BlockerKind::IoUring, io_uring(held)),
-    ];
-    let findings = evidence.map(|(kind, evidence)| finding(kind, process, evidence));
-    findings.into_iter().flatten()
-}
-
-fn nccl(candidates: &[Candidate<'_>]) -> io::Result<Vec<Finding>> {
-    if candidates.len() < 2 {
-        return Ok(Vec::new());
-    }
-    let connections = Connections::of(candidates.iter().map(|candidate| candidate.process))?;
-    let ranks = sharing_ranks(candidates, &connections)?;
+fn nccl(candidates: &[Candidate], connections: &Connections) -> io::Result<Vec<Finding>> {
+    let ranks = sharing_ranks(candidates, connections)?;
     let findings = ranks
         .into_iter()
         .filter_map(|(process, evidence)| finding(BlockerKind::NcclP2p, process, Some(evidence)));
@@ -283,11 +293,6 @@ fn nvidia_device(held: &OpenFiles) -> Option<String> {
 fn held_below(held: &OpenFiles, path: &str) -> Option<String> {
     let hold = held.find(|held| held.starts_with(path));
     hold.map(ToString::to_string)
-}
-
-fn io_uring(held: &OpenFiles) -> Option<String> {
-    let ring = held.find(|path| path == IO_URING);
-    ring.map(ToString::to_string)
 }
 
 #[cfg(test)]

@@ -25,8 +25,8 @@ const MAX_CONF_BYTES: u64 = 64 << 10;
 const MAX_PARENTS: usize = 32;
 
 /// A CUDA process and its open files.
-pub(crate) struct Candidate<'a> {
-    pub(crate) process: &'a ProcessRef,
+pub(crate) struct Candidate {
+    pub(crate) process: ProcessRef,
     pub(crate) held: OpenFiles,
 }
 
@@ -35,13 +35,13 @@ pub(crate) struct Candidate<'a> {
 /// No driver restores memory that processes share. 610 does for old-style IPC between the processes
 /// of a "job", one at a time, which is not driven here.
 pub(crate) fn sharing_ranks<'a>(
-    candidates: &[Candidate<'a>],
+    candidates: &'a [Candidate],
     connections: &Connections,
 ) -> io::Result<Vec<(&'a ProcessRef, String)>> {
     let mut ranks = Vec::new();
     for candidate in candidates {
         if let Some(evidence) = evidence_of_use(candidate, candidates, connections)? {
-            ranks.push((candidate.process, evidence));
+            ranks.push((&candidate.process, evidence));
         }
     }
     if ranks.len() < 2 {
@@ -57,12 +57,12 @@ pub(crate) fn sharing_ranks<'a>(
 }
 
 fn evidence_of_use(
-    candidate: &Candidate<'_>,
-    all: &[Candidate<'_>],
+    candidate: &Candidate,
+    all: &[Candidate],
     connections: &Connections,
 ) -> io::Result<Option<String>> {
     for prefix in THREADS {
-        if let Some(name) = threads_named(candidate.process, prefix)?.first() {
+        if let Some(name) = threads_named(&candidate.process, prefix)?.first() {
             return Ok(Some(format!("it has a thread {name:?}")));
         }
     }

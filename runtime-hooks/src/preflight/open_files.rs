@@ -1,7 +1,10 @@
-//! Reads one process of a container from `/proc`: its open devices and rings, its NCCL threads, its
-//! environment. The container controls all of it, so every read is bounded, and messages quote it.
+//! Reads one process of a container from `/proc`: its open devices and rings, what else CRIU does
+//! not dump, its NCCL threads, its environment. The container controls all of it, so every read is
+//! bounded, and messages quote it.
 
-use std::collections::{BTreeSet, HashSet};
+pub(crate) mod undumpable;
+
+use std::collections::{BTreeMap, HashSet};
 use std::convert::Infallible;
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,6 +13,8 @@ use std::ops::ControlFlow;
 use stasis_linux::ProcessRef;
 use stasis_linux::escape::escaped;
 use stasis_linux::procfs::{Mapping, Stat, descriptors, for_each_mapping, gone_is_none, threads};
+
+use undumpable::Undumpable;
 
 /// The kernel limits the arguments and environment of execve(2) to 6 MiB.
 const MAX_ENVIRONMENT_BYTES: u64 = 8 << 20;
@@ -60,8 +65,10 @@ pub(crate) struct OpenFiles {
     pub(crate) libnccl: bool,
     /// Where managed memory is mapped, if there is any.
     pub(crate) managed_memory: Option<u64>,
-    /// The inodes of its sockets.
-    pub(crate) sockets: BTreeSet<u64>,
+    /// The inodes of its sockets, each with a descriptor of it.
+    pub(crate) sockets: BTreeMap<u64, u32>,
+    /// What CRIU does not dump.
+    pub(crate) undumpable: Undumpable,
     /// A directory whose files are of interest, too.
     pub(crate) directory: Option<String>,
     /// The paths in `files`, and how many begin as each of interest does.
@@ -70,37 +77,41 @@ pub(crate) struct OpenFiles {
 }
 
 impl OpenFiles {
-    /// Reads the devices, rings and files below `directory` that a process has open or mapped;
-    /// empty if it has ended.
+    /// Reads the devices, rings and files below `directory` that a process has open or mapped, and
+    /// what else CRIU does not dump; empty if it has ended.
     pub(crate) fn read(process: &ProcessRef, directory: Option<String>) -> io::Result<Self> {
         let mut holds = Self {
             directory,
             ..Self::default()
         };
-        for_each_mapping::<Infallible>(process.pid(), |mapping| {
-            holds.add_mapping(mapping);
+        let pid = process.pid();
+        for_each_mapping::<Infallible>(pid, |mapping| {
+            let path = String::from_utf8_lossy(mapping.path);
+            holds.add_mapping(mapping, &path);
+            holds.undumpable.see_mapping(pid, &mapping, &path);
             ControlFlow::Continue(())
         })?;
-        for descriptor in descriptors(process.pid())? {
+        for descriptor in descriptors(pid)? {
             let path = String::from_utf8_lossy(descriptor.target());
             holds.add(&path, How::Descriptor(descriptor.number));
+            let number = descriptor.number;
+            holds.undumpable.see_descriptor(pid, number, &path);
         }
         Ok(holds)
     }
 
-    fn add_mapping(&mut self, mapping: Mapping<'_>) {
-        let path = String::from_utf8_lossy(mapping.path);
+    fn add_mapping(&mut self, mapping: Mapping<'_>, path: &str) {
         if path == "/dev/nvidia-uvm" && mapping.start >= ABOVE_THE_DRIVERS_OWN {
             self.managed_memory.get_or_insert(mapping.start);
         }
         self.libcuda |= path.contains("/libcuda.so");
         self.libnccl |= path.contains("/libnccl.so");
-        self.add(&path, How::Mapping);
+        self.add(path, How::Mapping);
     }
 
     fn add(&mut self, path: &str, how: How) {
-        if let Some(inode) = socket_inode(path) {
-            self.sockets.insert(inode);
+        if let (Some(inode), How::Descriptor(number)) = (socket_inode(path), how) {
+            self.sockets.insert(inode, number);
             return;
         }
         let directory = self.directory.as_deref();

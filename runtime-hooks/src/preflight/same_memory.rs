@@ -5,8 +5,6 @@
 
 use std::cmp::Ordering;
 use std::io;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use stasis_config::BlockerKind;
 use stasis_linux::process::kcmp::order_of_memories;
@@ -14,10 +12,8 @@ use stasis_linux::snapshot::{Member, Origin};
 use stasis_linux::{ProcessRef, Snapshot};
 
 use crate::preflight::blocker::Finding;
+use crate::preflight::lasting::{MOMENT, lasting};
 
-/// Far longer than an exec takes, also on a busy machine.
-const MOMENT: Duration = Duration::from_secs(2);
-const POLL: Duration = Duration::from_millis(10);
 /// Each pair is two open files. A message names fewer.
 const MOST_PAIRS: usize = 64;
 
@@ -33,30 +29,16 @@ struct Pair {
 /// # Errors
 /// An error of reading `/proc`, or of kcmp(2).
 pub(crate) fn findings(snapshot: &Snapshot) -> io::Result<Vec<Finding>> {
-    let lasting = lasting(pairs(snapshot)?, MOMENT, Pair::has_one_memory)?;
-    Ok(lasting.iter().map(Pair::finding).collect())
-}
-
-/// Those of which this still holds after a while, or at whose end none is left.
-fn lasting<T>(
-    mut found: Vec<T>,
-    moment: Duration,
-    still: impl Fn(&T) -> io::Result<bool>,
-) -> io::Result<Vec<T>> {
-    let began = Instant::now();
-    loop {
+    let lasting = lasting(pairs(snapshot)?, MOMENT, |found| {
         let mut left = Vec::new();
-        for one in found {
-            if still(&one)? {
-                left.push(one);
+        for pair in found {
+            if pair.has_one_memory()? {
+                left.push(pair);
             }
         }
-        if left.is_empty() || began.elapsed() >= moment {
-            return Ok(left);
-        }
-        found = left;
-        sleep(POLL);
-    }
+        Ok(left)
+    })?;
+    Ok(lasting.iter().map(Pair::finding).collect())
 }
 
 fn pairs(snapshot: &Snapshot) -> io::Result<Vec<Pair>> {
@@ -127,23 +109,7 @@ impl Pair {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-
     use super::*;
-
-    #[test]
-    fn who_keeps_it_for_a_moment_only_is_none() {
-        let looks = Cell::new(0);
-        let until_third_look = |_: &i32| {
-            looks.set(looks.get() + 1);
-            Ok(looks.get() < 3)
-        };
-        let forever = Duration::from_secs(3600);
-        let momentary = lasting(vec![7], forever, until_third_look).unwrap();
-        assert!(momentary.is_empty(), "{momentary:?}");
-        let keeps = |pid: &i32| Ok(*pid == 8);
-        assert_eq!(lasting(vec![7, 8], POLL, keeps).unwrap(), [8]);
-    }
 
     #[test]
     fn processes_of_their_own_memory_are_none() {

@@ -37,6 +37,7 @@ fn kinds(state: Option<CudaState>, inventory: &Inventory) -> Vec<BlockerKind> {
         members: &members,
         inventory,
         peer_access: PeerAccess::Unknown,
+        asked: None,
     });
     found.unwrap().iter().map(|finding| finding.kind).collect()
 }

@@ -28,7 +28,7 @@ pub(super) fn over_tcp(kind: HostKind) -> Result<()> {
     let refused = group(stasis, "/images/refused", &["-R"])?;
     for id in ["server", "talker"] {
         ensure!(
-            of(&refused, id, "error").contains("Connected TCP socket"),
+            of(&refused, id, "error").contains("tcp-connection: "),
             "{refused:#}"
         );
         ensure!(of(&refused, id, "state") == "unharmed", "{refused:#}");

@@ -3,6 +3,7 @@
 
 mod as_a_checkpoint;
 mod blockers;
+mod by_criu;
 mod check;
 
 use anyhow::Result;
@@ -12,6 +13,14 @@ use stasis_integration::host::installed::{PROGRAM, StasisHost};
 use stasis_integration::on_hosts;
 
 on_hosts!(all_cases: sid, trixie_v2);
+
+mod what_criu_does_not_dump {
+    stasis_integration::on_hosts!(super::without_gpu: sid, trixie_v2);
+}
+
+fn without_gpu(kind: HostKind) -> Result<()> {
+    by_criu::what_criu_does_not_dump_is_refused(&StasisHost::with_containerd(kind)?)
+}
 
 fn all_cases(kind: HostKind) -> Result<()> {
     let stasis = &StasisHost::with_containerd(kind)?;

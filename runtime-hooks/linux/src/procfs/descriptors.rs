@@ -1,8 +1,8 @@
 //! `/proc/PID/fd` and `/proc/PID/fdinfo`.
 
 use std::ffi::OsString;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -12,6 +12,7 @@ use super::{about, gone_is_none, number, read};
 
 /// The flags are in the second line; what follows depends on the file and may be long (epoll).
 const MAX_FDINFO_BYTES: u64 = 64 << 20;
+const MAX_FIRST_LINES: u64 = 4096;
 
 /// An open file of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +51,28 @@ pub fn close_on_exec(pid: i32, number: u32) -> io::Result<Option<bool>> {
     Ok(read(&path, MAX_FDINFO_BYTES)?.map(|text| has_close_on_exec(&text)))
 }
 
+/// What the kernel says of a descriptor under this name in its first lines, such as `map_type`;
+/// `None` if it is not open any more, or nothing is said.
+pub fn value_in_fdinfo(pid: i32, number: u32, name: &str) -> io::Result<Option<Vec<u8>>> {
+    let file = gone_is_none(File::open(format!("/proc/{pid}/fdinfo/{number}")))?;
+    let mut text = Vec::new();
+    if let Some(file) = file {
+        gone_is_none(file.take(MAX_FIRST_LINES).read_to_end(&mut text))?;
+    }
+    let mut lines = text.split(|byte| *byte == b'\n');
+    let value = |line: &[u8]| {
+        let value = line.strip_prefix(name.as_bytes())?.strip_prefix(b":")?;
+        Some(value.trim_ascii().to_vec())
+    };
+    Ok(lines.find_map(value))
+}
+
+/// The path by which the open file itself is reached, whatever is at its name now.
+#[must_use]
+pub fn held_file(pid: i32, number: u32) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}/fd/{number}"))
+}
+
 /// The flags are octal, and `O_CLOEXEC` is among them (proc_pid_fdinfo(5)).
 pub(super) fn has_close_on_exec(text: &[u8]) -> bool {
     let mut lines = text.split(|byte| *byte == b'\n');
@@ -62,7 +85,6 @@ pub(super) fn has_close_on_exec(text: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::File;
     use std::os::fd::AsRawFd;
     use std::os::unix::ffi::OsStringExt;
 
@@ -86,6 +108,9 @@ mod tests {
         let found = descriptors(own).unwrap().find(|one| one.number == number);
         assert_eq!(found.unwrap().target(), path.as_os_str().as_bytes());
         assert_eq!(close_on_exec(own, number).unwrap(), Some(true));
+        let said = |name| value_in_fdinfo(own, number, name).unwrap();
+        assert_eq!(said("pos"), Some(b"0".to_vec()));
+        assert_eq!(said("map_type"), None);
         drop(file);
         assert_eq!(descriptors(i32::MAX).unwrap().count(), 0);
         assert_eq!(close_on_exec(i32::MAX, 0).unwrap(), None);

@@ -122,6 +122,13 @@ pub fn count_mappings(pid: i32) -> io::Result<usize> {
     Ok(count)
 }
 
+/// The path by which the file behind a mapping is reached, whatever is at its name now.
+#[must_use]
+pub fn mapped_file(pid: i32, mapping: &Mapping<'_>) -> PathBuf {
+    let (start, end) = (mapping.start, mapping.end);
+    PathBuf::from(format!("/proc/{pid}/map_files/{start:x}-{end:x}"))
+}
+
 /// Opens the regular file behind a mapping, whatever is at its path now, to be read. `None` if the
 /// process has ended or has no such mapping any more. Reading it may take as long as its file
 /// system takes.
@@ -129,8 +136,7 @@ pub fn count_mappings(pid: i32) -> io::Result<usize> {
 /// # Errors
 /// An I/O error with its path; [`io::ErrorKind::InvalidData`] for anything but a regular file.
 pub fn open_mapped(pid: i32, mapping: &Mapping<'_>) -> io::Result<Option<File>> {
-    let (start, end) = (mapping.start, mapping.end);
-    let path = PathBuf::from(format!("/proc/{pid}/map_files/{start:x}-{end:x}"));
+    let path = mapped_file(pid, mapping);
     let opened = || {
         let found = open(&path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         open_found(&found)?.ok_or_else(not_a_file)

@@ -24,13 +24,13 @@ use rustix::io::Errno;
 use crate::file::read_limited;
 
 pub use cpuinfo::{cpu_flags, instruction_sets};
-pub use descriptors::{Descriptor, close_on_exec, descriptors};
+pub use descriptors::{Descriptor, close_on_exec, descriptors, held_file, value_in_fdinfo};
 pub use login::login_user;
 pub use maps::{
-    Mapping, any_mapping, count_mappings, for_each_mapping, most_mappings, open_mapped,
+    Mapping, any_mapping, count_mappings, for_each_mapping, mapped_file, most_mappings, open_mapped,
 };
 pub use meminfo::MemInfo;
-pub use namespaces::has_another_namespace;
+pub use namespaces::{Namespace, has_another_namespace, namespace_of};
 pub use program::{arguments, is_of_go, program};
 pub use stat::{Stat, TaskState};
 pub use status::Status;

@@ -7,6 +7,19 @@ use std::os::unix::fs::MetadataExt;
 use super::gone_is_none;
 use crate::ProcessRef;
 
+/// A namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Namespace {
+    device: u64,
+    inode: u64,
+}
+
+/// The namespace of this kind that a process is in; `None` if it has ended, or the kernel has no
+/// such kind.
+pub fn namespace_of(pid: i32, kind: &str) -> io::Result<Option<Namespace>> {
+    gone_is_none(identity(&pid.to_string(), kind))
+}
+
 /// Whether a process is in another namespace of this kind ("user", "net", "pid": the names below
 /// `/proc/PID/ns`) than we are; `None` if it has ended.
 pub fn has_another_namespace(process: &ProcessRef, kind: &str) -> io::Result<Option<bool>> {
@@ -19,9 +32,12 @@ pub fn has_another_namespace(process: &ProcessRef, kind: &str) -> io::Result<Opt
 }
 
 /// Device and inode, by which namespaces are told apart.
-fn identity(pid: &str, kind: &str) -> io::Result<(u64, u64)> {
+fn identity(pid: &str, kind: &str) -> io::Result<Namespace> {
     let namespace = fs::metadata(format!("/proc/{pid}/ns/{kind}"))?;
-    Ok((namespace.dev(), namespace.ino()))
+    Ok(Namespace {
+        device: namespace.dev(),
+        inode: namespace.ino(),
+    })
 }
 
 #[cfg(test)]
@@ -44,6 +60,10 @@ mod tests {
         let has_another = |kind| has_another_namespace(&process, kind).unwrap();
         assert_eq!(has_another("user"), Some(true));
         assert_eq!(has_another("net"), Some(false));
+        let own = i32::try_from(std::process::id()).unwrap();
+        let is_ours = |kind| namespace_of(pid, kind).unwrap() == namespace_of(own, kind).unwrap();
+        assert!(!is_ours("user") && is_ours("net"));
+        assert_eq!(namespace_of(pid, "none").unwrap(), None);
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(has_another("user"), None);

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use stasis_linux::cgroup::FreezerState;
 
 use super::is_plain;
+use super::judge::refuse_without_gpu_state;
 use crate::container::shared_memory::{carried, is_empty};
-use crate::container::{Container, criu_configuration};
+use crate::container::{Container, ContainerError, criu_configuration};
 use crate::context::Context;
 use crate::error::Refusal;
 use crate::image::directory;
@@ -45,6 +46,8 @@ pub(super) fn begin(
         && !directory::is_ours(&options.image_path)
         && !carries(&container, &options.image_path);
     if is_alone && is_plain(&container)? {
+        let snapshot = container.snapshot().map_err(ContainerError::Processes)?;
+        refuse_without_gpu_state(context, options, &container, &snapshot)?;
         return Ok(None);
     }
     work_directory::check_for_dump(options.work(), &options.image_path)?;

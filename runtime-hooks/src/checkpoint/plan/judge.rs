@@ -1,7 +1,9 @@
 //! The checks of a container and of the image directory, which change nothing.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use stasis_config::BlockerKind;
 use stasis_linux::Snapshot;
 use stasis_linux::cgroup::FreezerState;
 
@@ -12,7 +14,7 @@ use crate::checkpoint::disk_space::refuse_full;
 use crate::checkpoint::late_exec;
 use crate::container::hooks::Hooks;
 use crate::container::host_memory::{self, HostRoom};
-use crate::container::{Container, ContainerError};
+use crate::container::{Container, ContainerError, criu_configuration};
 use crate::context::Context;
 use crate::cuda::nvml::Inventory;
 use crate::cuda::process_set::ProcessStates;
@@ -21,13 +23,21 @@ use crate::error::Refusal;
 use crate::gpu_path::CopyingDriver;
 use crate::image::directory::NewImage;
 use crate::operation::Operation;
+use crate::preflight::asked::Asked;
 use crate::preflight::blocker::{Blockers, Finding};
 use crate::preflight::cuda_processes::{CudaMembers, cuda_members};
 use crate::preflight::peer_access::PeerAccess;
 use crate::preflight::{self, ContainerFacts};
-use crate::preflight::{exec_sessions, joined_namespace, same_memory};
+use crate::preflight::{exec_sessions, joined_namespace, nested_namespace, same_memory};
 use crate::recovery::group::member::Member;
-use crate::request::{CheckpointRequest, PreDump};
+use crate::request::{CheckpointRequest, CriuOption, PreDump};
+
+/// Blockers that are known by the names of devices.
+const OF_A_GPU: [BlockerKind; 3] = [
+    BlockerKind::NvidiaDevice,
+    BlockerKind::Gdrdrv,
+    BlockerKind::Rdma,
+];
 
 /// What the checks have found.
 pub(super) enum Judged {
@@ -70,8 +80,7 @@ pub(super) fn judge(
         members,
     }) = cuda
     else {
-        let none = ProcessStates::new();
-        refuse_blockers(context, container, &snapshot, &none, &Inventory::default())?;
+        refuse_without_gpu_state(context, options, container, &snapshot)?;
         return Ok(Judged::Idle);
     };
     refuse_pre_dump(options, &members)?;
@@ -82,7 +91,7 @@ pub(super) fn judge(
     let allowed = match hooks.before_checkpoint {
         // The program may remove them when it is told. They are looked for then.
         Some(_) => Vec::new(),
-        None => refuse_blockers(context, container, &snapshot, &members, &inventory)?,
+        None => refuse_blockers(context, options, container, &snapshot, &members, &inventory)?,
     };
     let as_found = Found {
         members: &as_reported(&members),
@@ -156,26 +165,60 @@ pub(crate) fn find_blockers(
 ) -> Result<Vec<Finding>, ContainerError> {
     let mut found = preflight::find(facts).map_err(ContainerError::Processes)?;
     exec_sessions::retain_blockers(&mut found, facts.snapshot);
+    if facts.members.is_empty() && !container.has_nvidia_node() {
+        // Without a GPU a file may be called like a device of one, and CRIU dumps it.
+        found.retain(|finding| !OF_A_GPU.contains(&finding.kind));
+    }
     let same_memory = same_memory::findings(facts.snapshot);
     found.extend(same_memory.map_err(ContainerError::Processes)?);
     let joined = joined_namespace::findings(container);
     found.extend(joined.map_err(ContainerError::Processes)?);
+    let nested = nested_namespace::findings(container.init().pid(), facts.snapshot);
+    found.extend(nested.map_err(ContainerError::Processes)?);
     Ok(found)
+}
+
+/// Refuses what CRIU could not dump of a container without GPU state. Memory that is dumped in
+/// advance is dumped whatever else there is.
+pub(super) fn refuse_without_gpu_state(
+    context: &Context,
+    options: &CheckpointRequest,
+    container: &Container,
+    snapshot: &Snapshot,
+) -> Result<(), Refusal> {
+    if options.pre_dump == PreDump::Only {
+        return Ok(());
+    }
+    let (none, unasked) = (ProcessStates::new(), Inventory::default());
+    refuse_blockers(context, options, container, snapshot, &none, &unasked).map(drop)
+}
+
+/// What CRIU will be asked for at a checkpoint with these options.
+pub(crate) fn asked(
+    context: &Context,
+    container: &Container,
+    options: &BTreeSet<CriuOption>,
+) -> Asked {
+    let annotated = criu_configuration::file_of(container);
+    Asked::of(context.low_level.flavor, options, annotated.as_deref())
 }
 
 /// Refuses all blockers except those that the administrator allows, which it returns.
 pub(crate) fn refuse_blockers(
     context: &Context,
+    options: &CheckpointRequest,
     container: &Container,
     snapshot: &Snapshot,
     members: &ProcessStates,
     inventory: &Inventory,
 ) -> Result<Vec<Finding>, Refusal> {
+    let asked = asked(context, container, &options.criu);
     let facts = ContainerFacts {
         snapshot,
         members,
         inventory,
         peer_access: PeerAccess::of(container),
+        asked: Some(&asked),
     };
     Ok(Blockers::check(
         find_blockers(container, &facts)?,

@@ -176,7 +176,8 @@ impl<'a> Plan<'a> {
         let inventory = Inventory::read(&context.settings)?;
         if !captured.is_of(container, members, &snapshot) {
             let found = query(&self.driver, container, &snapshot)?;
-            refuse_blockers(context, container, &snapshot, &found, &inventory)?;
+            let options = self.options;
+            refuse_blockers(context, options, container, &snapshot, &found, &inventory)?;
         }
         // Who is not known yet has begun to use CUDA since, and was locked by us.
         let members: Vec<_> = members

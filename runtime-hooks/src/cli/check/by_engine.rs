@@ -1,6 +1,8 @@
 //! What keeps a container's engine from having stasis checkpoint it. Operations that call no engine
 //! (`stasis checkpoint --group`, `suspend`) do not ask for it.
 
+use std::collections::BTreeSet;
+
 use stasis_config::{BlockerKind, Settings};
 use stasis_linux::ProcessRef;
 use stasis_linux::cgroup::FreezerState;
@@ -12,14 +14,19 @@ use crate::context::Context;
 use crate::host::cancel::Cancel;
 use crate::preflight::blocker::{Blockers, Finding};
 use crate::preflight::cuda_processes::cuda_members;
+use crate::request::CriuOption;
 
-/// Runs the pre-flight of a checkpoint by the container's engine.
+/// Runs the pre-flight of a checkpoint by the container's engine, with these options.
 ///
 /// # Errors
 /// As [`check`].
-pub fn check_by_engine(settings: &Settings, located: &Located) -> Result<Report, CheckError> {
+pub fn check_by_engine(
+    settings: &Settings,
+    located: &Located,
+    options: &BTreeSet<CriuOption>,
+) -> Result<Report, CheckError> {
     let context = located.context(settings.clone(), Cancel::not_needed());
-    let mut report = check(&context, &located.container)?;
+    let mut report = check(&context, &located.container, options)?;
     report.ask_engine(settings, located);
     Ok(report)
 }

@@ -6,6 +6,7 @@ mod packing;
 mod room;
 mod text;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use serde::{Serialize, Serializer};
@@ -15,8 +16,7 @@ use stasis_linux::cgroup::FreezerState;
 use stasis_linux::snapshot::{Member, Origin};
 
 use crate::checkpoint::captured::{Captured, Found, as_reported};
-use crate::checkpoint::plan::is_plain;
-use crate::checkpoint::plan::judge::find_blockers;
+use crate::checkpoint::plan::judge::{asked, find_blockers};
 use crate::cli::locate::LocateError;
 use crate::container::criu_configuration::refuse_running;
 use crate::container::hooks::Hooks;
@@ -32,6 +32,7 @@ use crate::preflight::blocker::{Finding, consequence, way_out};
 use crate::preflight::cuda_processes::{CudaMembers, cuda_members};
 use crate::preflight::exec_sessions;
 use crate::preflight::peer_access::PeerAccess;
+use crate::request::CriuOption;
 pub use by_engine::check_by_engine;
 pub use hooks::DeclaredHooks;
 
@@ -113,11 +114,15 @@ pub enum CheckError {
     Paused(String),
 }
 
-/// Runs the pre-flight of a checkpoint, with the container as it is found.
+/// Runs the pre-flight of a checkpoint with these options, with the container as it is found.
 ///
 /// # Errors
 /// [`CheckError`]; reasons for which a checkpoint would be refused are in the report.
-pub fn check(context: &Context, container: &Container) -> Result<Report, CheckError> {
+pub fn check(
+    context: &Context,
+    container: &Container,
+    options: &BTreeSet<CriuOption>,
+) -> Result<Report, CheckError> {
     // An operation that is under way changes the state that a checkpoint would find.
     let state_dir = &context.settings.paths.state_dir;
     refuse_under_way(state_dir, &context.root, container.id())?;
@@ -144,7 +149,7 @@ pub fn check(context: &Context, container: &Container) -> Result<Report, CheckEr
         .map_err(Refusal::from)
         .and_then(|()| Ok(cuda_members(context, container, &snapshot)?));
     match members {
-        Ok(members) => report.fill(context, container, &snapshot, members)?,
+        Ok(members) => report.fill(context, container, options, &snapshot, members)?,
         Err(refusal) => report.refuse(&refusal),
     }
     // An operation may have begun meanwhile.
@@ -185,6 +190,7 @@ impl Report {
         &mut self,
         context: &Context,
         container: &Container,
+        options: &BTreeSet<CriuOption>,
         snapshot: &Snapshot,
         cuda: Option<CudaMembers>,
     ) -> Result<(), Refusal> {
@@ -201,11 +207,13 @@ impl Report {
                 }
             }
         };
+        let asked = asked(context, container, options);
         let facts = ContainerFacts {
             snapshot,
             members: &members,
             inventory: &inventory,
             peer_access: PeerAccess::of(container),
+            asked: Some(&asked),
         };
         let describe = |member: &Member| Process {
             pid: member.pid,
@@ -216,11 +224,7 @@ impl Report {
             exec: member.origin == Origin::Exec,
         };
         self.processes = snapshot.members().iter().map(describe).collect();
-        let found = if members.is_empty() && is_plain(container)? {
-            Vec::new()
-        } else {
-            find_blockers(container, &facts)?
-        };
+        let found = find_blockers(container, &facts)?;
         for finding in found.into_iter().chain(exec_sessions::findings(snapshot)) {
             self.add(finding, &context.settings);
         }

@@ -271,6 +271,7 @@ impl Group {
             members,
             inventory,
             peer_access: PeerAccess::of(&self.found.container),
+            asked: None,
         })?;
         found.retain(|finding| OF_THE_DRIVER.contains(&finding.kind));
         Blockers::check(found, &self.settings)?;

@@ -141,6 +141,7 @@ impl Group {
             members,
             inventory,
             peer_access: PeerAccess::of(&found.container),
+            asked: None,
         };
         let captured = captured(&context, &found.container, &facts);
         let captured = captured.map_err(|refusal| Error::Refused(Box::new(refusal)))?;

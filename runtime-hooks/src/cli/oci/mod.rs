@@ -12,6 +12,7 @@ pub mod log;
 pub mod pass_on;
 pub mod runtime_error;
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,8 +20,8 @@ use std::time::Duration;
 use stasis_config::interface;
 
 use crate::request::{
-    AfterDump, CheckpointRequest, CreateRequest, CreateVerb, DeleteMode, KillRequest, MemoryTarget,
-    PreDump, RestoreMode, RestoreRequest,
+    AfterDump, CheckpointRequest, CreateRequest, CreateVerb, CriuOption, DeleteMode, KillRequest,
+    MemoryTarget, PreDump, RestoreMode, RestoreRequest,
 };
 use grammar::{Scan, scan};
 use runtime_error::RuntimeError;
@@ -203,6 +204,7 @@ fn action(scan: &Scan<'_>, cwd: &Path, wait: Duration) -> Option<Action> {
                 .filter(|path| !path.is_empty())
                 .map(PathBuf::from),
             memory: memory_target(scan),
+            criu: criu_options(scan),
             wait,
         }),
         "restore" => Action::Restore(RestoreRequest {
@@ -230,6 +232,11 @@ fn action(scan: &Scan<'_>, cwd: &Path, wait: Duration) -> Option<Action> {
         },
         _ => return None,
     })
+}
+
+fn criu_options(scan: &Scan<'_>) -> BTreeSet<CriuOption> {
+    let all = CriuOption::ALL.iter().copied();
+    all.filter(|option| scan.has(option.name())).collect()
 }
 
 /// Incremental and lazy dumps.

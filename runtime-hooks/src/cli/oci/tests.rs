@@ -179,7 +179,7 @@ proptest! {
     #[test]
     fn options_in_any_order_mean_the_same(
         order in Just(vec!["--leave-running", "--image-path=/i", "-work-path=/w", "--file-locks",
-                           "--parent-path=../p", "--unknown", "c1"]).prop_shuffle()
+                           "--parent-path=../p", "--unknown", "--link-remap", "c1"]).prop_shuffle()
     ) {
         let options = checkpoint(&format!("checkpoint {}", order.join(" ")));
         prop_assert_eq!(options, CheckpointRequest {
@@ -190,6 +190,7 @@ proptest! {
             pre_dump: PreDump::No,
             parent_path: Some("../p".into()),
             memory: MemoryTarget::Elsewhere,
+            criu: BTreeSet::from([CriuOption::LinkRemap]),
             wait: Duration::ZERO,
         });
     }

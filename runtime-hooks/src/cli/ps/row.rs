@@ -1,5 +1,6 @@
 //! One container that uses a GPU.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
@@ -138,7 +139,7 @@ impl Row {
     /// Asks the driver and the pre-flight; `None` if no process uses CUDA.
     fn look(&mut self, settings: &Settings, located: &Located) -> Option<()> {
         let context = located.context(settings.clone(), Cancel::not_needed());
-        match check(&context, &located.container) {
+        match check(&context, &located.container, &BTreeSet::new()) {
             Ok(mut report) => {
                 report.ask_engine(settings, located);
                 self.fill(located, report)

@@ -8,6 +8,7 @@ use stasis_config::Settings;
 use super::attempt::Attempt;
 use super::call::Record;
 use super::checkpoint_way::{CheckpointWay, Wanted};
+use super::criu_options::CriuArguments;
 use super::dry_run::DryRun;
 use super::group::{self, GroupWanted};
 use super::outcome::{Outcome, REFUSED, Word, report};
@@ -67,6 +68,8 @@ pub struct Arguments {
     /// Let the container go on.
     #[arg(short = 'R', long)]
     leave_running: bool,
+    #[command(flatten)]
+    criu: CriuArguments,
     /// Change nothing; tell whether it would begin, what is in the way, and what it is expected to
     /// take.
     #[arg(long)]
@@ -109,10 +112,12 @@ pub fn run(
         several => return Err(GroupError::NotAsked(several.len()).into()),
     };
     let located = locate(container, arguments.root.as_deref())?;
+    let options = arguments.criu.options();
     let known = located.known();
     let wanted = Wanted {
         image: arguments.image.as_deref(),
         after: arguments.after(),
+        options: &options,
         config,
     };
     let way = CheckpointWay::of(settings, &located, known.engine, wanted);
@@ -120,7 +125,7 @@ pub fn run(
     let id = Some(located.container.id().to_owned());
     let begun = Outcome::begun(container, id, &known);
     if arguments.dry_run {
-        let report = check_by_engine(settings, &located)?;
+        let report = check_by_engine(settings, &located, &options)?;
         let answer = DryRun::of(settings, &located, report, begun, way, wanted.after, &past)?;
         show(&answer, arguments.output.format())?;
         return Ok(if answer.would_begin() { 0 } else { REFUSED });
@@ -159,6 +164,7 @@ fn run_group(
         pod: arguments.pod.as_deref(),
         into: into.unwrap_or(Path::new(".")),
         after: arguments.after(),
+        options: &arguments.criu.options(),
         root: arguments.root.as_deref(),
         config,
         shown: shown(arguments.progress, arguments.output.format()),

@@ -1,5 +1,6 @@
 //! By which command each engine makes a checkpoint, and where the image goes.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -7,11 +8,12 @@ use std::time::SystemTime;
 use stasis_config::{Flavor, Settings};
 
 use super::command::EngineCommand;
+use super::criu_options::{of_checkpoint, words};
 use crate::cli::locate::Located;
 use crate::cli::locate::engine::Engine;
 use crate::error::kind::Kind;
 use crate::host::time::rfc3339;
-use crate::request::AfterDump;
+use crate::request::{AfterDump, CriuOption};
 
 /// crictl gives a call up after two seconds, and then nobody has the archive.
 const CRICTL_TIMEOUT: &str = "--timeout=24h";
@@ -22,6 +24,8 @@ pub(super) struct Wanted<'a> {
     /// Where the image shall be, in the engine's terms.
     pub(super) image: Option<&'a str>,
     pub(super) after: AfterDump,
+    /// What CRIU is asked to dump besides.
+    pub(super) options: &'a BTreeSet<CriuOption>,
     /// The file of the settings, if one was named.
     pub(super) config: Option<&'a Path>,
 }
@@ -71,6 +75,7 @@ impl CheckpointWay {
         engine: Option<Engine>,
         wanted: Wanted<'_>,
     ) -> Result<Self, NoWay> {
+        of_checkpoint(engine, located.flavor).admit(wanted.options)?;
         match engine {
             Some(Engine::Podman) => Ok(podman(located, wanted)),
             Some(Engine::Docker) => Ok(docker(located, wanted)),
@@ -82,7 +87,8 @@ impl CheckpointWay {
 }
 
 fn podman(located: &Located, wanted: Wanted<'_>) -> CheckpointWay {
-    let mut command = EngineCommand::of_client("podman", &["container", "checkpoint"]);
+    let command = EngineCommand::of_client("podman", &["container", "checkpoint"]);
+    let mut command = command.with_all(words(wanted.options));
     if wanted.after == AfterDump::LeaveRunning {
         command = command.with("--leave-running");
     }
@@ -190,7 +196,8 @@ pub(super) fn runtime(
         .with("--root")
         .with(&located.root)
         .with_all(["checkpoint", "--image-path"])
-        .with(&directory);
+        .with(&directory)
+        .with_all(words(wanted.options));
     if wanted.after == AfterDump::LeaveRunning {
         command = command.with("--leave-running");
     }

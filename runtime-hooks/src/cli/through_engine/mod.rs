@@ -9,6 +9,7 @@ mod call;
 pub mod checkpoint;
 mod checkpoint_way;
 mod command;
+mod criu_options;
 mod dry_run;
 pub(crate) mod group;
 mod outcome;

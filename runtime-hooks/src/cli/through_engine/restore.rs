@@ -20,6 +20,7 @@ use crate::cli::locate::locate;
 use crate::cli::log::past::Past;
 use crate::error::kind::State;
 use crate::operation::verb::Verb;
+use crate::request::CriuOption;
 
 /// Restore a container that a checkpoint has ended, by the command of the engine that knows it.
 ///
@@ -54,6 +55,10 @@ pub struct Arguments {
     /// The root of its low-level runtime, with --bundle.
     #[arg(long, value_name = "DIRECTORY", requires = "bundle")]
     root: Option<PathBuf>,
+    /// Restore the TCP connections of an image that was made with this option. podman, and with
+    /// --bundle; others take it from /etc/criu/runc.conf.
+    #[arg(long, conflicts_with = "group")]
+    tcp_established: bool,
     /// Change nothing; tell whether it would begin. The image's contents are not read.
     #[arg(long)]
     dry_run: bool,
@@ -148,9 +153,12 @@ fn way(
         let text = format!("{name:?} is neither an id nor a name of a container");
         return Err(NoWay::NoContainer(text));
     }
+    let connections = arguments.tcp_established;
+    let options = connections.then_some(CriuOption::TcpEstablished);
     let wanted = Wanted {
         name,
         image: arguments.image.as_deref(),
+        options: &options.into_iter().collect(),
         engine: arguments.engine.map(Engine::from),
     };
     if is_up(wanted, arguments.root.as_deref()) {

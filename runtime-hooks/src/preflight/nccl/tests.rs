@@ -73,11 +73,11 @@ fn found(libnccl: bool, sockets: [u64; 2]) -> Vec<String> {
     });
     let held = sockets.map(|socket| OpenFiles {
         libnccl,
-        sockets: [socket].into(),
+        sockets: [(socket, 3)].into(),
         ..OpenFiles::default()
     });
     let candidates: Vec<_> = processes
-        .iter()
+        .into_iter()
         .zip(held)
         .map(|(process, held)| Candidate { process, held })
         .collect();

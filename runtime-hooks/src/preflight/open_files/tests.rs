@@ -13,7 +13,10 @@ const MAPS: &str = "\
 fn holds_of(maps: &str) -> OpenFiles {
     let mut holds = OpenFiles::default();
     let mappings = maps.lines().map(|line| Mapping::parse(line.as_bytes()));
-    mappings.for_each(|mapping| holds.add_mapping(mapping.unwrap()));
+    mappings.for_each(|mapping| {
+        let mapping = mapping.unwrap();
+        holds.add_mapping(mapping, &String::from_utf8_lossy(mapping.path));
+    });
     holds
 }
 
@@ -138,7 +141,7 @@ fn a_descriptor_is_named_and_quoted() {
     holds.add("/dev/null", How::Descriptor(8));
     holds.add("socket:[4711]", How::Descriptor(9));
     assert_eq!(holds.files.len(), 1);
-    assert_eq!(holds.sockets, BTreeSet::from([4711]));
+    assert_eq!(holds.sockets, BTreeMap::from([(4711, 9)]));
     let text = holds.files[0].to_string();
     assert_eq!(
         text,

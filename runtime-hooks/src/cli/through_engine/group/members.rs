@@ -13,6 +13,7 @@ use crate::cli::locate::engine::{Engine, Known};
 use crate::cli::locate::{Located, locate, running};
 use crate::cli::through_engine::checkpoint_way::stasis_runtime;
 use crate::cli::through_engine::command::EngineCommand;
+use crate::cli::through_engine::criu_options::{of_checkpoint, words};
 use crate::error::kind::State;
 use crate::host::cancel::Cancel;
 use crate::operation::directory_of;
@@ -38,10 +39,12 @@ impl Member {
     pub(super) fn command(
         &self,
         settings: &Settings,
-        config: Option<&Path>,
+        wanted: &GroupWanted<'_>,
         pending: &Path,
     ) -> Result<EngineCommand, GroupError> {
-        let runtime = stasis_runtime(settings, self.located.flavor, config);
+        let flavor = self.located.flavor;
+        let admitted = of_checkpoint(None, flavor).admit(wanted.options);
+        let runtime = admitted.and_then(|()| stasis_runtime(settings, flavor, wanted.config));
         let runtime = runtime.map_err(|no_way| GroupError::NoRuntime(no_way.to_string()))?;
         Ok(runtime
             .with("--stasis-group")
@@ -50,6 +53,7 @@ impl Member {
             .with(&self.located.root)
             .with_all(["checkpoint", "--image-path"])
             .with(&self.image)
+            .with_all(words(wanted.options))
             .with("--leave-running")
             .with(self.located.container.id()))
     }

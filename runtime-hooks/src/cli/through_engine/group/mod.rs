@@ -13,6 +13,7 @@ mod progress;
 pub(super) mod restore;
 mod row;
 
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -34,7 +35,7 @@ use crate::host::cancel::Cancel;
 use crate::host::time::rfc3339;
 use crate::operation::group::{FILE_NAME, NewGroup, clear_undecided};
 use crate::recovery::group::member::Step;
-use crate::request::AfterDump;
+use crate::request::{AfterDump, CriuOption};
 use members::{Member, find};
 use outcome::report;
 use parent::{Parent, Why};
@@ -47,6 +48,8 @@ pub(super) struct GroupWanted<'a> {
     pub(super) pod: Option<&'a str>,
     pub(super) into: &'a Path,
     pub(super) after: AfterDump,
+    /// What CRIU is asked to dump besides.
+    pub(super) options: &'a BTreeSet<CriuOption>,
     /// The root of their low-level runtimes, if one was named.
     pub(super) root: Option<&'a Path>,
     /// The file of the settings, if one was named.
@@ -76,7 +79,7 @@ pub(super) fn checkpoint(
     let mut parent = Parent::new(&group, limit, cancel, line, Why::NotCheckpointed);
     let why = parent.carry_out(|parent| {
         for member in &members {
-            let command = member.command(settings, wanted.config, group.pending())?;
+            let command = member.command(settings, wanted, group.pending())?;
             parent.start(&member.name, &command, Step::Checked)?;
         }
         parent.go_on(Step::Ready)?;
@@ -105,6 +108,7 @@ pub(super) fn dry_run(settings: &Settings, wanted: &GroupWanted<'_>) -> Result<u
         let of_one = Wanted {
             image: Some(&image),
             after: wanted.after,
+            options: wanted.options,
             config: wanted.config,
         };
         let way = runtime(settings, &member.located, of_one);
@@ -112,7 +116,7 @@ pub(super) fn dry_run(settings: &Settings, wanted: &GroupWanted<'_>) -> Result<u
         let begun = Outcome::begun(&member.name, id, &member.known);
         let (located, after) = (&member.located, wanted.after);
         let context = located.context(settings.clone(), Cancel::not_needed());
-        let report = check(&context, &located.container)?;
+        let report = check(&context, &located.container, wanted.options)?;
         all.push(DryRun::of(
             settings, located, report, begun, way, after, &past,
         )?);

@@ -4,15 +4,18 @@ mod containerd;
 mod docker;
 mod podman;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use stasis_config::Settings;
+use stasis_config::{Flavor, Settings};
 
 use super::attempt::logged;
 use super::checkpoint_way::{NoWay, absolute, stasis_runtime};
 use super::command::{EngineCommand, NoAnswer};
+use super::criu_options::{of_restore, words};
 use crate::cli::locate::engine::Engine;
 use crate::operation::verb::Verb;
+use crate::request::CriuOption;
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy)]
@@ -21,6 +24,8 @@ pub(super) struct Wanted<'a> {
     pub(super) name: &'a str,
     /// Its image, in the engine's terms.
     pub(super) image: Option<&'a str>,
+    /// What CRIU is asked to restore besides.
+    pub(super) options: &'a BTreeSet<CriuOption>,
     /// The engine, if it was said.
     pub(super) engine: Option<Engine>,
 }
@@ -63,7 +68,10 @@ impl RestoreWay {
                 continue;
             }
             match way(wanted) {
-                Ok(way) => found.push((engine, Ok(way))),
+                Ok(way) => {
+                    let admitted = of_restore(Some(engine), Flavor::Runc).admit(wanted.options);
+                    found.push((engine, admitted.map(|()| way)));
+                }
                 Err(Not::Way(no_way)) => found.push((engine, Err(no_way))),
                 Err(Not::Known(why)) => unknown.push(format!("{engine}: {why}")),
             }
@@ -112,6 +120,7 @@ impl RestoreWay {
         let flavor = low_level
             .map_err(|error| NoWay::Engine(error.to_string()))?
             .flavor;
+        of_restore(None, flavor).admit(wanted.options)?;
         let mut command = stasis_runtime(settings, flavor, config)?;
         if let Some(root) = root {
             command = command.with("--root").with(root);
@@ -125,6 +134,7 @@ impl RestoreWay {
                 .with(bundle)
                 .with("--image-path")
                 .with(&image)
+                .with_all(words(wanted.options))
                 .with(wanted.name),
             id: Some(wanted.name.to_owned()),
             image: Some(image.display().to_string()),

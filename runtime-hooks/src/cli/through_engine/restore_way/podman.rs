@@ -5,11 +5,13 @@ use std::path::Path;
 use super::{EngineCommand, Not, RestoreWay, Wanted, inspect, runs};
 use crate::cli::locate::engine::Engine;
 use crate::cli::through_engine::checkpoint_way::NoWay;
+use crate::cli::through_engine::criu_options::words;
 
 const FACTS: &str = "--format={{.Id}}\n{{.State.Running}}\n{{.State.CheckpointPath}}";
 
 pub(super) fn way(wanted: Wanted<'_>) -> Result<RestoreWay, Not> {
     let restore = EngineCommand::of_client("podman", &["container", "restore"]);
+    let restore = restore.with_all(words(wanted.options));
     if let Some(archive) = wanted.image {
         return import(restore, wanted, archive);
     }

@@ -6,6 +6,7 @@
 
 mod members;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
 
@@ -98,6 +99,7 @@ pub(in crate::cli::through_engine) fn dry_run(
             let of_one = Wanted {
                 name: &member.id,
                 image: Some(&image),
+                options: &BTreeSet::new(),
                 engine: None,
             };
             let root = Some(member.root.as_path());

@@ -1,0 +1,154 @@
+//! What CRIU will have been asked to dump beyond its defaults: by the caller's options, and by the
+//! configuration files that CRIU and the low-level runtime read (criu(8), "CONFIGURATION FILES").
+//!
+//! A file that the low-level runtime names comes last and takes precedence, the others are read
+//! before its request. Whichever says something is believed: a checkpoint that CRIU fails is better
+//! than one that is refused and would have been made.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::path::{Path, PathBuf};
+
+use stasis_config::Flavor;
+use stasis_linux::file;
+
+use crate::request::CriuOption;
+
+/// `DEFAULT_GHOST_LIMIT` (criu/include/cr_options.h).
+const GHOST_LIMIT: u64 = 1 << 20;
+const DIRECTORY: &str = "/etc/criu";
+/// Below the home directory of whoever calls us, and so CRIU's.
+const OF_USER: &str = ".criu/default.conf";
+const MAX_BYTES: u64 = 1 << 20;
+/// Options of CRIU that have it dump connections: saved, or closed.
+const CONNECTIONS: [&str; 2] = ["tcp-established", "tcp-close"];
+/// What crun does not hand on (crun src/checkpoint.c).
+const NOT_BY_CRUN: [CriuOption; 2] = [CriuOption::TcpSkipInFlight, CriuOption::LinkRemap];
+
+/// What a dump will be asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    options: BTreeSet<CriuOption>,
+    /// The largest file without a name that it takes, in bytes.
+    ghost_limit: u64,
+}
+
+impl Asked {
+    /// What the options of a caller and the files of this machine ask for. `annotated` is the file
+    /// that the container's annotation names.
+    #[must_use]
+    pub fn of(flavor: Flavor, options: &BTreeSet<CriuOption>, annotated: Option<&Path>) -> Self {
+        let handed_on = |option: &CriuOption| match flavor {
+            Flavor::Runc => true,
+            Flavor::Crun => !NOT_BY_CRUN.contains(option),
+        };
+        let mut asked = Self {
+            options: options.iter().copied().filter(handed_on).collect(),
+            ghost_limit: GHOST_LIMIT,
+        };
+        let home = env::var_os("HOME").map(|home| PathBuf::from(home).join(OF_USER));
+        let names: &[&str] = match flavor {
+            Flavor::Runc => &["default.conf", "runc.conf"],
+            Flavor::Crun => &["default.conf", "crun.conf", "runc.conf"],
+        };
+        let shared = names.iter().map(|name| Path::new(DIRECTORY).join(name));
+        let all = shared.chain(home).chain(annotated.map(Path::to_owned));
+        for path in all {
+            // CRIU, too, does without one that is not there.
+            let text = file::read(&path, MAX_BYTES).ok().flatten();
+            asked.read(&String::from_utf8_lossy(&text.unwrap_or_default()));
+        }
+        asked
+    }
+
+    /// Takes in what a configuration file says: an option in a line, with its value behind it.
+    fn read(&mut self, text: &str) {
+        for line in text.lines() {
+            let line = line.split('#').next().unwrap_or_default().trim();
+            let end = line.find(|c: char| c.is_whitespace() || c == '=');
+            let (name, value) = line.split_at(end.unwrap_or(line.len()));
+            let option = CriuOption::ALL.iter().find(|option| option.name() == name);
+            self.options.extend(option);
+            if CONNECTIONS.contains(&name) {
+                self.options.insert(CriuOption::TcpEstablished);
+            }
+            if name == "ghost-limit" {
+                let value = value.trim_matches(|c: char| c.is_whitespace() || "=\"".contains(c));
+                let limit = size(value).unwrap_or(u64::MAX);
+                self.ghost_limit = self.ghost_limit.max(limit);
+            }
+        }
+    }
+
+    /// Whether it is asked for this.
+    #[must_use]
+    pub fn has(&self, option: CriuOption) -> bool {
+        self.options.contains(&option)
+    }
+
+    /// The largest file without a name that CRIU takes, in bytes.
+    #[must_use]
+    pub fn ghost_limit(&self) -> u64 {
+        self.ghost_limit
+    }
+}
+
+/// A number with a unit, or without (criu/util.c, `parse_size`).
+fn size(text: &str) -> Option<u64> {
+    let (digits, shift) = match text.char_indices().last()? {
+        (end, 'K' | 'k') => (&text[..end], 10),
+        (end, 'M' | 'm') => (&text[..end], 20),
+        (end, 'G' | 'g') => (&text[..end], 30),
+        _ => (text, 0),
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nothing() -> Asked {
+        Asked {
+            options: BTreeSet::new(),
+            ghost_limit: GHOST_LIMIT,
+        }
+    }
+
+    #[test]
+    fn a_configuration_file_asks_like_an_option() {
+        let mut asked = nothing();
+        asked.read("# tcp-established\n\nlog-file dump.log # link-remap\nno-tcp-established\n");
+        assert_eq!(asked, nothing());
+        asked.read("\t tcp-close\nghost-limit \"512M\"\nlink-remap # because\n");
+        assert!(asked.has(CriuOption::TcpEstablished) && asked.has(CriuOption::LinkRemap));
+        assert!(!asked.has(CriuOption::TcpSkipInFlight));
+        assert_eq!(asked.ghost_limit(), 512 << 20);
+        asked.read("ghost-limit=2G");
+        assert_eq!(asked.ghost_limit(), 2 << 30);
+        asked.read("ghost-limit 4096");
+        assert_eq!(asked.ghost_limit(), 2 << 30);
+        asked.read("ghost-limit 5 EiB");
+        assert_eq!(asked.ghost_limit(), u64::MAX);
+    }
+
+    #[test]
+    fn crun_hands_on_what_it_has() {
+        let all = CriuOption::ALL.iter().copied().collect();
+        for (flavor, has_all) in [(Flavor::Runc, true), (Flavor::Crun, false)] {
+            let asked = Asked::of(flavor, &all, None);
+            assert!(asked.has(CriuOption::TcpEstablished));
+            assert_eq!(asked.has(CriuOption::LinkRemap), has_all);
+        }
+    }
+
+    #[test]
+    fn the_file_of_an_annotation_counts() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("mine.conf");
+        std::fs::write(&path, "tcp-skip-in-flight\n").unwrap();
+        let of = |path| Asked::of(Flavor::Crun, &BTreeSet::new(), path);
+        assert!(of(Some(&path)).has(CriuOption::TcpSkipInFlight));
+        assert!(!of(Some(Path::new("/nowhere"))).has(CriuOption::TcpSkipInFlight));
+    }
+}

@@ -1,0 +1,171 @@
+//! What a process holds that CRIU dumps only if it is asked to, or never, as CRIU itself tells it
+//! apart (criu/files.c `dump_one_file`, criu/files-reg.c `check_path_remap`). What CRIU may be able
+//! to dump, and what cannot be looked at, is left to CRIU.
+
+use std::collections::HashSet;
+use std::fs::{self, Metadata};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::fs::{
+    MemfdFlags, Mode, OFlags, ResolveFlags, fstat, memfd_create, open, openat2, statfs,
+};
+use rustix::io::Errno;
+use stasis_linux::memory_file;
+use stasis_linux::procfs::{Mapping, held_file, mapped_file, value_in_fdinfo};
+
+use super::{How, OpenFile};
+
+/// What begins so has no handler in CRIU, of whatever version and build.
+const NEVER: [&str; 8] = [
+    "anon_inode:[userfaultfd]",
+    "anon_inode:[perf_event]",
+    "anon_inode:bpf-prog",
+    "anon_inode:bpf_link",
+    "anon_inode:btf",
+    "anon_inode:kvm-",
+    "anon_inode:[fscontext]",
+    "anon_inode:seccomp notify",
+];
+/// CRIU has one for these if it was built with libbpf, but not for every type of them.
+const BPF_MAP: &str = "anon_inode:bpf-map";
+/// `BPF_MAP_TYPE_HASH` and `BPF_MAP_TYPE_ARRAY`, which it dumps then (criu/bpfmap.c).
+const DUMPED_MAPS: [&[u8]; 2] = [b"1", b"2"];
+/// memfd_secret(2). The name alone is no evidence.
+const SECRET: &str = "/secretmem (deleted)";
+const DELETED: &str = " (deleted)";
+/// The kernel's file systems of what has no mount (linux/magic.h): CRIU has to find the mount of
+/// every file with a path.
+const SECRETMEM_MAGIC: i64 = 0x5345_434d;
+const MQUEUE_MAGIC: i64 = 0x1980_0202;
+/// `st_blocks` counts these (stat(2)).
+const BLOCK: u64 = 512;
+/// How many files without a name are looked at: a process may map as many as it likes, and one that
+/// is too large is enough.
+const MOST_DELETED: usize = 4096;
+
+/// What one process holds; the first of each kind.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Undumpable {
+    /// Something of the kernel's.
+    pub(crate) object: Option<OpenFile>,
+    /// A POSIX message queue.
+    pub(crate) queue: Option<OpenFile>,
+    /// The largest file that is nowhere any more, with its size in bytes.
+    pub(crate) deleted: Option<(OpenFile, u64)>,
+    /// A file that is no longer where it was, and is elsewhere.
+    pub(crate) moved: Option<OpenFile>,
+    /// The deleted files that were looked at, by device and inode as `maps` has them.
+    seen: HashSet<(Vec<u8>, u64)>,
+}
+
+impl Undumpable {
+    /// Looks at a descriptor, whose target is `path`.
+    pub(super) fn see_descriptor(&mut self, pid: i32, number: u32, path: &str) {
+        let file = || OpenFile {
+            path: path.to_owned(),
+            how: How::Descriptor(number),
+        };
+        let held = || held_file(pid, number);
+        let is_other_map = || path.starts_with(BPF_MAP) && !is_dumped_map(pid, number);
+        if is_object(path) || is_other_map() || path == SECRET && is_on(&held(), SECRETMEM_MAGIC) {
+            self.object.get_or_insert_with(file);
+        } else if is_at_top(path) && is_on(&held(), MQUEUE_MAGIC) {
+            self.queue.get_or_insert_with(file);
+        } else if is_deleted(path) {
+            self.see_deleted(pid, &held(), file());
+        }
+    }
+
+    /// Looks at a mapping of the file `path`.
+    pub(super) fn see_mapping(&mut self, pid: i32, mapping: &Mapping<'_>, path: &str) {
+        let file = || OpenFile {
+            path: path.to_owned(),
+            how: How::Mapping,
+        };
+        let held = || mapped_file(pid, mapping);
+        if is_object(path) || path == SECRET && is_on(&held(), SECRETMEM_MAGIC) {
+            self.object.get_or_insert_with(file);
+        } else if is_deleted(path)
+            && self.seen.len() < MOST_DELETED
+            && self.seen.insert((mapping.device.to_vec(), mapping.inode))
+        {
+            self.see_deleted(pid, &held(), file());
+        }
+    }
+
+    /// CRIU writes a file into the image that has no name, and makes a name only if it is told to
+    /// for one that has another than the one it was opened by.
+    fn see_deleted(&mut self, pid: i32, held: &Path, file: OpenFile) {
+        let Some(found) = fs::metadata(held).ok().filter(Metadata::is_file) else {
+            return;
+        };
+        if kernels_own().is_none_or(|own| own == found.dev()) {
+            return;
+        }
+        if found.nlink() > 0 {
+            // One may be called "a (deleted)", and be there.
+            if self.moved.is_none() && is_nowhere(pid, &file.path) {
+                self.moved = Some(file);
+            }
+            return;
+        }
+        // CRIU before 4.0 goes by the size, and later ones by what of it is there.
+        let bytes = found.size().min(found.blocks().saturating_mul(BLOCK));
+        if self.deleted.as_ref().is_none_or(|(_, most)| *most < bytes) {
+            self.deleted = Some((file, bytes));
+        }
+    }
+}
+
+fn is_object(path: &str) -> bool {
+    NEVER.iter().any(|never| path.starts_with(never))
+}
+
+/// Of one that was closed meanwhile nothing is said.
+fn is_dumped_map(pid: i32, number: u32) -> bool {
+    let kind = value_in_fdinfo(pid, number, "map_type").ok().flatten();
+    kind.is_none_or(|kind| DUMPED_MAPS.contains(&kind.as_slice()))
+}
+
+/// Whether it is in the root of its file system, or of none that is mounted, as a queue is.
+fn is_at_top(path: &str) -> bool {
+    let name = path.strip_prefix('/');
+    name.is_some_and(|name| !name.is_empty() && !name.contains('/'))
+}
+
+/// Whether the kernel names a file that was removed, or that is called so. Those that we have given
+/// to a process are not CRIU's to dump.
+fn is_deleted(path: &str) -> bool {
+    let Some(name) = path.strip_suffix(DELETED).filter(|_| path.starts_with('/')) else {
+        return false;
+    };
+    let name = name.rsplit('/').next().unwrap_or_default();
+    name != memory_file::NAME && !name.starts_with(memory_file::PACK_PREFIX)
+}
+
+/// Whether a process finds nothing by this path.
+fn is_nowhere(pid: i32, path: &str) -> bool {
+    let looked = || {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let root = open(format!("/proc/{pid}/root"), flags, Mode::empty())?;
+        let (flags, resolve) = (flags | OFlags::NOFOLLOW, ResolveFlags::IN_ROOT);
+        openat2(root, path, flags, Mode::empty(), resolve)
+    };
+    matches!(looked(), Err(Errno::NOENT))
+}
+
+/// Whether a file is on the kernel's file system of this kind; not if it is gone.
+fn is_on(held: &Path, magic: i64) -> bool {
+    statfs(held).is_ok_and(|found| found.f_type == magic)
+}
+
+/// The device of files that the kernel makes for memory: memfd_create(2), shared memory without a
+/// file, and that of System V. CRIU dumps it as memory.
+fn kernels_own() -> Option<u64> {
+    let file = memfd_create("stasis-device", MemfdFlags::CLOEXEC).ok()?;
+    Some(fstat(file).ok()?.st_dev)
+}
+
+#[cfg(test)]
+mod tests;
