@@ -72,6 +72,8 @@ crate::words! {
         IoUring = "io-uring",
         /// A connection that CRIU was not asked to save.
         TcpConnection = "tcp-connection",
+        /// A unix socket that is connected with a process outside of the container.
+        UnixConnection = "unix-connection",
         /// A file without a name that CRIU was not asked to save, or not at its size.
         DeletedFile = "deleted-file",
         /// A POSIX message queue.

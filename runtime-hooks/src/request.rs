@@ -35,6 +35,8 @@ stasis_config::words! {
         TcpEstablished = "tcp-established",
         /// Listening sockets with connections that nobody has accepted, which are left out.
         TcpSkipInFlight = "tcp-skip-in-flight",
+        /// Datagram sockets that are connected with others outside, which are found by name.
+        ExtUnixSk = "ext-unix-sk",
         /// Files that have another name than the one they were opened by: they are given a third.
         LinkRemap = "link-remap",
     }

@@ -21,6 +21,7 @@ void queue_begin(void);
 const char *queue_wrong(void);
 const char *nothing_wrong(void);
 void connection_begin(void);
+void outside_begin(void);
 void deleted_begin(void);
 void unmapped_begin(void);
 void nested_begin(void);

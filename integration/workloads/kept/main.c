@@ -19,6 +19,7 @@ static const struct {
     {"loopback", loopback_begin, loopback_wrong},
     {"queue", queue_begin, queue_wrong},
     {"connection", connection_begin, nothing_wrong},
+    {"outside", outside_begin, nothing_wrong},
     {"deleted", deleted_begin, nothing_wrong},
     {"unmapped", unmapped_begin, nothing_wrong},
     {"nested", nested_begin, nothing_wrong},

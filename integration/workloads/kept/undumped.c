@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #define REMOVED "/dev/shm/removed"
@@ -27,6 +28,13 @@ void connection_begin(void) {
     MUST(!getsockname(server, (struct sockaddr *)&address, &size));
     MUST(!connect(client, (struct sockaddr *)&address, sizeof address) && accept(server, NULL, NULL) >= 0);
     close(server);
+}
+
+/* One end of a connection with a server of the host. */
+void outside_begin(void) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = "/run/outside/socket"};
+    int client = socket(AF_UNIX, SOCK_STREAM, 0);
+    MUST(client >= 0 && !connect(client, (struct sockaddr *)&address, sizeof address));
 }
 
 /* A large file that was removed, which is open, or is mapped and not open. */

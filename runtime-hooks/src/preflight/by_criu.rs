@@ -11,6 +11,7 @@ use super::lasting::{MOMENT, lasting};
 use super::open_files::undumpable::Undumpable;
 use super::open_files::{IO_URING, OpenFiles};
 use super::tcp::Connections;
+use super::unix::UnixConnections;
 use crate::request::CriuOption;
 
 /// As many sockets of a process are looked at again. One that stays is enough.
@@ -33,7 +34,7 @@ pub(super) fn devices(process: &ProcessRef, held: &OpenFiles) -> Vec<Finding> {
 }
 
 /// What it does not dump of a process, or not unless it is asked to.
-pub(super) fn not_dumped(process: &ProcessRef, held: &Undumpable, asked: &Asked) -> Vec<Finding> {
+fn not_dumped(process: &ProcessRef, held: &Undumpable, asked: &Asked) -> Vec<Finding> {
     let moved = held.moved.as_ref();
     let moved = moved.filter(|_| !asked.has(CriuOption::LinkRemap));
     let deleted = held.deleted.as_ref();
@@ -68,9 +69,51 @@ fn named<E: ToString>(
     evidence.into_iter().filter_map(finding).collect()
 }
 
+/// What is found of the processes that CRIU dumps.
+#[derive(Debug)]
+pub(super) struct ByCriu<'a> {
+    asked: &'a Asked,
+    found: Vec<Finding>,
+    connected: Vec<Connected>,
+    unix: UnixConnections,
+}
+
+impl<'a> ByCriu<'a> {
+    pub(super) fn of(asked: &'a Asked) -> Self {
+        Self {
+            asked,
+            found: Vec::new(),
+            connected: Vec::new(),
+            unix: UnixConnections::default(),
+        }
+    }
+
+    /// Looks at one of them.
+    pub(super) fn see(
+        &mut self,
+        process: &ProcessRef,
+        held: &OpenFiles,
+        connections: &Connections,
+    ) -> io::Result<()> {
+        let found = not_dumped(process, &held.undumpable, self.asked);
+        self.found.extend(found);
+        let connected = Connected::of(process, held, connections, self.asked);
+        self.connected.extend(connected);
+        self.unix.see(process, &held.sockets)
+    }
+
+    /// What is in the way, once all were seen.
+    pub(super) fn findings(self) -> io::Result<Vec<Finding>> {
+        let mut found = self.found;
+        found.extend(lasting_connections(self.connected)?);
+        found.extend(self.unix.findings(self.asked)?);
+        Ok(found)
+    }
+}
+
 /// The connections of one process that CRIU is not asked for.
 #[derive(Debug)]
-pub(super) struct Connected {
+struct Connected {
     pid: i32,
     name: String,
     /// Descriptor, inode and the option that it needs.
@@ -79,7 +122,7 @@ pub(super) struct Connected {
 
 impl Connected {
     /// `None` if it has none.
-    pub(super) fn of(
+    fn of(
         process: &ProcessRef,
         held: &OpenFiles,
         connections: &Connections,
@@ -116,7 +159,7 @@ impl Connected {
 }
 
 /// Those that stay: a request that is answered is over before CRIU dumps anything.
-pub(super) fn lasting_connections(found: Vec<Connected>) -> io::Result<Vec<Finding>> {
+fn lasting_connections(found: Vec<Connected>) -> io::Result<Vec<Finding>> {
     let lasting = lasting(found, MOMENT, |mut found| {
         let mut connections = Connections::default();
         for process in &found {

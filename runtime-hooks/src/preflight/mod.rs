@@ -16,6 +16,7 @@ pub(crate) mod open_files;
 pub mod peer_access;
 pub(crate) mod same_memory;
 pub(crate) mod tcp;
+mod unix;
 
 use std::io;
 
@@ -30,7 +31,7 @@ use crate::cuda::{CudaState, GpuUuid};
 use crate::host::deadline::{PROC, within};
 use crate::preflight::asked::Asked;
 use crate::preflight::blocker::Finding;
-use crate::preflight::by_criu::{Connected, lasting_connections};
+use crate::preflight::by_criu::{ByCriu, devices};
 use crate::preflight::nccl::{Candidate, sharing_ranks};
 use crate::preflight::open_files::{Environment, OpenFiles};
 use crate::preflight::peer_access::PeerAccess;
@@ -82,7 +83,7 @@ fn find_now(facts: &ContainerFacts<'_>) -> io::Result<Vec<Finding>> {
     let mut found = Vec::new();
     let mut candidates = Vec::new();
     let mut connections = Connections::default();
-    let mut connected = Vec::new();
+    let mut by_criu = facts.asked.map(ByCriu::of);
     for member in facts.snapshot.members() {
         let Some(process) = member.open()? else {
             continue;
@@ -102,21 +103,20 @@ fn find_now(facts: &ContainerFacts<'_>) -> io::Result<Vec<Finding>> {
                 held
             }
         };
-        found.extend(by_criu::devices(&process, &held));
+        found.extend(devices(&process, &held));
         if !held.sockets.is_empty() {
             connections.read_of(process.pid())?;
         }
         // Those of `exec` are not dumped.
-        if let Some(asked) = facts.asked.filter(|_| member.origin == Origin::Init) {
-            found.extend(by_criu::not_dumped(&process, &held.undumpable, asked));
-            connected.extend(Connected::of(&process, &held, &connections, asked));
+        if let Some(by_criu) = by_criu.as_mut().filter(|_| member.origin == Origin::Init) {
+            by_criu.see(&process, &held, &connections)?;
         }
         if facts.cuda_process(member).is_some() {
             candidates.push(Candidate { process, held });
         }
     }
     found.extend(nccl(&candidates, &connections)?);
-    found.extend(lasting_connections(connected)?);
+    found.extend(by_criu.map_or(Ok(Vec::new()), ByCriu::findings)?);
     found.extend(facts.snapshot.headless().iter().map(|headless| Finding {
         kind: BlockerKind::MainThreadEnded,
         pid: headless.pid,

@@ -142,7 +142,8 @@ impl std::fmt::Display for OpenFile {
     }
 }
 
-fn socket_inode(path: &str) -> Option<u64> {
+/// The inode of a socket that a descriptor's target names.
+pub(crate) fn socket_inode(path: &str) -> Option<u64> {
     let inode = path.strip_prefix("socket:[")?.strip_suffix(']')?;
     inode.parse().ok()
 }

@@ -1,6 +1,9 @@
 //! What CRIU would not dump is found before anything is touched, with a GPU and without one: CRIU
 //! fails at each of these if it is tried all the same.
 
+use std::io::Read;
+use std::process::{Child, Stdio};
+
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use stasis_integration::check::assert_text::assert_contains;
@@ -10,11 +13,14 @@ use stasis_integration::host::installed::{PROGRAM, StasisHost};
 use super::{check, start};
 
 const PORT: u16 = 10130;
+/// Where the host's server is found by containers.
+const OUTSIDE: &str = "/run/outside";
 const CONFIGURATION: &str = "/etc/criu/runc.conf";
 
 /// What the program holds, the kind of blocker, and its evidence.
-const HELD: [(&str, &str, &str); 9] = [
+const HELD: [(&str, &str, &str); 10] = [
     ("connection", "tcp-connection", "is connected"),
+    ("outside", "unix-connection", "(perl)"),
     ("queue", "message-queue", "\"/queue\""),
     (
         "deleted",
@@ -38,7 +44,8 @@ const ASKED: [(&str, &str); 4] = [
 ];
 
 pub(crate) fn what_criu_does_not_dump_is_refused(stasis: &StasisHost) -> Result<()> {
-    stasis.host.run(&["mkdir", "-p", "/etc/criu"])?;
+    stasis.host.run(&["mkdir", "-p", "/etc/criu", OUTSIDE])?;
+    let mut server = server(stasis)?;
     for (what, kind, evidence) in HELD {
         let job = without_gpu(stasis, what, what)?;
         refused(stasis, &job, kind, evidence).with_context(|| format!("{what} is refused"))?;
@@ -51,6 +58,8 @@ pub(crate) fn what_criu_does_not_dump_is_refused(stasis: &StasisHost) -> Result<
         }
         job.delete()?;
     }
+    server.kill()?;
+    server.wait()?;
     options_ask(stasis)?;
     what_criu_dumps_passes(stasis)?;
     beside_a_gpu(stasis)
@@ -58,11 +67,31 @@ pub(crate) fn what_criu_does_not_dump_is_refused(stasis: &StasisHost) -> Result<
 
 const GOES_ON: &[&str] = &["--leave-running"];
 
+/// Accepts connections of containers, and keeps them.
+fn server(stasis: &StasisHost) -> Result<Child> {
+    let script = format!(
+        "use Socket; socket(S, PF_UNIX, SOCK_STREAM, 0) && bind(S, \
+         pack_sockaddr_un('{OUTSIDE}/socket')) && listen(S, 9) || die; $| = 1; print qq(up\\n); \
+         while (1) {{ accept(my $one, S); push @kept, $one; }}"
+    );
+    let mut perl = stasis.host.command("perl");
+    let mut server = perl.args(["-e", &script]).stdout(Stdio::piped()).spawn()?;
+    let mut says = [0; 3];
+    let stdout = server.stdout.as_mut().context("no pipe")?;
+    stdout.read_exact(&mut says)?;
+    Ok(server)
+}
+
 /// A container without a GPU that may do what it likes.
 fn without_gpu<'l>(stasis: &'l StasisHost, id: &str, what: &str) -> Result<Bundle<'l>> {
     let job = Bundle::make(stasis, id, &["/bin/kept", &PORT.to_string(), what])?;
     job.change(|spec| {
         spec["linux"]["devices"] = json!([]);
+        if let Some(mounts) = spec["mounts"].as_array_mut() {
+            mounts.push(json!({
+                "destination": OUTSIDE, "source": OUTSIDE, "type": "bind", "options": ["rbind"]
+            }));
+        }
         for set in ["bounding", "effective", "permitted"] {
             spec["process"]["capabilities"][set] = json!(["CAP_SYS_ADMIN"]);
         }

@@ -8,6 +8,7 @@ pub mod host_name;
 pub mod kcmp;
 pub mod network;
 mod nvidia;
+pub mod unix_sockets;
 
 use std::fmt;
 use std::io;

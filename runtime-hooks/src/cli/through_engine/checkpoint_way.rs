@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use stasis_config::{Flavor, Settings};
 
 use super::command::EngineCommand;
-use super::criu_options::{of_checkpoint, words};
+use super::criu_options::{NoOption, of_checkpoint, words};
 use crate::cli::locate::Located;
 use crate::cli::locate::engine::Engine;
 use crate::error::kind::Kind;
@@ -46,6 +46,9 @@ pub(super) enum NoWay {
     /// The engine cannot do it as it is asked for.
     #[error("{0}")]
     Engine(String),
+    /// The engine has no such option.
+    #[error(transparent)]
+    Option(#[from] NoOption),
     /// It has to be said where the image is.
     #[error("{0}")]
     NoImage(String),
@@ -60,7 +63,7 @@ pub(super) enum NoWay {
 impl NoWay {
     pub(super) fn kind(&self) -> Kind {
         match self {
-            Self::Engine(_) => Kind::Engine,
+            Self::Engine(_) | Self::Option(_) => Kind::Engine,
             Self::NoImage(_) => Kind::ImageDirectory,
             Self::NoContainer(_) => Kind::NoContainer,
             Self::NoRuntime(_) => Kind::LowLevelRuntime,

@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 use clap::Args;
 use stasis_config::Flavor;
 
-use super::checkpoint_way::NoWay;
 use crate::cli::locate::engine::Engine;
 use crate::operation::verb::Verb;
 use crate::request::CriuOption;
@@ -23,6 +22,10 @@ pub(super) struct CriuArguments {
     /// only.
     #[arg(long)]
     tcp_skip_in_flight: bool,
+    /// Save datagram sockets that are connected with a socket outside, such as /dev/log, which is
+    /// found again by its name. Without an engine only.
+    #[arg(long)]
+    ext_unix_sk: bool,
     /// Save files that were removed and have another name, such as named semaphores. Without an
     /// engine only.
     #[arg(long)]
@@ -34,6 +37,7 @@ impl CriuArguments {
         let given = [
             (self.tcp_established, CriuOption::TcpEstablished),
             (self.tcp_skip_in_flight, CriuOption::TcpSkipInFlight),
+            (self.ext_unix_sk, CriuOption::ExtUnixSk),
             (self.link_remap, CriuOption::LinkRemap),
         ];
         let given = given.into_iter().filter(|(is_given, _)| *is_given);
@@ -57,7 +61,10 @@ pub(super) fn of_checkpoint(engine: Option<Engine>, flavor: Flavor) -> Takes {
         (Some(Engine::Podman), _) => ("podman".to_owned(), connections),
         (Some(other), _) => (other.to_string(), &[]),
         (None, Flavor::Runc) => ("runc".to_owned(), CriuOption::ALL),
-        (None, Flavor::Crun) => ("crun".to_owned(), connections),
+        (None, Flavor::Crun) => (
+            "crun".to_owned(),
+            &[CriuOption::TcpEstablished, CriuOption::ExtUnixSk],
+        ),
     };
     Takes {
         who,
@@ -83,21 +90,34 @@ pub(super) fn of_restore(engine: Option<Engine>, flavor: Flavor) -> Takes {
 
 impl Takes {
     /// Refuses what it cannot ask for.
-    pub(super) fn admit(&self, options: &BTreeSet<CriuOption>) -> Result<(), NoWay> {
+    pub(super) fn admit(&self, options: &BTreeSet<CriuOption>) -> Result<(), NoOption> {
         let mut unknown = options.iter();
-        let Some(option) = unknown.find(|option| !self.options.contains(option)) else {
-            return Ok(());
-        };
-        let file = match self.flavor {
-            Flavor::Runc => "runc.conf",
-            Flavor::Crun => "crun.conf",
-        };
-        Err(NoWay::Engine(format!(
-            "{} has no option --{option} for a {}; CRIU takes it from a line \"{option}\" in \
-             /etc/criu/{file}, whoever asks",
-            self.who, self.what
-        )))
+        let unknown = unknown.find(|option| !self.options.contains(option));
+        unknown.map_or(Ok(()), |option| {
+            Err(NoOption {
+                who: self.who.clone(),
+                what: self.what,
+                option: *option,
+                file: match self.flavor {
+                    Flavor::Runc => "/etc/criu/runc.conf",
+                    Flavor::Crun => "/etc/criu/crun.conf",
+                },
+            })
+        })
     }
+}
+
+/// A command cannot ask for what is wanted.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{who} has no option --{option} for a {what}; CRIU takes it from a line \"{option}\" in {file}, \
+     whoever asks"
+)]
+pub(super) struct NoOption {
+    who: String,
+    what: Verb,
+    option: CriuOption,
+    file: &'static str,
 }
 
 /// The options as every command has them that has any.
@@ -116,7 +136,7 @@ mod tests {
         let none = BTreeSet::new();
         let takes = |engine, flavor, options: &BTreeSet<_>| {
             let admitted = of_checkpoint(engine, flavor).admit(options);
-            admitted.map_err(|no_way| no_way.to_string())
+            admitted.map_err(|no_option| no_option.to_string())
         };
         let (runc, crun) = (Flavor::Runc, Flavor::Crun);
         takes(None, runc, &all).unwrap();

@@ -3,7 +3,7 @@
 use stasis_config::BlockerKind;
 
 /// The known consequence of each blocker, and the ways to remove it.
-pub(super) const ALL: [(BlockerKind, &str, &str); 25] = [
+pub(super) const ALL: [(BlockerKind, &str, &str); 26] = [
     (
         BlockerKind::DriverVersion,
         "the driver has no calls for a checkpoint",
@@ -95,6 +95,13 @@ pub(super) const ALL: [(BlockerKind, &str, &str); 25] = [
         "close it, or ask: --tcp-established of podman's and stasis's checkpoint (and restore), or a \
          line \"tcp-established\" in /etc/criu/runc.conf (crun.conf), which holds for all engines; \
          for what is not accepted yet, --tcp-skip-in-flight, or a line \"tcp-skip-in-flight\"",
+    ),
+    (
+        BlockerKind::UnixConnection,
+        "CRIU cannot dump one end of a unix connection without the other, and it lasts (2 s)",
+        "have the program close it before the checkpoint, keep the host's socket out of the \
+         container, or run the other program in it; for datagrams, such as to /dev/log, write a line \
+         \"ext-unix-sk\" into /etc/criu/runc.conf (crun.conf)",
     ),
     (
         BlockerKind::DeletedFile,

@@ -11,7 +11,7 @@ use super::row::Row;
 use crate::cli::command_error::{CommandError, GroupError};
 use crate::cli::locate::engine::{Engine, Known};
 use crate::cli::locate::{Located, locate, running};
-use crate::cli::through_engine::checkpoint_way::stasis_runtime;
+use crate::cli::through_engine::checkpoint_way::{NoWay, stasis_runtime};
 use crate::cli::through_engine::command::EngineCommand;
 use crate::cli::through_engine::criu_options::{of_checkpoint, words};
 use crate::error::kind::State;
@@ -44,7 +44,8 @@ impl Member {
     ) -> Result<EngineCommand, GroupError> {
         let flavor = self.located.flavor;
         let admitted = of_checkpoint(None, flavor).admit(wanted.options);
-        let runtime = admitted.and_then(|()| stasis_runtime(settings, flavor, wanted.config));
+        let runtime = admitted.map_err(NoWay::from);
+        let runtime = runtime.and_then(|()| stasis_runtime(settings, flavor, wanted.config));
         let runtime = runtime.map_err(|no_way| GroupError::NoRuntime(no_way.to_string()))?;
         Ok(runtime
             .with("--stasis-group")

@@ -70,7 +70,7 @@ impl RestoreWay {
             match way(wanted) {
                 Ok(way) => {
                     let admitted = of_restore(Some(engine), Flavor::Runc).admit(wanted.options);
-                    found.push((engine, admitted.map(|()| way)));
+                    found.push((engine, admitted.map(|()| way).map_err(NoWay::from)));
                 }
                 Err(Not::Way(no_way)) => found.push((engine, Err(no_way))),
                 Err(Not::Known(why)) => unknown.push(format!("{engine}: {why}")),
