@@ -6,6 +6,7 @@
 //!   ends while it is read is no error.
 //! * [`Snapshot`]: the processes of a container, which of them CRIU dumps, and which may use CUDA.
 //! * [`mountinfo`]: the mounts of a mount namespace. [`process::host_name`]: its host name.
+//! * [`thread`]: what the kernel keeps of a thread, and CRIU does not.
 //! * [`tree`]: which processes descend from another one.
 //! * [`cgroup`]: where cgroups of versions 1 and 2 are mounted, which of them a process is in,
 //!   their processes and their freezer.
@@ -37,6 +38,7 @@ pub mod pid_file;
 pub mod process;
 pub mod procfs;
 pub mod snapshot;
+pub mod thread;
 pub mod tree;
 
 pub use error_chain::error_chain;

@@ -6,12 +6,14 @@
 //! * [`Everywhere`]: a container's cgroup in all hierarchies, of which everything is killed.
 //! * [`cgroups_path`]: the cgroup that an OCI specification names.
 //! * [`cpu_limit`]: how much of the CPUs a process may use.
+//! * [`cpus_of`]: the CPUs that it may run on.
 //! * [`set_apart`]: out of the cgroups of whoever started a process.
 //! * [`criu_yard`]: the cgroup mounts that a CRIU leaves when it is killed.
 
 mod apart;
 mod cgroups_path;
 mod cpu_limit;
+mod cpus;
 pub mod criu_yard;
 mod everywhere;
 mod freezer;
@@ -26,6 +28,7 @@ use std::path::{Path, PathBuf};
 pub use apart::set_apart;
 pub use cgroups_path::cgroups_path;
 pub use cpu_limit::cpu_limit;
+pub use cpus::cpus_of;
 pub use everywhere::Everywhere;
 pub use freezer::{FreezerError, FreezerState, is_frozen};
 pub use hierarchies::Hierarchies;

@@ -4,10 +4,12 @@
 //! every later use can check that it is still the same process.
 
 mod confinement;
+pub mod expired_timers;
 pub mod host_name;
 pub mod kcmp;
 pub mod network;
 mod nvidia;
+pub mod removed_segments;
 pub mod unix_sockets;
 
 use std::fmt;

@@ -47,8 +47,13 @@ pub fn descriptors(pid: i32) -> io::Result<impl Iterator<Item = Descriptor>> {
 
 /// Whether a descriptor of a process is closed by execve(2); `None` if it is not open any more.
 pub fn close_on_exec(pid: i32, number: u32) -> io::Result<Option<bool>> {
+    Ok(fdinfo(pid, number)?.map(|text| has_close_on_exec(&text)))
+}
+
+/// What the kernel says of an open file; `None` if it is not open any more.
+pub(crate) fn fdinfo(pid: i32, number: u32) -> io::Result<Option<Vec<u8>>> {
     let path = PathBuf::from(format!("/proc/{pid}/fdinfo/{number}"));
-    Ok(read(&path, MAX_FDINFO_BYTES)?.map(|text| has_close_on_exec(&text)))
+    read(&path, MAX_FDINFO_BYTES)
 }
 
 /// What the kernel says of a descriptor under this name in its first lines, such as `map_type`;

@@ -24,6 +24,7 @@ use rustix::io::Errno;
 use crate::file::read_limited;
 
 pub use cpuinfo::{cpu_flags, instruction_sets};
+pub(crate) use descriptors::fdinfo;
 pub use descriptors::{Descriptor, close_on_exec, descriptors, held_file, value_in_fdinfo};
 pub use login::login_user;
 pub use maps::{
@@ -34,7 +35,7 @@ pub use namespaces::{Namespace, has_another_namespace, namespace_of};
 pub use program::{arguments, is_of_go, program};
 pub use stat::{Stat, TaskState};
 pub use status::Status;
-pub(crate) use status::cpu_list;
+pub(crate) use status::{cpu_list, cpu_set};
 pub use threads::{children, children_of_thread, processes, threads, waits_behind};
 
 /// `None` for the answers of `/proc/PID` about a process that has ended: ENOENT when its

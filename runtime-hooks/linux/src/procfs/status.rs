@@ -95,6 +95,21 @@ pub(crate) fn cpu_list(list: &str) -> Option<Vec<usize>> {
     Some(cpus)
 }
 
+/// The same as a set; `None` for a list with more CPUs than one has room for.
+pub(crate) fn cpu_set(list: &str) -> Option<CpuSet> {
+    let mut set = CpuSet::new();
+    // A list may come from an image: one that names CPUs again and again would take long.
+    for part in list.split(',').take(CpuSet::MAX_CPU) {
+        for cpu in cpu_list(part)? {
+            if cpu >= CpuSet::MAX_CPU {
+                return None;
+            }
+            set.set(cpu);
+        }
+    }
+    (set.count() > 0).then_some(set)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,6 +136,17 @@ mod tests {
         assert_eq!(count("0-3,8,10-11"), Some(7));
         assert_eq!(count("3-0"), None);
         assert_eq!(count(""), None);
+    }
+
+    #[test]
+    fn a_set_has_the_cpus_of_a_list_that_fit() {
+        let set = cpu_set("0-2,8").unwrap();
+        assert_eq!(set.count(), 4);
+        assert!(set.is_set(8) && !set.is_set(3));
+        for list in ["", "x", "1024", "0-9999"] {
+            assert_eq!(cpu_set(list), None, "{list}");
+        }
+        assert_eq!(cpu_set(&"0-1023,".repeat(1 << 20)).unwrap().count(), 1024);
     }
 
     #[test]
