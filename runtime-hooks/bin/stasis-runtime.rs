@@ -28,8 +28,8 @@ use stasis::error::chain;
 use stasis::host::caller;
 use stasis::host::cancel::Cancel;
 use stasis::host::disk::Sync;
+use stasis::low_level::at_restore::RestoreScript;
 use stasis::low_level::default_root;
-use stasis::low_level::new_network::NewNetwork;
 use stasis::low_level::post_dump::PostDump;
 use stasis::operation::awaited_start::awaits_start;
 use stasis::recovery::group::member::Member;
@@ -54,8 +54,8 @@ fn main() -> ExitCode {
         0
     } else if let Some(dump) = PostDump::of_this_process() {
         verify(&dump)
-    } else if let Some(network) = NewNetwork::of_this_process() {
-        set_up(&network)
+    } else if let Some(restore) = RestoreScript::of_this_process() {
+        set_up(&restore)
     } else {
         carry_out()
     };
@@ -77,6 +77,12 @@ fn verify(dump: &PostDump) -> u8 {
         return 1;
     }
     // The image is whole: no reason to let the tasks go on.
+    if let Err(error) = dump.record_not_kept() {
+        let _ = writeln!(
+            io::stderr(),
+            "Warn  (stasis): what CRIU does not keep is not in the image: {error}"
+        );
+    }
     if let Err(error) = dump.unlock_network() {
         let _ = writeln!(
             io::stderr(),
@@ -87,14 +93,11 @@ fn verify(dump: &PostDump) -> u8 {
 }
 
 /// As [`verify`].
-fn set_up(network: &NewNetwork) -> u8 {
-    let Err(error) = network.set_up() else {
+fn set_up(restore: &RestoreScript) -> u8 {
+    let Err(error) = restore.run() else {
         return 0;
     };
-    let _ = writeln!(
-        io::stderr(),
-        "Error (stasis): cannot bring up lo in the container's network: {error}"
-    );
+    let _ = writeln!(io::stderr(), "Error (stasis): {error}");
     1
 }
 

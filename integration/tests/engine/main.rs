@@ -34,6 +34,7 @@ mod leaks;
 mod locking;
 mod lost_gpu;
 mod many_processes;
+mod not_kept;
 mod not_on_disk;
 mod not_ours;
 mod not_permitted;

@@ -28,5 +28,13 @@ void nested_begin(void);
 void faults_begin(void);
 void secret_begin(void);
 void bpf_begin(void);
+void alarm_begin(void);
+const char *alarm_wrong(void);
+void segment_begin(void);
+const char *segment_wrong(void);
+void timer_begin(void);
+const char *timer_wrong(void);
+void threads_begin(void);
+const char *threads_wrong(void);
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * kept PORT WHAT...: holds files in /dev/shm ("shared") or a semaphore there ("semaphore"), locks of files ("locks"), a connection to itself
- * ("loopback"), a POSIX queue ("queue") or what CRIU does not dump (undumped.c), and answers each packet with a number that counts on, and
- * with what is wrong.
+ * ("loopback"), a POSIX queue ("queue"), a removed segment ("segment"), an expired timer ("timer", "alarm"), what the kernel keeps of threads
+ * ("threads") or what CRIU does not dump (undumped.c), and answers each packet with a number that counts on, and with what is wrong.
  */
 #include "../serve.h"
 #include "kept.h"
@@ -26,6 +26,10 @@ static const struct {
     {"faults", faults_begin, nothing_wrong},
     {"secret", secret_begin, nothing_wrong},
     {"bpf", bpf_begin, nothing_wrong},
+    {"alarm", alarm_begin, alarm_wrong},
+    {"segment", segment_begin, segment_wrong},
+    {"timer", timer_begin, timer_wrong},
+    {"threads", threads_begin, threads_wrong},
 };
 static int held[8], count, asked;
 

@@ -16,14 +16,14 @@ use crate::error::low_level::LowLevelFailure;
 use crate::error::{Failure, Refusal};
 use crate::image::directory::NewImage;
 use crate::image::pstree::{self, PstreeError};
-use crate::image::tmpfs;
+use crate::image::{not_kept, tmpfs};
 use crate::low_level::criu_log::CriuLog;
 use crate::low_level::criu_plugins::Environment;
 use crate::low_level::criu_stats::frozen_time;
 use crate::low_level::{self, Ran};
 use crate::operation::estimate::ProgressEstimate;
 use crate::operation::timeline::Timeline;
-use crate::request::{CheckpointRequest, LowLevelArgs};
+use crate::request::{CheckpointRequest, LowLevelArgs, PreDump};
 
 /// In bytes; less than CRIU's files of any container.
 const NEXT_TO_NOTHING: u64 = 64 << 10;
@@ -95,6 +95,10 @@ impl Dump<'_> {
         })?;
         if let Some(why) = not_back {
             timeline.note(format!("GPU contents could not be given back yet: {why}"));
+        }
+        let is_whole = self.options.pre_dump == PreDump::No;
+        if is_whole && !image.join(not_kept::FILE_NAME).exists() {
+            timeline.note("what CRIU does not keep could not be put into the image");
         }
         timeline.set_frozen(frozen_time(self.options.work()));
         Ok(output)

@@ -8,6 +8,7 @@ pub mod directory;
 pub mod disk_space;
 pub mod files;
 pub mod manifest;
+pub(crate) mod not_kept;
 pub mod pstree;
 pub(crate) mod retention;
 pub(crate) mod shared_memory;

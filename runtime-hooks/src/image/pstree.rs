@@ -18,7 +18,7 @@ use crate::image::criu_file::Entries;
 
 /// Those of the two files (criu/include/magic.h).
 const PSTREE_MAGIC: u32 = 0x5027_3030;
-const CORE_MAGIC: u32 = 0x5505_3847;
+pub(super) const CORE_MAGIC: u32 = 0x5505_3847;
 /// `COMPEL_TASK_DEAD`: a zombie, which is restored as one.
 const TASK_DEAD: u32 = 2;
 /// An entry has some 20 bytes and 4 for each thread.

@@ -5,6 +5,7 @@
 //! no parent-death signal: killing it in the middle of a dump would kill CRIU with parasite
 //! code inside the workload.
 
+pub mod at_restore;
 pub mod criu_log;
 pub mod criu_plugins;
 pub(crate) mod criu_stats;
@@ -12,7 +13,6 @@ pub mod criu_version;
 pub(crate) mod forward_signals;
 pub mod hook;
 mod network_lock;
-pub mod new_network;
 pub mod post_dump;
 pub(crate) mod restore;
 pub(crate) mod watch;
@@ -36,6 +36,7 @@ use stasis_linux::open_files::keep_callers_limit;
 use stasis_linux::pdeathsig::kill_with_parent;
 
 use crate::host::environment;
+use crate::low_level::at_restore::AtRestore;
 use crate::low_level::criu_plugins::Environment;
 use crate::low_level::watch::{Hung, Victims, Watch};
 use crate::request::RestoreMode;
@@ -155,17 +156,17 @@ fn read(pipe: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
 }
 
 /// Starts it with our standard streams, which are those of the container at a restore. `criu` is
-/// the environment for CRIU, if it needs one, and `configuration` its configuration file.
+/// the environment for CRIU, if it needs one, and `set_up` what it is told to set up.
 fn start(
     low_level: &LowLevel,
     args: &[OsString],
     criu: Option<Environment<'_>>,
-    configuration: Option<&Path>,
+    set_up: Option<&AtRestore>,
     mode: RestoreMode,
 ) -> io::Result<Child> {
     let mut command = command(low_level, args);
-    if let Some(configuration) = configuration {
-        command.env(post_dump::VARIABLE, configuration);
+    if let Some(set_up) = set_up {
+        set_up.give(&mut command);
     }
     if let Some(criu) = criu {
         criu.give(&mut command);

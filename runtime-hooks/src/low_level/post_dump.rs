@@ -24,6 +24,7 @@ use crate::container::shared_memory::is_empty;
 use crate::cuda::gpu_use::CudaProcess;
 use crate::host::file_lock::lock_soon;
 use crate::image::manifest::Manifest;
+use crate::image::not_kept::NotKept;
 use crate::image::pstree::{self, PstreeError};
 use crate::image::{shared_memory, tmpfs};
 use crate::low_level::network_lock;
@@ -126,8 +127,10 @@ fn told() -> Vec<CudaProcess> {
 pub struct PostDump {
     /// `None` at any other moment of a dump.
     image: Option<PathBuf>,
-    /// The first of the tasks, if they end.
-    ends: Option<i32>,
+    /// The first of the tasks.
+    first: Option<i32>,
+    /// What becomes of them.
+    after: AfterDump,
 }
 
 impl PostDump {
@@ -143,7 +146,11 @@ impl PostDump {
         Some(Self {
             // CRIU gives the path of its descriptor.
             image: is_moment.then(|| fs::canonicalize(&image).unwrap_or(image)),
-            ends: first().filter(|_| names == 1),
+            first: first(),
+            after: match names {
+                0 => AfterDump::LeaveRunning,
+                _ => AfterDump::Exit,
+            },
         })
     }
 
@@ -180,13 +187,25 @@ impl PostDump {
         }
     }
 
+    /// Puts into the image what CRIU does not keep of the tasks, which stand still.
+    ///
+    /// # Errors
+    /// An I/O error: a restore of the image says that it cannot be put back.
+    pub fn record_not_kept(&self) -> io::Result<()> {
+        match (&self.image, self.first) {
+            (Some(image), Some(first)) => NotKept::of_tree(first)?.write(image),
+            _ => Ok(()),
+        }
+    }
+
     /// Takes CRIU's lock away from the network of tasks that end. The image must have been
     /// verified: if the tasks go on, CRIU still has to keep packets from them.
     ///
     /// # Errors
     /// An I/O error, or that of iptables: nobody can send in that network until a restore there.
     pub fn unlock_network(&self) -> io::Result<()> {
-        let (Some(image), Some(first)) = (&self.image, self.ends) else {
+        let (Some(image), Some(first), AfterDump::Exit) = (&self.image, self.first, self.after)
+        else {
             return Ok(());
         };
         match network_of(first)? {

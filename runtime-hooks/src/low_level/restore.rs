@@ -12,10 +12,10 @@ use stasis_linux::exit_status;
 
 use crate::context::Context;
 use crate::low_level;
+use crate::low_level::at_restore::{self, AtRestore};
 use crate::low_level::criu_log::CriuLog;
 use crate::low_level::criu_plugins::Environment;
 use crate::low_level::forward_signals::{Forward, Kept};
-use crate::low_level::new_network;
 use crate::low_level::watch::{Hung, Victims, Watch};
 use crate::operation::Operation;
 use crate::request::{LowLevelArgs, RestoreMode, RestoreRequest};
@@ -33,6 +33,8 @@ pub(crate) struct LowLevelRestore<'a> {
     log: CriuLog,
     /// Written once the container is up.
     pid_file: PathBuf,
+    /// The operation's directory.
+    directory: PathBuf,
 }
 
 /// How the low-level runtime ended.
@@ -53,6 +55,14 @@ pub(crate) enum Restored {
 }
 
 impl Restored {
+    /// Whether the container came up, also if it has ended since.
+    pub(crate) fn is_up_or_was(&self) -> bool {
+        match self {
+            Self::Over(ended) => ended.status.success(),
+            Self::Attached(..) => true,
+        }
+    }
+
     /// The exit code of the low-level runtime, which an attached container's parent has at its end.
     pub(crate) fn exit_code(self) -> u8 {
         match self {
@@ -82,11 +92,17 @@ impl<'a> LowLevelRestore<'a> {
             low_level_args,
             log: CriuLog::before(options.work(), "restore.log"),
             pid_file: pid_file(options, operation),
+            directory: operation.directory().to_owned(),
         }
     }
 
     pub(crate) fn log(&self) -> &CriuLog {
         &self.log
+    }
+
+    /// What is to be said of a restore that has succeeded, though not everything came back.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        at_restore::notes(&self.directory, &self.options.image_path)
     }
 
     /// Runs it: to its end if the restore is detached, else until the container is up. `criu` is
@@ -124,14 +140,9 @@ impl<'a> LowLevelRestore<'a> {
         }
         let args = (self.low_level_args)(&ours);
         let state_dir = &self.context.settings.paths.state_dir;
-        let network = new_network::prepare(state_dir, low_level.flavor, &self.options.bundle)?;
-        low_level::start(
-            low_level,
-            &args,
-            criu,
-            network.as_deref(),
-            self.options.mode,
-        )
+        let places = (&*self.options.image_path, &*self.options.bundle);
+        let set_up = AtRestore::prepare(state_dir, low_level.flavor, places, &self.directory)?;
+        low_level::start(low_level, &args, criu, set_up.as_ref(), self.options.mode)
     }
 
     fn watch(&self, child: &Child) -> Watch {

@@ -61,10 +61,23 @@ pub(crate) fn restore_plain(
         operations_log::write(context, Verb::Restore, &options.id, &timeline, Some(&error));
         error
     })?;
+    if restored.is_up_or_was() {
+        tell(context, options, &low_level.notes());
+    }
     // Other operations may lock the container while we wait for its end.
     drop(operation);
     drop(image);
     Ok(Outcome::Done(restored.exit_code()))
+}
+
+/// A restore that differs from what the low-level runtime alone would have done is logged.
+fn tell(context: &Context, options: &RestoreRequest, notes: &[String]) {
+    if notes.is_empty() {
+        return;
+    }
+    let mut timeline = Timeline::default().of_image(&options.image_path);
+    notes.iter().for_each(|note| timeline.note(note));
+    operations_log::write(context, Verb::Restore, &options.id, &timeline, None);
 }
 
 fn bring_up(

@@ -204,6 +204,10 @@ impl<'a> Plan<'a> {
         if let Some(memory) = &self.memory {
             memory.tell(timeline);
         }
+        low_level
+            .notes()
+            .iter()
+            .for_each(|note| timeline.note(note));
         if self.options.mode == RestoreMode::Detached {
             // The container has not been announced yet, so a cancelled restore need not wait for
             // the GPU.
