@@ -205,7 +205,14 @@ impl StasisHost {
             files_below(path, &mut stored)?;
         }
         // These stay from the first operation on that needs them; what is in them does not.
-        let stay = ["ledger", "criu-plugins", "criu-plugins-memory", "staging"];
+        let stay = [
+            "ledger",
+            "criu-plugins",
+            "criu-plugins-memory",
+            "criu-restore",
+            "criu-restore.conf",
+            "staging",
+        ];
         let stay = stay.map(|name| kept[1].join(name).display().to_string());
         stored.retain(|path| !stay.contains(path));
         stored.sort();
