@@ -46,7 +46,7 @@ RUSTC_WORKSPACE_WRAPPER="$(rustc --print sysroot)/bin/clippy-driver"
 CLIPPY_ARGS="-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__"
 export RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
 cargo build --locked --workspace --all-targets
-# Each test waits for programs most of its time: three at once leave two processors idle for 57 % of it. The node is one
+# Each test waits for programs most of its time: four at once leave two processors idle for a quarter of it. The node is one
 # emulated machine, which uses one processor; the sweeps are a few long tests, the last of which would run alone.
 step "tests (the first start of a test host builds it from Debian packages: a minute each)"
 # With `--test NAME` cargo has other features of dependencies, and compiles them again.
@@ -59,7 +59,7 @@ begin_beside_tests "documentation" env RUSTDOCFLAGS="-D warnings -A rustdoc::pri
 begin "dependencies" integration/check-dependencies.sh
 result=0
 # What a test may have left behind can hold the pipe, which is not waited for.
-cargo test --locked --workspace --no-fail-fast -- --test-threads 4 --skip on_a_node --skip sweep:: \
+cargo test --locked --workspace --no-fail-fast -- --test-threads 5 --skip on_a_node --skip sweep:: \
     > >(tee "$beside/tests") 2>&1 || result=$?
 joined "documentation" || result=$?
 joined "dependencies" || result=$?
