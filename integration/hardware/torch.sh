@@ -29,6 +29,9 @@ until_steps() { # FILE COUNT
     for try in {1..800}; do [ "$(losses $1 | wc -l)" -ge $2 ] && return; sleep 0.05; done
 }
 
+# Lines that are in one file and not in the other. busybox has no diff that says it.
+differing() { sort "$1" "$2" | uniq -u | wc -l; }
+
 torch() {
     has_torch PyTorch || return
     torch_run torch -- 'exec /opt/torch/.venv/bin/python3 /run/torch/train.py >>/run/torch/output.txt 2>&1'
@@ -72,31 +75,34 @@ dataloader() {
 }
 
 # A job that is preempted again and again: it is saved at each stop, and the next container of its key goes on. Its
-# workers hand batches over in /dev/shm. No step is made twice, none is left out, and each is that of a whole run.
+# workers hand batches over in /dev/shm, and by sockets below TMPDIR, which the next container has to have. No step is made
+# twice, none is left out, and each is that of a whole run.
 preempted() { # TIMES
     has_torch "a job that is preempted" || return
     local round steps=0 try extra=() differing seconds=()
-    torch_run whole -- "exec $python /run/torch/loader.py /run/torch/whole.txt 0 >/run/torch/whole-output.txt 2>&1"
-    until_steps whole $(($1 * 12 + 100))
-    remove whole
     settings $'[restore]\nat_create = "/images/kept"\nkeep_at_stop = 2'
     extra=(--annotation io.stasis.checkpoint=on-stop --annotation io.stasis.checkpoint.key=loader --annotation io.stasis.restore=latest:loader)
     for ((round = 1; round <= $1 + 1; round++)); do
-        torch_run job$round -- "exec $python /run/torch/loader.py /run/torch/parts.txt 0.02 >>/run/torch/parts-output.txt 2>&1"
-        until_steps parts $((steps + 10))
+        torch_run job$round TMPDIR=/run/torch/tmp -- "mkdir -p /run/torch/tmp; exec $python /run/torch/loader.py /run/torch/preempted.txt 0.02 >>/run/torch/preempted-output.txt 2>&1"
+        until_steps preempted $((steps + 10))
         [ $round -le $1 ] || break
         local start=$(clock)
         ctr t kill -s SIGTERM job$round
         for try in {1..600}; do ctr t ls | grep -q "^job$round .*STOPPED" && break; sleep 0.05; done
         seconds+=($(since $start | tr -d ' s'))
-        steps=$(losses parts | wc -l)
+        steps=$(losses preempted | wc -l)
         remove job$round
     done
     remove job$round
+    steps=$(losses preempted | wc -l)
+    extra=()
+    torch_run unbroken -- "exec $python /run/torch/loader.py /run/torch/unbroken.txt 0 >/run/torch/unbroken-output.txt 2>&1"
+    until_steps unbroken $steps
+    remove unbroken
     tail -n $((2 * $1)) /var/log/stasis/operations.log >>/out/operations.txt
-    differing=$(diff <(losses parts) <(losses whole | head -n $(losses parts | wc -l)) | grep -c '^[<>]')
-    say "PyTorch with 4 DataLoader workers through $way, preempted $1 times | $(losses parts | wc -l) steps, until $(losses parts | tail -n 1); from those of a whole run differ: $differing; cold starts: $(grep -c 'started cold' /var/log/stasis/operations.log); images kept: $(ls -d /images/kept/loader/*-stop | wc -l); seconds from the signal to the end: $(printf '%s\n' "${seconds[@]}" | sort -n | sed -n '1p;$p' | tr '\n' ' ')"
-    cp /run/torch/{whole,parts}*.txt /out/
+    differing=$(differing <(losses preempted) <(losses unbroken | head -n $steps))
+    say "PyTorch with 4 DataLoader workers through $way, preempted $1 times | $(losses preempted | wc -l) steps, until $(losses preempted | tail -n 1); from those of a whole run differ: $differing; cold starts: $(grep -c 'started cold' /var/log/stasis/operations.log); images kept: $(ls -d /images/kept/loader/*-stop | wc -l); seconds from the signal to the end: $(printf '%s\n' "${seconds[@]}" | sort -n | sed -n '1p;$p' | tr '\n' ' ')"
+    cp /run/torch/{preempted,unbroken}*.txt /out/
     settings
     rm -rf /images/kept
 }
@@ -146,7 +152,7 @@ generation() { # the tokens after a restore are those that it would have made
     ctr c restore --rw --live parts parts:1 || say "generation | restore failed: $(tail -n 3 /out/log.txt)"
     until_steps parts $((steps + 200))
     # Made twice, by the job that went on and by the restored one, tokens must be the same, too.
-    differing=$(losses parts | sort -n -u | head -n $steps | diff - <(losses whole | head -n $steps) | grep -c '^[<>]')
+    differing=$(differing <(losses parts | sort -n -u | head -n $steps) <(losses whole | head -n $steps))
     say "Llama, a CUDA graph that samples (step token) through $way | checkpointed after $first; killed at $killed; restored, until $(losses parts | tail -n 1); of $steps tokens, from those of a whole run differ: $differing; $(losses whole | cut -d' ' -f2 | sort -u | wc -l) different tokens"
     cp /run/torch/{whole,parts,llama-output}.txt /out/
     forget parts
