@@ -20,6 +20,7 @@ use crate::container::first_image::FirstImage;
 use crate::context::Context;
 use crate::error::after_failure::AfterFailure;
 use crate::error::first_image::NoFirstImage;
+use crate::error::kind::Kind;
 use crate::error::operations_log;
 use crate::error::{Error, Failure, Refusal, chain};
 use crate::image::stopped::key;
@@ -73,7 +74,10 @@ pub fn create(
     }
     let why = format!("started cold: {}", chain(&error));
     timeline.note(&why);
-    if let Err(error) = leave(&context.settings, &options.bundle, asked) {
+    // One that is created in such a way begins with no image, now and later.
+    let could_begin = error.diagnosis().kind != Kind::Unsupported;
+    let left = could_begin.then(|| leave(&context.settings, &options.bundle, asked));
+    if let Some(Err(error)) = left {
         let note = "the images of its key may be removed by later stops, as those of one life";
         timeline.note(format!("{note}: {}", chain(&error)));
     }
