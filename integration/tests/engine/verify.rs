@@ -277,8 +277,17 @@ fn what_is_no_image_is_refused(stasis: &StasisHost) -> Result<()> {
             "{directory}: {answer}"
         );
     }
-    // CRIU's alone.
+    // CRIU restores nothing without a list of processes.
     stasis.host.write("/images/none/inventory.img", "x")?;
+    let (code, answer) = check(stasis, "/images/none")?;
+    ensure!(
+        code == Some(1) && answer["kind"] == "image-damaged",
+        "{answer}"
+    );
+    // CRIU's alone.
+    stasis
+        .host
+        .write("/images/none/pstree.img", "\u{19}CVT00'P")?;
     is_unknown(
         stasis,
         "/images/none",

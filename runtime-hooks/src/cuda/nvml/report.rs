@@ -8,6 +8,9 @@ use stasis_linux::numa::NumaNode;
 
 use super::{Gpu, GpuFacts, InventoryError, Mig, Persistence, UnreadGpu, query_failed};
 
+/// More processes do not begin on a GPU while it is asked for those that are there.
+const MOST_LISTS: u32 = 100;
+
 /// All that is read of a GPU.
 pub(super) struct GpuReport {
     pub(super) gpu: Gpu,
@@ -26,8 +29,7 @@ impl GpuReport {
         let memory = device
             .memory_info()
             .map_err(query_failed("a GPU's memory"))?;
-        let running = device
-            .running_compute_processes()
+        let running = listed(|| device.running_compute_processes())
             .map_err(query_failed("a GPU's processes"))?;
         let processes = running.into_iter().filter_map(|process| {
             let memory_bytes = match process.used_gpu_memory {
@@ -65,7 +67,7 @@ impl GpuFacts {
     fn read(index: u32, device: &Device<'_>) -> Result<Self, InventoryError> {
         let persistence = supported(device.is_in_persistent_mode());
         let mig = supported(device.mig_mode().map(|mode| mode.current));
-        let clients = supported(device.mps_running_compute_processes());
+        let clients = supported(listed(|| device.mps_running_compute_processes()));
         Ok(Self {
             index,
             minor: device
@@ -95,6 +97,15 @@ impl GpuFacts {
     }
 }
 
+/// NVML is asked how many there are, and then for them: one that has begun in between is one too
+/// many (nvmlDeviceGetComputeRunningProcesses, `NVML_ERROR_INSUFFICIENT_SIZE`).
+fn listed<T>(list: impl Fn() -> Result<T, NvmlError>) -> Result<T, NvmlError> {
+    let is_over =
+        |answer: &Result<T, NvmlError>| !matches!(answer, Err(NvmlError::InsufficientSize(_)));
+    let mut tries = (1..MOST_LISTS).map(|_| list());
+    tries.find(is_over).unwrap_or_else(&list)
+}
+
 /// NVML returns an error for a query that it, or the GPU, does not support: that is `None`.
 fn supported<T>(answer: Result<T, NvmlError>) -> Result<Option<T>, NvmlError> {
     match answer {
@@ -110,7 +121,31 @@ fn supported<T>(answer: Result<T, NvmlError>) -> Result<Option<T>, NvmlError> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    #[test]
+    fn what_has_grown_meanwhile_is_asked_for_again() {
+        let asked = Cell::new(0);
+        let grows = |until: u32| {
+            asked.set(0);
+            listed(|| {
+                asked.set(asked.get() + 1);
+                match asked.get() < until {
+                    true => Err(NvmlError::InsufficientSize(None)),
+                    false => Ok(asked.get()),
+                }
+            })
+        };
+        assert!(matches!(grows(1), Ok(1)));
+        assert!(matches!(grows(3), Ok(3)));
+        let for_ever = grows(u32::MAX);
+        assert!(matches!(for_ever, Err(NvmlError::InsufficientSize(_))));
+        assert_eq!(asked.get(), MOST_LISTS);
+        let other = listed(|| Err::<(), _>(NvmlError::Unknown));
+        assert!(matches!(other, Err(NvmlError::Unknown)));
+    }
 
     #[test]
     fn a_query_that_is_not_supported_is_no_error() {
