@@ -33,7 +33,7 @@ begin_beside_tests() { # NAME COMMAND...
 }
 waiting() {
     until grep -qsE '^(running |error)' "$beside/tests"; do sleep 1; done
-    env -u RUSTC_WORKSPACE_WRAPPER "$@"
+    nice env -u RUSTC_WORKSPACE_WRAPPER "$@"
 }
 
 step "formatting"

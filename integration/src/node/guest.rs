@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 /// An emulated processor takes a minute or two to boot Debian, longer beside other tests.
 const BOOT_DEADLINE: Duration = Duration::from_secs(600);
-const COMMAND_DEADLINE: Duration = Duration::from_secs(300);
+const COMMAND_DEADLINE: Duration = Duration::from_secs(900);
 const POLL: Duration = Duration::from_millis(50);
 
 /// A connection with the agent of a node.
