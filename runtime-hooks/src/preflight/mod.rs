@@ -88,7 +88,8 @@ fn find_now(facts: &ContainerFacts<'_>) -> io::Result<Vec<Finding>> {
         let Some(process) = member.open()? else {
             continue;
         };
-        let held = match facts.cuda_process(member) {
+        let cuda = facts.cuda_process(member);
+        let held = match cuda {
             Some((_, state)) => {
                 let mps_directory = mps_directory(&process)?;
                 let held = OpenFiles::read(&process, Some(mps_directory.clone()))?;
@@ -111,7 +112,7 @@ fn find_now(facts: &ContainerFacts<'_>) -> io::Result<Vec<Finding>> {
         if let Some(by_criu) = by_criu.as_mut().filter(|_| member.origin == Origin::Init) {
             by_criu.see(&process, &held, &connections)?;
         }
-        if facts.cuda_process(member).is_some() {
+        if cuda.is_some() {
             candidates.push(Candidate { process, held });
         }
     }

@@ -33,29 +33,35 @@ pub(super) fn keep_last(
 ) -> Vec<String> {
     let directory = own.parent().unwrap_or(Path::new("/"));
     let places = Places::of(settings);
-    let state = |image: &Path| state_of(image, |id| places.has(id));
     let found = images_in(directory).and_then(|images| Ok((images, key::left(directory)?)));
-    let (mut images, left) = match found {
+    let (images, left) = match found {
         Ok(found) => found,
         Err(error) => return vec![format!("{} cannot be read: {error}", directory.display())],
     };
     let is_left = |image: &Path| image.file_name() <= left.as_deref().map(OsStr::new);
-    images.retain(|image| image == own || !is_left(image) || state(image) == State::CutOff);
-    if !matches!(try_lock(being_made, Sharing::Exclusive), Ok(Tried::Locked)) {
-        images.retain(|image| state(image) != State::CutOff);
-    }
+    let is_alone = matches!(try_lock(being_made, Sharing::Exclusive), Ok(Tried::Locked));
+    // Behind the lock: what somebody else has been making is whole by then.
+    let images = images.into_iter().map(|image| {
+        let state = state_of(&image, |id| places.has(id));
+        (image, state)
+    });
+    let is_meant = |(image, state): &(PathBuf, State)| match state {
+        State::CutOff => is_alone,
+        State::Whole | State::Doubtful => image == own || !is_left(image),
+    };
+    let images: Vec<_> = images.filter(is_meant).collect();
     let Ok(awaited) = AwaitedStart::all(&settings.paths.state_dir) else {
         return vec!["no image was removed: it is not known who uses which".to_owned()];
     };
-    let candidate = |image: &PathBuf| Candidate {
+    let candidate = |(image, state): &(PathBuf, State)| Candidate {
         order: (image == own, image.clone()),
         created: None,
-        state: state(image),
+        state: *state,
         is_used: image == own || awaited.iter().any(|(_, start)| start.image == *image),
     };
     let set: Vec<_> = images.iter().map(candidate).collect();
     let going = not_kept(&set, Rule::last(keep));
-    let removed = going.iter().map(|going| (going, &images[going.index]));
+    let removed = going.iter().map(|going| (going, &images[going.index].0));
     removed
         .filter_map(|(going, image)| {
             let removed = match going.is_used {

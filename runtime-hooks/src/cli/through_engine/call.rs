@@ -140,8 +140,12 @@ impl Record<'_> {
     /// Whether something is to be undone, and nobody is there to do that: the operation was
     /// killed, and so was its keeper, which has its lock from then on.
     pub(super) fn is_left(&self) -> bool {
-        let is_held = |directory: &PathBuf| lock::is_held(directory);
-        self.is_being_undone() && !self.directories().iter().any(is_held)
+        self.is_being_undone() && !self.is_held()
+    }
+
+    fn is_held(&self) -> bool {
+        let mut directories = self.directories().into_iter();
+        directories.any(|directory| lock::is_held(&directory))
     }
 
     fn is_being_undone(&self) -> bool {
@@ -192,7 +196,7 @@ fn terminate(pid: i32, start_time: Option<u64>) {
 /// others, or by nobody: for so long at most.
 pub(super) fn until_undone(record: &Record<'_>, limit: Duration) {
     let start = Instant::now();
-    while record.is_being_undone() && !record.is_left() && start.elapsed() < limit {
+    while record.is_being_undone() && record.is_held() && start.elapsed() < limit {
         thread::sleep(LOOK);
     }
 }
