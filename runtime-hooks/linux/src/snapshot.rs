@@ -5,7 +5,7 @@ use std::io;
 
 use crate::escape::escaped;
 use crate::process::ProcessRef;
-use crate::procfs::{Stat, TaskState, threads};
+use crate::procfs::{Stat, Status, TaskState, threads};
 use crate::tree::descendants;
 
 /// The processes of a container as they were at one look: who they are, which of them CRIU dumps,
@@ -36,14 +36,24 @@ impl Headless {
             return Ok(None);
         };
         for thread in threads(pid)? {
-            let thread = Stat::of_thread(pid, thread)?;
-            if thread.is_some_and(|thread| thread.state != TaskState::Ended && !thread.is_dying) {
+            if goes_on(pid, thread)? {
                 let name = escaped(&stat.name);
                 return Ok(Some(Self { pid, name }));
             }
         }
         Ok(None)
     }
+}
+
+/// Whether a thread has not ended, and nothing is ending it. The signal is looked for first: the
+/// flags are there once it has been taken.
+fn goes_on(pid: i32, thread: i32) -> io::Result<bool> {
+    let status = Status::of_thread(pid, thread)?;
+    if status.is_none_or(|status| status.is_killed()) {
+        return Ok(false);
+    }
+    let stat = Stat::of_thread(pid, thread)?;
+    Ok(stat.is_some_and(|stat| stat.state != TaskState::Ended && !stat.is_dying))
 }
 
 /// A process of a container.
@@ -158,7 +168,8 @@ impl Snapshot {
 
 #[cfg(test)]
 mod tests {
-    use std::process::{Child, Command};
+    use std::io::Read;
+    use std::process::{Child, Command, Stdio};
 
     use super::*;
     use crate::process::tests::{copy_cat, start};
@@ -214,6 +225,34 @@ mod tests {
         headless.kill().unwrap();
         headless.wait().unwrap();
         zombie.wait().unwrap();
+    }
+
+    /// Its threads end one after another, the first of them not last.
+    #[test]
+    fn a_process_that_is_killed_is_none_whose_first_thread_has_ended() {
+        let script = "import threading, time\n\
+                      for _ in range(64): threading.Thread(target=time.sleep, args=(60,)).start()\n\
+                      print(flush=True)";
+        let own = i32::try_from(std::process::id()).unwrap();
+        let own = ProcessRef::open(own).unwrap().unwrap();
+        for _ in 0..20 {
+            let mut python = Command::new("python3");
+            python.args(["-c", script]).stdout(Stdio::piped());
+            let mut killed = python.spawn().unwrap();
+            let pid = pid_of(&killed);
+            killed
+                .stdout
+                .as_mut()
+                .unwrap()
+                .read_exact(&mut [0])
+                .unwrap();
+            killed.kill().unwrap();
+            while threads(pid).unwrap().len() > 1 {
+                let snapshot = Snapshot::take(&own, &[pid].into()).unwrap();
+                assert_eq!(snapshot.headless(), []);
+            }
+            killed.wait().unwrap();
+        }
     }
 
     /// The program itself is the mapped file whose name is that of the driver's library.

@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 
 use rustix::thread::CpuSet;
 
-use super::{TaskState, number, read, words};
+use super::{TaskState, hexadecimal, number, read, words};
 
 /// A process may be in 65536 groups (NGROUPS_MAX), each a number of up to ten digits in `Groups`.
 const MAX_BYTES: u64 = 1 << 20;
+/// SIGKILL in a set of signals.
+const KILL: u64 = 1 << 8;
 
 /// `/proc/PID/status`: a line for each field. The kernel escapes line feeds in the name.
 #[derive(Debug, Clone)]
@@ -64,6 +66,15 @@ impl Status {
     #[must_use]
     pub fn tracer(&self) -> Option<i32> {
         number(self.field("TracerPid")?)
+    }
+
+    /// Whether SIGKILL waits for the thread: whatever ends a process sends it to each of its
+    /// threads (kernel/signal.c, `zap_other_threads`), and one that has yet to be scheduled has no
+    /// flag that it is dying.
+    #[must_use]
+    pub fn is_killed(&self) -> bool {
+        let pending = self.field("SigPnd").and_then(hexadecimal);
+        pending.is_some_and(|pending| pending & KILL != 0)
     }
 
     /// How many CPUs it may run on.
