@@ -39,7 +39,7 @@ use stasis::restore::at_create::state::state;
 use stasis::restore::at_create::{Created, create};
 use stasis::restore::group::restore as restore_group;
 use stasis::restore::restore;
-use stasis::resume::resume;
+use stasis::suspend::resume::resume;
 use stasis_config::{LowLevel, Settings};
 use stasis_linux::open_files;
 

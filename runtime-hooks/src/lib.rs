@@ -32,9 +32,9 @@
 //!    the container's hook.
 //!
 //! # Resume and suspend
-//! [`resume`] gives a paused container its GPU state back, after the same admission.
-//! `cuda-checkpoint` ([`cli::cuda_checkpoint`]) suspends a container in place and takes it up
-//! again. [`delete`] ends an operation that is under way and forgets its record.
+//! [`suspend`] frees the GPUs of a container in place, and gives them back, for `stasis suspend`
+//! and `cuda-checkpoint`; [`suspend::resume`] gives a paused container its GPU state back, after
+//! the same admission. [`delete`] ends an operation that is under way and forgets its record.
 //!
 //! # Failures
 //! [`error`] has the errors with their kind and the state of the container afterwards, and the
@@ -66,4 +66,4 @@ pub mod preflight;
 pub mod recovery;
 pub mod request;
 pub mod restore;
-pub mod resume;
+pub mod suspend;

@@ -29,7 +29,7 @@ const MOST_COLUMNS: usize = 100;
 const ENGINE: [&str; 20] = [
     "cli",
     "delete",
-    "resume",
+    "suspend",
     "checkpoint",
     "restore",
     "recovery",

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 use stasis::error::kind::State;
+use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
@@ -94,7 +95,7 @@ impl Drop for ThawedAtTheEnd<'_> {
 fn one_that_a_freezer_holds_is_named(kind: HostKind) -> Result<()> {
     needs!(HybridCgroups);
     let stasis = &StasisHost::with_containerd(kind)?;
-    let _thawed = ThawedAtTheEnd(stasis);
+    let thawed = ThawedAtTheEnd(stasis);
     let job = paused(stasis, "held", &["/bin/counter", "10000"])?;
     job.delete()?;
     assert!(job.restore("paused").is_err(), "the driver got an answer");
@@ -105,5 +106,12 @@ fn one_that_a_freezer_holds_is_named(kind: HostKind) -> Result<()> {
         "{}",
         failure.message
     );
-    Ok(())
+    // What is left of it goes as soon as it can, with nobody asking for that.
+    let tells = ["sh", "-c", "stasis recover || true"];
+    let told = stasis.host.run_for_text(&tells)?;
+    assert_contains(&told, &["held", "a restore was cut off"]);
+    drop(thawed);
+    stasis.nothing_to_put_right()?;
+    assert_eq!(job.status()?, "", "it is still there");
+    stasis.no_container_left_of(&["held"])
 }

@@ -14,10 +14,12 @@ use crate::cuda::gpu_use::{CudaProcess, GpuUse, measure};
 use crate::cuda::nvml::Inventory;
 use crate::cuda::process_set::ProcessStates;
 use crate::cuda::process_set::as_found::{ProcessId, SafeState};
+use crate::error::Refusal;
 use crate::gpu_path;
 use crate::image::manifest::Manifest;
 use crate::image::pstree::PstreeError;
-use crate::operation::{Intent, Member};
+use crate::operation::{Intent, Member, peek};
+use crate::preflight::ContainerFacts;
 use crate::preflight::blocker::Finding;
 
 /// The CUDA processes that are locked, checkpointed and restored together.
@@ -213,6 +215,26 @@ impl Captured {
         }
         Ok(())
     }
+}
+
+/// The CUDA processes, which are not frozen, as a checkpoint would find them.
+pub(crate) fn look(
+    context: &Context,
+    container: &Container,
+    facts: &ContainerFacts<'_>,
+) -> Result<Captured, Refusal> {
+    let state_dir = &context.settings.paths.state_dir;
+    let earlier = peek(state_dir, &context.root, container.id())?;
+    let earlier = earlier.map(|intent| intent.still_holding(facts.members));
+    let found = Found {
+        members: &as_reported(facts.members),
+        freezer: FreezerState::Thawed,
+        earlier: earlier.as_ref(),
+    };
+    let (snapshot, inventory) = (facts.snapshot, facts.inventory);
+    Ok(Captured::describe(
+        context, container, snapshot, inventory, found,
+    )?)
 }
 
 /// A process that was not seen counts as part of the image: the image is verified later.

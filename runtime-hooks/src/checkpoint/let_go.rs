@@ -17,7 +17,6 @@ use crate::low_level::hook::owed::wake_in_phase;
 use crate::operation::PendingOn;
 use crate::operation::estimate::ProgressEstimate;
 use crate::operation::timeline::Timeline;
-use crate::operation::verb::Verb;
 use crate::recovery::hand_over;
 use crate::recovery::rollback::roll_back;
 use crate::request::AfterDump;
@@ -103,9 +102,6 @@ pub(crate) fn take_back(
     cause: Failure,
     timeline: &mut Timeline<'_>,
 ) -> Error {
-    let failed = |cause: Failure, after_failure| {
-        Error::failed(Verb::Checkpoint, &plan.options.id, cause, after_failure)
-    };
     let known = captured.intent.processes();
     let mut cause = late_cuda::explain(&plan.driver, &plan.container, &known, cause);
     captured.intent.freezer = freezer_to_leave(plan, &cause);
@@ -120,7 +116,7 @@ pub(crate) fn take_back(
         }
         false => plan.image.give_up(plan.container.init()),
     };
-    failed(
+    plan.failed(
         cause,
         last_copy.map_or(after_failure, AfterFailure::EndedNotOnDisk),
     )

@@ -126,9 +126,7 @@ fn carry_out(
     low_level_args: LowLevelArgs<'_>,
     timeline: &mut Timeline<'_>,
 ) -> Result<(), Error> {
-    let failed = |cause: Failure, after_failure| {
-        Error::failed(Verb::Checkpoint, &plan.options.id, cause, after_failure)
-    };
+    let failed = |cause, after_failure| plan.failed(cause, after_failure);
     let saved = save(plan, captured, low_level_args, timeline);
     let (job, mut memory) = saved.map_err(|cause| take_back(plan, captured, cause, timeline))?;
     if let Some(member) = plan.member {

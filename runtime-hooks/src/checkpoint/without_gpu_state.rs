@@ -173,12 +173,7 @@ impl PlainDump<'_> {
     }
 
     pub(super) fn failed_with(&self, failure: Failure, after_failure: AfterFailure) -> Error {
-        Error::failed(
-            Verb::Checkpoint,
-            self.container.id(),
-            failure,
-            after_failure,
-        )
+        Error::ending(&self.operation, Verb::Checkpoint, failure, after_failure)
     }
 }
 

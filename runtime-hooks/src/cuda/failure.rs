@@ -76,6 +76,8 @@ pub enum Cause {
     ContentsLost,
     #[error("it ended")]
     Gone,
+    #[error("what is recorded of it cannot be read")]
+    Unrecorded,
     #[error("cannot read its state in /proc")]
     Io(#[from] io::Error),
 }
@@ -148,6 +150,7 @@ impl ProcessFailure {
                 | Cause::NoAnswer(_)
                 | Cause::NoThread(_)
                 | Cause::NoRoom(_)
+                | Cause::Io(_)
                 | Cause::Driver(CudaError::ContentsAway)
         ) || self.is_not_permitted()
     }

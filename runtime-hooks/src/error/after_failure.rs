@@ -10,6 +10,7 @@ use crate::cuda::failure::{ProcessFailure, list};
 use crate::error::chain;
 use crate::error::kind::{Image, State};
 use crate::error::pending_recovery::PendingRecovery;
+use crate::operation::Left;
 
 const ENDED_IMAGE_COMPLETE: &str = "the image is complete and restores, and the container has \
                                     ended meanwhile";
@@ -64,6 +65,34 @@ pub enum AfterFailure {
 }
 
 impl AfterFailure {
+    /// What is left to be undone.
+    pub(crate) fn left(&self) -> Left {
+        match self {
+            Self::Unharmed(_)
+            | Self::AsBefore(_)
+            | Self::Ended
+            | Self::EndedImageComplete
+            | Self::NotStarted
+            | Self::Killed
+            | Self::EndedAtStart
+            | Self::StillPaused => Left::Nothing,
+            Self::ImageComplete(lost) => Left::of(lost),
+            // It names all of them, or nobody knows who they are.
+            Self::Lost(lost) => match Left::of(lost) {
+                Left::Nothing => Left::Lost,
+                left => left,
+            },
+            Self::EndedNotOnDisk(_) => Left::Lost,
+            Self::PendingRecovery(_)
+            | Self::ImageCompleteWaiting(_)
+            | Self::Held(_)
+            | Self::Freezer(_)
+            | Self::NotPaused
+            | Self::Unknown(_)
+            | Self::NotEnded(_) => Left::ToUndo,
+        }
+    }
+
     /// The container's state.
     #[must_use]
     pub fn state(&self) -> State {
@@ -145,7 +174,8 @@ impl fmt::Display for AfterFailure {
             Self::NotEnded(pid) => write!(
                 f,
                 "what had been restored was killed, but process {pid} has not ended: a freezer may \
-                 hold it, so write THAWED to freezer.state of its cgroups; the image is unchanged"
+                 hold it, so write THAWED to freezer.state of its cgroups, and a process of stasis \
+                 removes what is left; the image is unchanged"
             ),
             Self::ImageComplete(failures) if failures.is_empty() => f.write_str(
                 "the image is complete and restores, and the container runs on with its GPU",
@@ -178,5 +208,32 @@ fn as_before(found: FreezerState) -> &'static str {
     match found {
         FreezerState::Thawed => "the container runs on as before",
         FreezerState::Frozen => "the container is paused as before",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stasis_linux::ProcessRef;
+
+    use super::*;
+    use crate::cuda::CudaError;
+    use crate::cuda::failure::{Cause, Step};
+
+    #[test]
+    fn who_may_come_back_is_not_given_up_with_one_who_is_lost() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        let own = ProcessRef::open(own).unwrap().unwrap();
+        let failure = |cause| ProcessFailure::of(Step::Restore, &own, cause);
+        let lost = || failure(Cause::Driver(CudaError::OutOfMemory));
+        let silent = || failure(Cause::NoAnswer(std::time::Duration::ZERO));
+        let left = |failures| AfterFailure::Lost(failures).left();
+        assert_eq!(left(vec![lost()]), Left::Lost);
+        assert_eq!(left(vec![lost(), silent()]), Left::ToUndo);
+        assert_eq!(left(Vec::new()), Left::Lost);
+        assert_eq!(
+            AfterFailure::ImageComplete(Vec::new()).left(),
+            Left::Nothing
+        );
+        assert_eq!(AfterFailure::NotEnded(1).left(), Left::ToUndo);
     }
 }

@@ -142,7 +142,7 @@ impl ProcessFailure {
             Cause::NoMappings { .. } => Kind::NoMappings,
             Cause::Gone => Kind::ProcessEnded,
             Cause::ContentsLost => Kind::MemoryNotReturned,
-            Cause::Io(_) => Kind::ContainerUnreadable,
+            Cause::Io(_) | Cause::Unrecorded => Kind::ContainerUnreadable,
         }
     }
 }

@@ -20,6 +20,7 @@ pub use stasis_linux::error_chain as chain;
 use crate::error::after_failure::AfterFailure;
 pub use crate::error::failure::Failure;
 pub use crate::error::refusal::Refusal;
+use crate::operation::Operation;
 use crate::operation::verb::Verb;
 
 /// Why an operation was refused or failed.
@@ -87,6 +88,17 @@ impl Error {
             id: id.to_owned(),
             reason: Box::new(reason.into()),
         }
+    }
+
+    /// Of an operation, which ends: what becomes of what it has left is what the error says.
+    pub(crate) fn ending(
+        operation: &Operation,
+        verb: Verb,
+        cause: impl Into<Failure>,
+        after_failure: AfterFailure,
+    ) -> Self {
+        operation.leave(after_failure.left());
+        Self::failed(verb, operation.id(), cause, after_failure)
     }
 
     pub(crate) fn failed(

@@ -173,6 +173,16 @@ impl CopyingDriver {
         self.state().copying.notes.push(note);
     }
 
+    /// The gate: no process is restored or goes on before it has all that a checkpoint has taken
+    /// away from it, whoever asks (rollback, resume, the end of a suspend, a restore, recovery).
+    fn lacks_nothing(&self, process: &ProcessRef) -> Result<(), CudaError> {
+        match Whereabouts::of(process, &self.directory) {
+            Whereabouts::InIt => Ok(()),
+            Whereabouts::Away => Err(CudaError::ContentsAway),
+            Whereabouts::Lost => Err(CudaError::ContentsLost),
+        }
+    }
+
     fn records(&self) -> PathBuf {
         self.directory.join(DIRECTORY)
     }
@@ -208,11 +218,7 @@ impl Driver for CopyingDriver {
     }
 
     fn restore(&self, process: &ProcessRef, map: &GpuMap) -> Result<(), CudaError> {
-        match Whereabouts::of(process, &self.directory) {
-            Whereabouts::InIt => {}
-            Whereabouts::Away => return Err(CudaError::ContentsAway),
-            Whereabouts::Lost => return Err(CudaError::ContentsLost),
-        }
+        self.lacks_nothing(process)?;
         let own_files = self.own_files(process);
         let restore = || self.driver.restore(process, map);
         let arrivals = self.state().arrivals.clone();
@@ -245,6 +251,7 @@ impl Driver for CopyingDriver {
     }
 
     fn unlock(&self, process: &ProcessRef) -> Result<(), CudaError> {
+        self.lacks_nothing(process)?;
         // One that was armed and not checkpointed after all.
         drop(self.state().armed.remove(&ProcessId::of(process)));
         self.driver.unlock(process)

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::{MutexGuard, PoisonError};
 use std::thread::panicking;
 
+use crate::cuda::failure::ProcessFailure;
 use crate::host::file_lock::unlock;
 use crate::operation::awaited_start;
 use crate::operation::children::CHILDREN;
@@ -39,6 +40,28 @@ pub(super) enum End {
     HandedOver,
     /// They stay as they are, without the lock.
     LetGo,
+}
+
+/// What is left to be undone after a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// Nothing: all is as it was found, or has ended.
+    Nothing,
+    /// What is recorded: the keeper of the operation tries until it is done.
+    ToUndo,
+    /// What no further try would mend.
+    Lost,
+}
+
+impl Left {
+    /// Of processes that could not be brought back.
+    pub(crate) fn of(lost: &[ProcessFailure]) -> Self {
+        match lost {
+            [] => Self::Nothing,
+            lost if lost.iter().any(ProcessFailure::may_pass) => Self::ToUndo,
+            _ => Self::Lost,
+        }
+    }
 }
 
 impl Operation {
@@ -99,11 +122,19 @@ impl Operation {
         Ok(kept.keeper.as_ref().map_or(0, Keeper::pid))
     }
 
-    /// Leaves to the keeper what is recorded to be undone, and the lock.
-    pub(crate) fn leave_to_keeper(&self) {
-        let mut kept = self.kept();
-        if kept.end == End::Settled {
-            kept.end = End::HandedOver;
+    /// Ends an operation that has left this: the keeper undoes what is still to undo, with the
+    /// lock.
+    pub(crate) fn leave(&self, left: Left) {
+        match left {
+            // Whoever saw all as it was found has said so.
+            Left::Nothing => {}
+            Left::ToUndo => {
+                let mut kept = self.kept();
+                if kept.end == End::Settled {
+                    kept.end = End::HandedOver;
+                }
+            }
+            Left::Lost => self.nothing_to_undo(),
         }
     }
 
@@ -121,7 +152,7 @@ impl Operation {
     }
 
     /// Removes the record of what is to be undone, but not what is pending on somebody.
-    pub(crate) fn nothing_to_undo(&self) {
+    pub(super) fn nothing_to_undo(&self) {
         self.kept().former = None;
         for file in [undo::FILE_NAME, CHILDREN] {
             let _ = fs::remove_file(self.directory.join(file));

@@ -36,6 +36,7 @@ use crate::operation::directory::state_dir_of;
 pub(crate) use crate::operation::directory::{directories, directory_of, id_of, root_of};
 pub(crate) use crate::operation::intent::peek;
 pub use crate::operation::intent::{Intent, Member, PendingOn};
+pub(crate) use crate::operation::kept::Left;
 use crate::operation::kept::{End, Kept};
 pub use crate::operation::lock::Holder;
 use crate::operation::lock::{Purpose, Tried, try_lock};
@@ -183,6 +184,11 @@ impl Operation {
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// The container.
+    pub(crate) fn id(&self) -> &str {
+        id_of(&self.directory)
     }
 
     /// What it has reserved of the node.

@@ -99,10 +99,5 @@ pub(crate) fn take_up(operation: &Operation, undo: &Undo) -> Result<Recovered, O
     operation.wait_for_orphans(undo, PATIENCE)?;
     // This process may be killed in its turn, or leave processes that do not answer.
     operation.keep(undo.clone())?;
-    let recovered = recover_and_report(operation, undo, Report::Always);
-    if let Recovered::NotYet(_) = recovered {
-        // Its keeper tries again, and the record stays for as long.
-        operation.leave_to_keeper();
-    }
-    Ok(recovered)
+    Ok(recover_and_report(operation, undo, Report::Always))
 }

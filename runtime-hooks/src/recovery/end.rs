@@ -26,7 +26,10 @@ pub(crate) fn end(context: &Context, id: &str, restore: &Restore) -> AfterFailur
         // A process that a freezer of version 1 holds does not die of SIGKILL.
         let _ = container.cgroup().request(FreezerState::Thawed);
     }
-    let left = restore.cgroup.as_deref().and_then(kill_all);
+    if let Some(left) = restore.cgroup.as_deref().and_then(kill_all) {
+        // The low-level runtime would forget it, with a cgroup that it cannot remove yet.
+        return AfterFailure::NotEnded(left);
+    }
     let limit = context.settings.deadlines.stalled();
     low_level::delete(&context.low_level, &context.root, id, limit);
     low_level::clear_bundle(&context.low_level, &restore.bundle);
@@ -37,7 +40,7 @@ pub(crate) fn end(context: &Context, id: &str, restore: &Restore) -> AfterFailur
         Some(container) if !matches!(container.init().outlives(ENDING), Ok(false)) => {
             AfterFailure::NotEnded(container.init().pid())
         }
-        _ => left.map_or(AfterFailure::Killed, AfterFailure::NotEnded),
+        _ => AfterFailure::Killed,
     }
 }
 

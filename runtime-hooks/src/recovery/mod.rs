@@ -21,7 +21,6 @@ pub mod report;
 pub(crate) mod rollback;
 pub(crate) mod waiting;
 
-use std::io;
 use std::sync::Arc;
 
 use stasis_linux::cgroup::FreezerState;
@@ -84,7 +83,7 @@ fn bring_back(
         Ok(None) => return reach(operation, container, found).into(),
         Ok(Some(intent)) if *begun == Begun::Resume => intent.resumed(),
         Ok(Some(intent)) => intent,
-        Err(_) => return lost(container, Cause::Io(io::ErrorKind::InvalidData.into())).into(),
+        Err(_) => return lost(container, Cause::Unrecorded).into(),
     };
     intent.freezer = found;
     let Ok(driver) = open_driver(context, container.id()) else {

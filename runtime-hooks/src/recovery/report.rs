@@ -5,6 +5,7 @@ use crate::error::kind::State;
 use crate::error::operations_log;
 use crate::error::{Error, Failure};
 use crate::host::cancel::Cancel;
+use crate::operation::Left;
 use crate::operation::Operation;
 use crate::operation::progress::Progress;
 use crate::operation::timeline::Timeline;
@@ -42,6 +43,7 @@ pub(crate) fn recover_and_report(operation: &Operation, undo: &Undo, report: Rep
     timeline.note(format!("a {} was cut off", undo.verb()));
     let recovered = timeline.time(PHASE, || recover(&context, operation, undo));
     let after_failure = recovered.tell(PHASE, &mut timeline);
+    operation.leave(after_failure.left());
     let recovered = Recovered::of(undo, after_failure);
     let error = match &recovered {
         Recovered::Undone(_) => None,
@@ -49,10 +51,6 @@ pub(crate) fn recover_and_report(operation: &Operation, undo: &Undo, report: Rep
         Recovered::Lost(error) | Recovered::NotYet(error) => Some(error),
     };
     operations_log::write(&context, Verb::Recover, &undo.id, &timeline, error);
-    if matches!(recovered, Recovered::Lost(_)) {
-        // A further try would say the same.
-        operation.nothing_to_undo();
-    }
     recovered
 }
 
@@ -63,25 +61,10 @@ impl Recovered {
             let cause = Failure::CutOff { verb: undo.verb() };
             Error::failed(Verb::Recover, &undo.id, cause, after_failure)
         };
-        match after_failure {
-            AfterFailure::Unharmed(_)
-            | AfterFailure::AsBefore(_)
-            | AfterFailure::Ended
-            | AfterFailure::EndedImageComplete
-            | AfterFailure::NotStarted
-            | AfterFailure::Killed
-            | AfterFailure::EndedAtStart
-            | AfterFailure::StillPaused => Self::Undone(state),
-            lost @ (AfterFailure::Lost(_)
-            | AfterFailure::EndedNotOnDisk(_)
-            | AfterFailure::ImageComplete(_)) => Self::Lost(failed(lost)),
-            waiting @ (AfterFailure::PendingRecovery(_)
-            | AfterFailure::ImageCompleteWaiting(_)
-            | AfterFailure::Held(_)
-            | AfterFailure::Freezer(_)
-            | AfterFailure::NotPaused
-            | AfterFailure::Unknown(_)
-            | AfterFailure::NotEnded(_)) => Self::NotYet(failed(waiting)),
+        match after_failure.left() {
+            Left::Nothing => Self::Undone(state),
+            Left::Lost => Self::Lost(failed(after_failure)),
+            Left::ToUndo => Self::NotYet(failed(after_failure)),
         }
     }
 }

@@ -72,10 +72,7 @@ pub(crate) fn roll_back(changed: &Changed<'_>, failed: Vec<ProcessFailure>) -> R
         Ok(snapshot) => snapshot,
         // The cgroup of a container that has ended may be gone.
         Err(_) if has_ended() => Snapshot::default(),
-        Err(error) => {
-            changed.operation.leave_to_keeper();
-            return AfterFailure::Unknown(ContainerError::Processes(error)).into();
-        }
+        Err(error) => return AfterFailure::Unknown(ContainerError::Processes(error)).into(),
     };
     let lost = still_lost(
         failed,
@@ -108,7 +105,7 @@ fn leave_as_found(changed: &Changed<'_>, lost: Vec<ProcessFailure>) -> AfterFail
         return left.map_or_else(AfterFailure::Lost, AfterFailure::PendingRecovery);
     }
     if let Err(error) = refrozen {
-        return not_as_found(changed, error);
+        return AfterFailure::Freezer(error);
     }
     // A record that cannot be written says the same of what stays suspended.
     let _ = changed.operation.settle(changed.intent.clone());
@@ -122,7 +119,7 @@ fn leave_as_found(changed: &Changed<'_>, lost: Vec<ProcessFailure>) -> AfterFail
 /// A cgroup above the container's was frozen meanwhile.
 fn still_frozen(changed: &Changed<'_>, error: FreezerError) -> AfterFailure {
     if !matches!(error, FreezerError::Timeout { .. }) {
-        return not_as_found(changed, error);
+        return AfterFailure::Freezer(error);
     }
     if changed.intent.freezer == FreezerState::Frozen {
         // Restores the container's own freezer state, which counts once that cgroup is thawed.
@@ -136,12 +133,6 @@ fn still_frozen(changed: &Changed<'_>, error: FreezerError) -> AfterFailure {
     )];
     hand_over(changed.operation, changed.intent, held)
         .map_or_else(AfterFailure::Lost, AfterFailure::Held)
-}
-
-/// The keeper tries again.
-fn not_as_found(changed: &Changed<'_>, error: FreezerError) -> AfterFailure {
-    changed.operation.leave_to_keeper();
-    AfterFailure::Freezer(error)
 }
 
 /// The processes that the second try did not bring back either, each with its first error, which

@@ -81,8 +81,12 @@ fn carry_out(
     timeline: &mut Timeline<'_>,
 ) -> Result<Restored, Error> {
     check(context, plan, member, timeline).map_err(|cause| {
-        let after_failure = AfterFailure::NotStarted;
-        Error::failed(Verb::Restore, plan.id(), cause, after_failure)
+        Error::ending(
+            plan.operation(),
+            Verb::Restore,
+            cause,
+            AfterFailure::NotStarted,
+        )
     })?;
     let restored = plan.bring_up(low_level_args, timeline)?;
     plan.go_on_with_others(timeline)?;

@@ -56,7 +56,7 @@ pub(crate) fn restore_plain(
             .map_err(|cause| (cause, end(context, &options.id, &undo))),
     };
     let restored = restored.map_err(|(cause, after_failure)| {
-        let error = Error::failed(Verb::Restore, &options.id, cause, after_failure);
+        let error = Error::ending(&operation, Verb::Restore, cause, after_failure);
         let timeline = Timeline::default();
         operations_log::write(context, Verb::Restore, &options.id, &timeline, Some(&error));
         error

@@ -144,10 +144,7 @@ impl Task<'_, '_, '_> {
                     .time(GO_ON, || reach(operation, container, *found))
                 {
                     AfterFailure::AsBefore(_) => return Ok(()),
-                    other => {
-                        operation.leave_to_keeper();
-                        other
-                    }
+                    other => other,
                 }
             }
             AfterDump::Exit => {
@@ -157,10 +154,7 @@ impl Task<'_, '_, '_> {
                         operation.clear();
                         return Ok(());
                     }
-                    Err(left) => {
-                        operation.leave_to_keeper();
-                        AfterFailure::ImageComplete(vec![left])
-                    }
+                    Err(left) => AfterFailure::ImageComplete(vec![left]),
                 }
             }
         };
@@ -179,9 +173,6 @@ impl Task<'_, '_, '_> {
             true => AfterFailure::Ended,
             false => reach(operation, container, *found),
         };
-        if let AfterFailure::Freezer(_) = after_failure {
-            operation.leave_to_keeper();
-        }
         self.idle.failed_with(cause, after_failure)
     }
 }

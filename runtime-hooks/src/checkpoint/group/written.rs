@@ -9,7 +9,6 @@ use crate::cuda::failure::{Cause, ProcessFailure, Step as DriverStep};
 use crate::error::after_failure::AfterFailure;
 use crate::error::{Error, Failure, chain};
 use crate::operation::timeline::Timeline;
-use crate::operation::verb::Verb;
 use crate::recovery::group::end;
 use crate::recovery::group::member::{Member, Step};
 use crate::recovery::rollback::roll_back;
@@ -71,14 +70,13 @@ pub(in crate::checkpoint) fn complete(
         AfterDump::LeaveRunning => go_on(plan, captured, timeline),
         AfterDump::Exit => {
             let ended = timeline.time(END, || end(plan.context, &plan.container, member.group()));
-            match ended {
-                Ok(()) => plan.operation.clear(),
-                Err(_) => plan.operation.leave_to_keeper(),
-            }
-            ended.map_err(|left| {
+            let not_ended = |left| {
                 let after_failure = AfterFailure::ImageComplete(vec![left]);
-                failed(plan, Failure::Unanswered, after_failure)
-            })
+                plan.failed(Failure::Unanswered, after_failure)
+            };
+            ended.map_err(not_ended)?;
+            plan.operation.clear();
+            Ok(())
         }
     }
 }
@@ -95,9 +93,5 @@ fn go_on(plan: &Plan<'_>, captured: &Captured, timeline: &mut Timeline<'_>) -> R
         }
         other => other,
     };
-    Err(failed(plan, Failure::Unanswered, after_failure))
-}
-
-fn failed(plan: &Plan<'_>, cause: Failure, after_failure: AfterFailure) -> Error {
-    Error::failed(Verb::Checkpoint, &plan.options.id, cause, after_failure)
+    Err(plan.failed(Failure::Unanswered, after_failure))
 }

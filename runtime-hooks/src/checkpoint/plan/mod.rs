@@ -116,10 +116,13 @@ impl<'a> Plan<'a> {
             && !matches!(judged, Ok(Judged::Cuda(_)))
             && let Err(error) = cgroup.freeze()
         {
-            operation.leave_to_keeper();
             let cause = judged.map_or_else(Failure::Refused, |_| Failure::Freezer(error));
-            let after_failure = AfterFailure::NotPaused;
-            return Err(Error::failed(Verb::Checkpoint, id, cause, after_failure));
+            return Err(Error::ending(
+                &operation,
+                Verb::Checkpoint,
+                cause,
+                AfterFailure::NotPaused,
+            ));
         }
         match judged.map_err(refused)? {
             Judged::Idle => Ok(Verdict::PlainDump(PlainDump {
@@ -159,6 +162,11 @@ impl<'a> Plan<'a> {
             driver: &self.driver,
             intent: &captured.intent,
         }
+    }
+
+    /// Ends it with a failure, which has left the container so.
+    pub(crate) fn failed(&self, cause: Failure, after_failure: AfterFailure) -> Error {
+        Error::ending(&self.operation, Verb::Checkpoint, cause, after_failure)
     }
 
     /// Records the image that has to be given up if this process is killed.

@@ -15,7 +15,7 @@ use stasis_linux::Snapshot;
 use stasis_linux::cgroup::FreezerState;
 use stasis_linux::snapshot::{Member, Origin};
 
-use crate::checkpoint::captured::{Captured, Found, as_reported};
+use crate::checkpoint::captured::look;
 use crate::checkpoint::plan::judge::{asked, find_blockers};
 use crate::cli::locate::LocateError;
 use crate::container::criu_configuration::refuse_running;
@@ -26,7 +26,7 @@ use crate::cuda::nvml::{Inventory, ListedUse};
 use crate::cuda::{CudaState, OpenError};
 use crate::error::kind::Kind;
 use crate::error::{Refusal, chain};
-use crate::operation::{OperationError, peek, refuse_under_way};
+use crate::operation::{OperationError, refuse_under_way};
 use crate::preflight::ContainerFacts;
 use crate::preflight::blocker::{Finding, consequence, way_out};
 use crate::preflight::cuda_processes::{CudaMembers, cuda_members};
@@ -157,26 +157,6 @@ pub fn check(
     Ok(report)
 }
 
-/// The CUDA processes, which are not frozen, as a checkpoint would find them.
-pub(in crate::cli) fn captured(
-    context: &Context,
-    container: &Container,
-    facts: &ContainerFacts<'_>,
-) -> Result<Captured, Refusal> {
-    let state_dir = &context.settings.paths.state_dir;
-    let earlier = peek(state_dir, &context.root, container.id())?;
-    let earlier = earlier.map(|intent| intent.still_holding(facts.members));
-    let found = Found {
-        members: &as_reported(facts.members),
-        freezer: FreezerState::Thawed,
-        earlier: earlier.as_ref(),
-    };
-    let (snapshot, inventory) = (facts.snapshot, facts.inventory);
-    Ok(Captured::describe(
-        context, container, snapshot, inventory, found,
-    )?)
-}
-
 fn as_text<S: Serializer>(state: &Option<CudaState>, to: S) -> Result<S::Ok, S::Error> {
     state.map(|state| state.to_string()).serialize(to)
 }
@@ -235,7 +215,7 @@ impl Report {
             Ok(hooks) => self.declare(hooks),
             Err(error) => self.refuse(&error.into()),
         }
-        let captured = captured(context, container, &facts)?;
+        let captured = look(context, container, &facts)?;
         for finding in captured.unknown() {
             self.add(finding, &context.settings);
         }

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::{Args, Parser, ValueEnum};
+use clap::{Args, Parser};
 
 use crate::cuda::{GpuMap, GpuUuid, InvalidGpuUuid};
+use crate::suspend::Action;
 
 /// Move the CUDA state of running processes between GPU and host memory.
 ///
@@ -69,15 +70,6 @@ pub(crate) struct TargetArguments {
     pub(crate) container: Option<String>,
 }
 
-/// A step of the driver.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Action {
-    Lock,
-    Checkpoint,
-    Restore,
-    Unlock,
-}
-
 /// The requested operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
@@ -85,10 +77,6 @@ pub(crate) enum Operation {
     RestoreThread,
     Step(Action),
     Toggle,
-    /// `stasis suspend`: as a toggle, but what is suspended stays so.
-    Suspend,
-    /// `stasis resume`: as a toggle, but what runs goes on.
-    TakeUp,
 }
 
 impl Arguments {

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stasis_linux::ProcessRef;
+use stasis_linux::procfs::Status;
 
-use super::arguments::{Action, Arguments, Operation};
-use super::stopped::{held, open};
+use super::arguments::{Arguments, Operation};
 use super::{Error, word};
 use crate::cuda::failure::{ProcessFailure, Step};
 use crate::cuda::watchdog::{CallLimits, MARGIN, WatchedDriver};
 use crate::cuda::{CudaError, CudaState, Driver};
+use crate::suspend::{Action, held};
 
 /// Carries the operation out and returns its answer, which may be empty.
 pub(super) fn run(
@@ -43,10 +44,21 @@ pub(super) fn run(
     match operation {
         Operation::State => return Ok(format!("{}\n", word(target.state()?))),
         Operation::Step(action) => target.step(action)?,
-        Operation::Toggle | Operation::Suspend | Operation::TakeUp => target.toggle()?,
+        Operation::Toggle => target.toggle()?,
         Operation::RestoreThread => {}
     }
     Ok(String::new())
+}
+
+/// Opens the process with this pid, or with a thread of this id: CRIU's plugin asks for the state
+/// of the restore thread.
+fn open(pid: i32) -> Result<ProcessRef, Error> {
+    let unreadable = |source| Error::Unreadable { pid, source };
+    let status = Status::of(pid).map_err(unreadable)?;
+    let process = status.and_then(|status| status.process());
+    let process = process.ok_or(Error::NoProcess(pid))?;
+    let opened = ProcessRef::open(process).map_err(unreadable)?;
+    opened.ok_or(Error::NoProcess(pid))
 }
 
 struct Target<'a> {
@@ -159,5 +171,27 @@ fn advice(step: Step, error: CudaError) -> &'static str {
         }
         (_, CudaError::NotPermitted) => "; it needs root and persistence mode (nvidia-smi -pm 1)",
         _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_stands_for_its_process() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        let (send, receive) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let thread = nix::unistd::gettid().as_raw();
+                send.send((thread, open(thread).map(|process| process.pid())))
+                    .unwrap();
+            });
+            let (thread, found) = receive.recv().unwrap();
+            assert_ne!(thread, own);
+            assert_eq!(found.unwrap(), own);
+        });
+        assert!(matches!(open(i32::MAX), Err(Error::NoProcess(_))));
     }
 }

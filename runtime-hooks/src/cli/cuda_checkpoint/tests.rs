@@ -2,9 +2,10 @@ use std::time::Duration;
 
 use clap::Parser;
 
-use super::arguments::{Action, Arguments, Operation};
+use super::arguments::{Arguments, Operation};
 use super::*;
 use crate::cuda::{GpuMap, GpuUuid};
+use crate::suspend::Action;
 
 const OLD: &str = "GPU-07070707-0707-0707-0707-070707070707";
 const NEW: &str = "GPU-08080808-0808-0808-0808-080808080808";

@@ -6,16 +6,16 @@ use stasis_config::Settings;
 
 use super::Goal;
 use super::outcome::Outcome;
-use crate::cli::cuda_checkpoint::arguments::Operation as Asked;
-use crate::cli::cuda_checkpoint::job::{Change, Done, Order, carry_out};
 use crate::cli::locate::Located;
 use crate::cuda::GpuMap;
 use crate::cuda::gpu_use::gpu_bytes;
 use crate::error::chain;
 use crate::error::kind::Diagnosis;
 use crate::error::operations_log::{Failed, write_afterwards};
+use crate::host::cancel::Cancel;
 use crate::operation::timeline::Timeline;
 use crate::operation::{Intent, peek};
+use crate::suspend::{Asked, Change, Done, Error, Order, carry_out};
 
 /// Brings a container where it shall be. A failed step has brought back all processes that it names
 /// no failure of.
@@ -37,7 +37,12 @@ pub(super) fn bring(settings: &Settings, name: &str, located: Located, goal: Goa
         map: GpuMap::identity(),
     };
     let mut done = Done::default();
-    let changed = carry_out(settings.clone(), located, order, &mut done);
+    let changed = Cancel::on_signals()
+        .map_err(Error::from)
+        .and_then(|cancel| {
+            let context = located.context(settings.clone(), cancel);
+            carry_out(context, located.container, order, &mut done)
+        });
     let took = start.elapsed();
     let bytes = before.max(held());
     let mut timeline = Timeline::default();

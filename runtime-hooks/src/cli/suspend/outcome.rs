@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::Goal;
 use crate::cli::answer::amount::{size, took};
 use crate::cli::answer::name;
-use crate::cli::cuda_checkpoint::job::Change;
 use crate::error::kind::{Diagnosis, Kind, State};
+use crate::suspend::Change;
 
 /// What has become of one container.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

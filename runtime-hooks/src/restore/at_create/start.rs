@@ -45,7 +45,7 @@ pub fn start(context: &Context, id: &str) -> Result<Outcome, Error> {
             AfterFailure::Killed => AfterFailure::EndedAtStart,
             other => other,
         };
-        Error::failed(Verb::Start, id, cause, after_failure)
+        Error::ending(&plan.operation, Verb::Start, cause, after_failure)
     });
     // Also of one that was ended.
     plan.operation.awaits_no_start();

@@ -102,10 +102,6 @@ impl<'a> Plan<'a> {
         &self.manifest
     }
 
-    pub(crate) fn id(&self) -> &str {
-        &self.options.id
-    }
-
     pub(crate) fn image(&self) -> &Path {
         &self.options.image_path
     }
@@ -143,7 +139,7 @@ impl<'a> Plan<'a> {
             }
             self.shared_memory.iter().for_each(SharedMemory::clear);
             let cause = self.admission.explain(self.context, &self.manifest, cause);
-            Error::failed(self.verb(), &self.options.id, cause, after_failure)
+            Error::ending(&self.operation, self.verb(), cause, after_failure)
         })
     }
 

@@ -64,7 +64,7 @@ impl Plan<'_> {
         timeline: &mut Timeline<'_>,
     ) -> Result<(), Error> {
         let failed = |cause, after_failure| {
-            Error::failed(self.verb(), &self.options.id, cause, after_failure)
+            Error::ending(&self.operation, self.verb(), cause, after_failure)
         };
         let container = match self.context.container(&self.options.id) {
             Ok(Some(container)) => container,

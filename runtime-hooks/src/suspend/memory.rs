@@ -5,9 +5,8 @@
 
 use stasis_linux::ProcessRef;
 
-use super::Error;
-use super::job::Group;
-use crate::cli::check::captured;
+use super::{Error, Suspension};
+use crate::checkpoint::captured::look;
 use crate::container::host_memory::{self, HostRoom};
 use crate::container::memory_limit::MemoryCgroup;
 use crate::cuda::failure::ProcessFailure;
@@ -16,10 +15,8 @@ use crate::cuda::nvml::Inventory;
 use crate::cuda::process_set::ProcessStates;
 use crate::cuda::process_set::as_found::SafeState;
 use crate::gpu_path::NewFiles;
-use crate::host::cancel::Cancel;
-use crate::ledger::Patience;
-use crate::ledger::gpu_memory::GpuMemory;
 use crate::operation::Intent;
+use crate::operation::Left;
 use crate::preflight::ContainerFacts;
 use crate::preflight::peer_access::PeerAccess;
 use crate::restore::admission::admit_with_room;
@@ -33,7 +30,7 @@ pub(super) fn only(held: Vec<Held>, processes: &[ProcessRef]) -> Vec<Held> {
     held.into_iter().filter(is_one).collect()
 }
 
-impl Group {
+impl Suspension {
     /// Checks that there is room for GPU contents in host memory. They get files, and those that
     /// get none have to fit into the container. Also records the intent.
     ///
@@ -48,7 +45,7 @@ impl Group {
         let bytes = gpu_bytes(&intent.processes());
         let room = HostRoom {
             reservation: self.operation.reservation(),
-            patience: &self.patience(),
+            patience: &self.context.patience(),
         };
         host_memory::admit_host(room, bytes)?;
         self.operation.record(intent)?;
@@ -96,7 +93,7 @@ impl Group {
         &self,
         processes: impl Iterator<Item = &'p ProcessRef>,
     ) -> Result<MemoryCgroup, Error> {
-        Ok(self.found.container.memory().with_those_of(processes)?)
+        Ok(self.container.memory().with_those_of(processes)?)
     }
 
     /// Checks that the GPUs have enough free memory for the recorded contents of a container.
@@ -106,26 +103,9 @@ impl Group {
     pub(super) fn admit(&self, suspended: &Intent, goal: SafeState) -> Result<(), Error> {
         let intent = suspended.clone().taken_up(goal);
         let intent = intent.moved(&self.order.map);
-        admit_with_room(
-            &self.settings,
-            &self.found.container,
-            &intent,
-            &self.gpu_memory(),
-        )
-        .map_err(|refusal| Error::Refused(Box::new(refusal)))
-    }
-
-    /// Where memory of GPUs is reserved.
-    pub(super) fn gpu_memory(&self) -> GpuMemory {
-        GpuMemory::new(
-            self.operation.reservation(),
-            self.patience(),
-            &self.settings,
-        )
-    }
-
-    fn patience(&self) -> Patience {
-        Patience::new(self.settings.deadlines.room(), self.cancel.clone())
+        let gpus = self.operation.gpu_memory(&self.context);
+        let settings = &self.context.settings;
+        admit_with_room(settings, &self.container, &intent, &gpus).map_err(Error::refused)
     }
 
     /// How the processes are found, or were found by an operation that was interrupted.
@@ -134,18 +114,15 @@ impl Group {
         members: &ProcessStates,
         inventory: &Inventory,
     ) -> Result<Intent, Error> {
-        let (found, settings) = (&self.found, self.settings.clone());
-        let context = found.context(settings, Cancel::not_needed());
         let facts = ContainerFacts {
-            snapshot: &found.container.snapshot()?,
+            snapshot: &self.container.snapshot()?,
             members,
             inventory,
-            peer_access: PeerAccess::of(&found.container),
+            peer_access: PeerAccess::of(&self.container),
             asked: None,
         };
-        let captured = captured(&context, &found.container, &facts);
-        let captured = captured.map_err(|refusal| Error::Refused(Box::new(refusal)))?;
-        Ok(captured.intent)
+        let captured = look(&self.context, &self.container, &facts);
+        Ok(captured.map_err(Error::refused)?.intent)
     }
 
     /// The record, if there is one.
@@ -170,13 +147,16 @@ impl Group {
         self.operation.clear();
     }
 
-    /// As [`Group::clear`], but leaves processes that merely do not answer now to the keeper.
+    /// After a failure: as [`Suspension::clear`] if all processes are back. Those that merely do
+    /// not answer now are left to the keeper.
     pub(super) fn leave(&self, intent: &Intent, lost: &[ProcessFailure]) {
-        if lost.iter().any(ProcessFailure::may_pass) {
-            // Without a keeper the next operation finds them.
-            let _ = self.operation.hand_over(intent);
-        } else {
-            self.clear();
+        match Left::of(lost) {
+            Left::Nothing => self.clear(),
+            Left::ToUndo => {
+                // Without a keeper the next operation finds them.
+                let _ = self.operation.hand_over(intent);
+            }
+            Left::Lost => self.operation.leave(Left::Lost),
         }
     }
 }

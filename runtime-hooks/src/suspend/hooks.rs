@@ -6,19 +6,18 @@ use std::time::Instant;
 
 use stasis_config::Flavor;
 
-use super::job::Group;
-use super::{Error, stopped};
+use super::{Error, Suspension, query_members};
 use crate::container::hooks::Hooks;
-use crate::context::Place;
+use crate::context::{Context, Place};
 use crate::cuda::process_set::ProcessStates;
 use crate::low_level::hook::owed::{self, RanHook};
 use crate::low_level::hook::{HookError, Run, Unsuccessful};
 
-impl Group {
+impl Suspension {
     /// Suspends processes that run, once the hook of their container has been run.
     pub(super) fn suspend_running(&self, members: &ProcessStates) -> Result<(), Error> {
-        let hooks = Hooks::of(&self.settings.hooks, &self.found.container);
-        let hooks = hooks.map_err(|error| Error::Refused(Box::new(error.into())))?;
+        let hooks = Hooks::of(&self.context.settings.hooks, &self.container);
+        let hooks = hooks.map_err(Error::refused)?;
         if hooks.all().next().is_none() {
             return self.suspend(members);
         }
@@ -28,12 +27,12 @@ impl Group {
             self.refuse_blockers(members, &inventory)?;
         }
         let intent = self.intent(members, &inventory)?;
-        let place = place(self)?;
+        let place = place(&self.context)?;
         self.operation.record(&intent)?;
         let told = self.tell(&place, &hooks);
         // It may have given GPU memory back, ended processes or started others.
         let looked = told.and_then(|()| {
-            let members = stopped::query_members(&self.found, &self.driver)?;
+            let members = query_members(&self.container, &self.driver)?;
             let (inventory, intent) = self.look(&members)?;
             Ok((members, inventory, intent))
         });
@@ -57,11 +56,11 @@ impl Group {
         let run = Run {
             place,
             operation,
-            container: &self.found.container,
+            container: &self.container,
             hook,
         };
         let began = Instant::now();
-        let ran = run.run(&self.cancel);
+        let ran = run.run(&self.context.cancel);
         let note = ran.as_ref().ok().cloned().flatten();
         self.ran(RanHook {
             phase: hook.when.phase(),
@@ -73,7 +72,7 @@ impl Group {
 
     /// Runs the hook that a container is owed whose processes have their GPU again.
     pub(super) fn wake(&self) {
-        if let Some(ran) = owed::wake(&self.operation, &self.found.container) {
+        if let Some(ran) = owed::wake(&self.operation, &self.container) {
             self.ran(ran);
         }
     }
@@ -86,19 +85,18 @@ impl Group {
 
 /// The program that made the container: another one than in the settings may have been chosen for
 /// it.
-fn place(group: &Group) -> Result<Place, Error> {
-    let found = &group.found;
-    let runtime = &group.settings.runtime;
+fn place(context: &Context) -> Result<Place, Error> {
+    let (runtime, flavor) = (&context.settings.runtime, context.low_level.flavor);
     let low_level = match runtime.resolve() {
-        Ok(low_level) if low_level.flavor == found.flavor => low_level,
-        _ => runtime.resolve_instead(Path::new(match found.flavor {
+        Ok(low_level) if low_level.flavor == flavor => low_level,
+        _ => runtime.resolve_instead(Path::new(match flavor {
             Flavor::Runc => "runc",
             Flavor::Crun => "crun",
         }))?,
     };
     Ok(Place {
         low_level,
-        root: found.root.clone(),
+        root: context.root.clone(),
     })
 }
 

@@ -1,8 +1,7 @@
 //! Takes the GPUs of a container, whose processes keep their contents in host memory.
 
-use super::Error;
-use super::job::Group;
 use super::memory::only;
+use super::{Error, Suspension};
 use crate::container::inherited_devices;
 use crate::cuda::Driver;
 use crate::cuda::job::{Checkpointed, CudaJob, Locked};
@@ -11,7 +10,7 @@ use crate::cuda::process_set::ProcessStates;
 use crate::ledger::amounts::Amounts;
 use crate::operation::{Intent, PendingOn};
 
-impl Group {
+impl Suspension {
     pub(super) fn suspend(&self, members: &ProcessStates) -> Result<(), Error> {
         let (inventory, intent) = self.look(members)?;
         self.suspend_found(members, &inventory, &intent)
@@ -54,7 +53,7 @@ impl Group {
         let _ = self.operation.reservation().hold(&to_go_back);
         let job = self.lead_into_files(job)?;
         let job = job.checkpoint()?;
-        if self.cancel.requested() {
+        if self.context.cancel.requested() {
             let lost = job.roll_back();
             return Err(Error::Cancelled { lost });
         }
@@ -82,11 +81,7 @@ impl Group {
         &self,
         job: CudaJob<'d, Locked>,
     ) -> Result<CudaJob<'d, Locked>, Error> {
-        match inherited_devices::give_up(
-            &self.driver,
-            job.members(),
-            self.found.container.snapshot(),
-        ) {
+        match inherited_devices::give_up(&self.driver, job.members(), self.container.snapshot()) {
             Ok(_) => Ok(job),
             Err(cause) => Err(Error::InheritedDevices {
                 cause,

@@ -6,10 +6,10 @@ use std::io;
 
 use stasis_linux::ProcessRef;
 use stasis_linux::cgroup::is_frozen;
-use stasis_linux::procfs::{Stat, Status, TaskState};
+use stasis_linux::procfs::{Stat, TaskState};
 
 use super::Error;
-use crate::cli::locate::Located;
+use crate::container::Container;
 use crate::cuda::Driver;
 use crate::cuda::failure::ProcessFailure;
 use crate::cuda::process_set::{ProcessStates, query_states};
@@ -28,7 +28,7 @@ pub(crate) enum Held {
 
 impl Held {
     /// The kind of the error, for scripts.
-    pub(super) fn kind(self) -> Kind {
+    pub(crate) fn kind(self) -> Kind {
         match self {
             Self::Signal | Self::Tracer { .. } => Kind::ProcessStopped,
             Self::Freezer => Kind::ContainerPaused,
@@ -46,17 +46,6 @@ impl fmt::Display for Held {
             Self::Freezer => f.write_str("is in a frozen cgroup (resume its container)"),
         }
     }
-}
-
-/// Opens the process with this pid, or with a thread of this id: CRIU's plugin asks for the state
-/// of the restore thread.
-pub(crate) fn open(pid: i32) -> Result<ProcessRef, Error> {
-    let unreadable = |source| Error::Unreadable { pid, source };
-    let status = Status::of(pid).map_err(unreadable)?;
-    let process = status.and_then(|status| status.process());
-    let process = process.ok_or(Error::NoProcess(pid))?;
-    let opened = ProcessRef::open(process).map_err(unreadable)?;
-    opened.ok_or(Error::NoProcess(pid))
 }
 
 /// Returns what prevents a process from answering the driver, if anything does. `restore_thread`
@@ -88,24 +77,26 @@ fn state(pid: i32, thread: i32) -> io::Result<Option<TaskState>> {
 }
 
 /// The name of a container, in messages.
-pub(super) fn name(found: &Located) -> String {
-    format!("container {}", found.container.id())
+pub(super) fn name(container: &Container) -> String {
+    format!("container {}", container.id())
 }
 
 /// Its processes with CUDA, as the driver has them now.
 pub(super) fn members(
-    found: &Located,
+    container: &Container,
     driver: &dyn Driver,
 ) -> Result<ProcessStates, ProcessFailure> {
-    let container = &found.container;
     let snapshot = container.snapshot();
     let snapshot = snapshot.map_err(|error| ProcessFailure::of_query(container.init(), error))?;
     query_states(driver, snapshot.into_candidates())
 }
 
 /// The first query of the members, before all of them are known to answer.
-pub(super) fn query_members(found: &Located, driver: &dyn Driver) -> Result<ProcessStates, Error> {
-    for process in found.container.snapshot()?.candidates() {
+pub(crate) fn query_members(
+    container: &Container,
+    driver: &dyn Driver,
+) -> Result<ProcessStates, Error> {
+    for process in container.snapshot()?.candidates() {
         if let Some(held) = held(process, || None)? {
             return Err(Error::Held {
                 pid: process.pid(),
@@ -114,9 +105,9 @@ pub(super) fn query_members(found: &Located, driver: &dyn Driver) -> Result<Proc
             });
         }
     }
-    let members = members(found, driver).map_err(Error::Untouched)?;
+    let members = members(container, driver).map_err(Error::Untouched)?;
     if members.is_empty() {
-        return Err(Error::NoMembers(name(found)));
+        return Err(Error::NoMembers(name(container)));
     }
     Ok(members)
 }
@@ -126,29 +117,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_stands_for_its_process() {
-        let own = i32::try_from(std::process::id()).unwrap();
-        let (send, receive) = std::sync::mpsc::channel();
-        std::thread::scope(|scope| {
-            scope.spawn(move || {
-                let thread = nix::unistd::gettid().as_raw();
-                send.send((thread, open(thread).map(|process| process.pid())))
-                    .unwrap();
-            });
-            let (thread, found) = receive.recv().unwrap();
-            assert_ne!(thread, own);
-            assert_eq!(found.unwrap(), own);
-        });
-        assert!(matches!(open(i32::MAX), Err(Error::NoProcess(_))));
-    }
-
-    #[test]
     fn a_stopped_process_is_held_and_the_driver_not_asked() {
         let mut child = std::process::Command::new("sleep")
             .arg("60")
             .spawn()
             .unwrap();
-        let process = open(i32::try_from(child.id()).unwrap()).unwrap();
+        let process = ProcessRef::open(i32::try_from(child.id()).unwrap());
+        let process = process.unwrap().unwrap();
         let never = || panic!("a process that runs is not asked about");
         assert_eq!(held(&process, never).unwrap(), None);
         let pid = nix::unistd::Pid::from_raw(process.pid());

@@ -1,0 +1,50 @@
+//! Gives a container its GPUs back.
+
+use super::{Error, Suspension};
+use crate::cuda::Driver;
+use crate::cuda::job::{Checkpointed, CudaJob};
+use crate::cuda::process_set::ProcessStates;
+use crate::cuda::process_set::as_found::SafeState;
+use crate::error::Refusal;
+use crate::gpu_path::hole;
+
+impl Suspension {
+    /// Brings checkpointed processes to `goal`.
+    pub(super) fn take_up(&self, members: ProcessStates, goal: SafeState) -> Result<(), Error> {
+        let suspended = match self.recorded()? {
+            Some(suspended) => suspended,
+            // A program without records has checkpointed them: what they need is not known.
+            None => self.intent(&members, &self.inventory()?)?,
+        };
+        let given = hole::give_back(self.operation.directory());
+        given.map_err(|error| Error::refused(Refusal::GpuContents(error)))?;
+        self.admit(&suspended, goal)?;
+        let processes: Vec<_> = members.into_iter().map(|(process, _)| process).collect();
+        let held = processes
+            .iter()
+            .map(|process| (process.clone(), suspended.bytes_of(process)));
+        self.driver.expect(&held.collect::<Vec<_>>());
+        let job = CudaJob::<Checkpointed>::of_restored(&self.driver, processes)
+            .map_err(Error::Untouched)?;
+        // Who finds this operation killed finishes it.
+        self.operation.record(&suspended.clone().taken_up(goal))?;
+        let taken_up = self.restore(job, goal);
+        match &taken_up {
+            Ok(()) if goal == SafeState::Locked => self.forget(),
+            Ok(()) => self.clear(),
+            // A step that failed has brought them all back, with their GPU.
+            Err(error) if error.lost().is_empty() => self.clear(),
+            // What has not come back waits as before.
+            Err(_) => self.settle(suspended),
+        }
+        taken_up
+    }
+
+    fn restore(&self, job: CudaJob<'_, Checkpointed>, goal: SafeState) -> Result<(), Error> {
+        let job = job.restore(&self.order.map)?;
+        if goal == SafeState::Running {
+            job.unlock()?;
+        }
+        Ok(())
+    }
+}

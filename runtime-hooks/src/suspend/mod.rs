@@ -1,0 +1,243 @@
+//! The GPU state of a container in host memory, and back on its GPUs, in place: its processes stay.
+//!
+//! All CUDA processes are locked at the same time, checkpointed and restored in parallel, and all
+//! rolled back if one fails. What stays in host memory waits for the operator, as recorded.
+
+mod error;
+mod give_back;
+mod held;
+mod hooks;
+mod memory;
+pub mod resume;
+mod take;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+pub(crate) use self::error::Error;
+pub(crate) use self::held::{Held, held, query_members};
+use crate::container::Container;
+use crate::context::Context;
+use crate::cuda::job::{CudaJob, Locked};
+use crate::cuda::lock::LockLimits;
+use crate::cuda::nvml::Inventory;
+use crate::cuda::process_set::ProcessStates;
+use crate::cuda::process_set::as_found::{AsFound, SafeState};
+use crate::cuda::watchdog::{CallLimits, MARGIN, WatchedDriver};
+use crate::cuda::{CudaDriver, CudaState, Driver, GpuMap};
+use crate::gpu_path::CopyingDriver;
+use crate::low_level::hook::owed::RanHook;
+use crate::operation::Operation;
+use crate::operation::undo::{Begun, Undo};
+use crate::preflight::blocker::{Blockers, OF_THE_DRIVER};
+use crate::preflight::cuda_processes::refuse_below_frozen;
+use crate::preflight::peer_access::PeerAccess;
+use crate::preflight::{self, ContainerFacts};
+use crate::recovery;
+
+/// A step of the driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Action {
+    /// Waits for submitted work, and holds further calls.
+    Lock,
+    /// To host memory.
+    Checkpoint,
+    /// To the GPUs.
+    Restore,
+    /// Lets it go on.
+    Unlock,
+}
+
+/// What is asked of a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// One step.
+    Step(Action),
+    /// To host memory what runs, and back what is there.
+    Toggle,
+    /// As a toggle, but what is suspended stays so.
+    Suspend,
+    /// As a toggle, but what runs goes on.
+    TakeUp,
+}
+
+/// An order to a container.
+pub(crate) struct Order {
+    pub(crate) asked: Asked,
+    /// How long locking may take, if not as long as the settings say.
+    pub(crate) lock_timeout: Option<Duration>,
+    /// Where GPU contents go.
+    pub(crate) map: GpuMap,
+}
+
+/// Whether an operation has changed something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    Made,
+    /// Everything was as it was asked for.
+    None,
+}
+
+/// What was done on the way, also by an operation that failed.
+#[derive(Debug, Default)]
+pub(crate) struct Done {
+    /// What was done in another way, and what hooks have said.
+    pub(crate) notes: Vec<String>,
+    /// The hooks that were run.
+    pub(crate) hooks: Vec<RanHook>,
+}
+
+/// How long calls of the driver may take that nobody's GPU contents depend on.
+pub(crate) fn limits(context: &Context) -> CallLimits {
+    let deadlines = &context.settings.deadlines;
+    CallLimits {
+        answer: deadlines.lock() + MARGIN,
+        work: deadlines.driver(),
+    }
+}
+
+/// Carries an order out. What was done in another way is noted, also if it fails.
+///
+/// # Errors
+/// [`Error`]; it says how the container is.
+pub(crate) fn carry_out(
+    context: Context,
+    container: Container,
+    order: Order,
+    done: &mut Done,
+) -> Result<Change, Error> {
+    let cuda = Arc::new(CudaDriver::open(
+        context.settings.driver.libcuda.as_deref(),
+    )?);
+    let operation = recovery::begin(&context, container.id())?;
+    refuse_below_frozen(&container).map_err(Error::refused)?;
+    operation.keep(Undo::new(&context, container.id(), Begun::Suspend))?;
+    let copying = CopyingDriver::new(cuda, &context.settings, operation.directory());
+    let copying = Arc::new(copying);
+    let gpus = Arc::new(operation.gpu_memory(&context));
+    let suspension = Suspension {
+        driver: WatchedDriver::new(copying.clone(), limits(&context)).with_room(gpus),
+        context,
+        container,
+        order,
+        operation,
+        copying,
+        hooks: Mutex::default(),
+    };
+    let changed = suspension.change();
+    done.notes.extend(suspension.driver.copying().notes);
+    let hooks = suspension.hooks.into_inner();
+    done.hooks = hooks.unwrap_or_else(PoisonError::into_inner);
+    let said = done.hooks.iter().filter_map(|ran| ran.note.clone());
+    done.notes.extend(said);
+    changed
+}
+
+/// A container whose GPU state is moved.
+struct Suspension {
+    context: Context,
+    container: Container,
+    order: Order,
+    /// The container's lock.
+    operation: Operation,
+    /// The driver beneath [`Self::driver`].
+    copying: Arc<CopyingDriver>,
+    driver: WatchedDriver,
+    /// The hooks that were run.
+    hooks: Mutex<Vec<RanHook>>,
+}
+
+impl Suspension {
+    fn change(&self) -> Result<Change, Error> {
+        let members = query_members(&self.container, &self.driver)?;
+        let all = |wanted| members.iter().all(|(_, state)| *state == wanted);
+        let mixed = |wanted| Err(self.mixed(&members, wanted));
+        match self.order.asked {
+            Asked::Step(Action::Lock) if all(CudaState::Running) => {
+                let inventory = self.inventory()?;
+                self.refuse_blockers(&members, &inventory)?;
+                let intent = self.intent(&members, &inventory)?;
+                self.operation.record(&intent)?;
+                let locked = self.lock(intent.as_found()).map(drop);
+                self.forget();
+                locked
+            }
+            Asked::Toggle | Asked::Suspend if all(CudaState::Running) => {
+                self.suspend_running(&members)
+            }
+            Asked::Step(Action::Checkpoint) if all(CudaState::Locked) => self.suspend(&members),
+            Asked::Step(Action::Restore) if all(CudaState::Checkpointed) => {
+                self.take_up(members, SafeState::Locked)
+            }
+            Asked::Toggle | Asked::TakeUp if all(CudaState::Checkpointed) => {
+                self.take_up(members, SafeState::Running)
+            }
+            Asked::Suspend if all(CudaState::Checkpointed) => return Ok(Change::None),
+            Asked::TakeUp if all(CudaState::Running) => return Ok(Change::None),
+            Asked::Step(Action::Unlock) if all(CudaState::Locked) => {
+                self.lock(AsFound::default())?.unlock()?;
+                self.clear();
+                Ok(())
+            }
+            Asked::Step(Action::Lock) => mixed("running"),
+            Asked::Step(Action::Checkpoint | Action::Unlock) => mixed("locked"),
+            Asked::Step(Action::Restore) => mixed("checkpointed"),
+            _ => mixed("running, or all checkpointed"),
+        }
+        .map(|()| Change::Made)
+    }
+
+    fn inventory(&self) -> Result<Inventory, Error> {
+        Inventory::read(&self.context.settings).map_err(Error::refused)
+    }
+
+    /// Locks all processes that are not locked yet.
+    fn lock(&self, as_found: AsFound) -> Result<CudaJob<'_, Locked>, Error> {
+        let deadlines = &self.context.settings.deadlines;
+        let deadline = self.order.lock_timeout;
+        let limits = LockLimits {
+            deadline: deadline.unwrap_or_else(|| deadlines.lock()),
+            one_try: deadlines.lock_try(),
+        };
+        let again = || held::members(&self.container, &self.driver);
+        let job = CudaJob::lock(&self.driver, limits, as_found, again)?;
+        if self.context.cancel.requested() {
+            let lost = job.roll_back();
+            return Err(Error::Cancelled { lost });
+        }
+        Ok(job)
+    }
+
+    fn refuse_blockers(&self, members: &ProcessStates, inventory: &Inventory) -> Result<(), Error> {
+        let mut found = preflight::find(&ContainerFacts {
+            snapshot: &self.container.snapshot()?,
+            members,
+            inventory,
+            peer_access: PeerAccess::of(&self.container),
+            asked: None,
+        })?;
+        found.retain(|finding| OF_THE_DRIVER.contains(&finding.kind));
+        Blockers::check(found, &self.context.settings)?;
+        Ok(())
+    }
+
+    fn mixed(&self, members: &ProcessStates, wanted: &'static str) -> Error {
+        let states: Vec<String> = members
+            .iter()
+            .map(|(process, state)| format!("{process} is {}", word(*state)))
+            .collect();
+        Error::Mixed {
+            of: held::name(&self.container),
+            wanted,
+            states: states.join(", "),
+        }
+    }
+}
+
+/// A state as NVIDIA's program prints it.
+pub(crate) fn word(state: CudaState) -> String {
+    match state {
+        CudaState::Unknown(raw) => format!("unknown ({raw})"),
+        known => known.to_string().to_lowercase(),
+    }
+}
