@@ -18,6 +18,16 @@ pub enum AfterDump {
     LeaveRunning,
 }
 
+/// When the processes of a dump that succeeds go on, and need their GPU contents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Resumes {
+    /// With the end of the dump.
+    AtOnce,
+    /// They end; or they wait until the caller, who has paused the container, resumes it, or for
+    /// other containers. No process of a frozen container can map anything, nor may run before.
+    Later,
+}
+
 /// Whether only memory is dumped, in advance of a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PreDump {

@@ -1,29 +1,26 @@
 //! The bulk memory of a checkpoint: GPU contents that are stored from files of ours before the
 //! dump, and are holes in CRIU's images.
 
-pub(crate) mod away;
-mod keep;
-mod requests;
+mod contents;
+pub(crate) mod requests;
 mod staged;
 
-use std::cell::OnceCell;
+use std::io;
 use std::path::Path;
-use std::sync::Arc;
 
 use stasis_linux::file_system::FileSystem;
-use stasis_linux::file_system::detached::DetachedMount;
-use stasis_memory_store::{DumpRequest, INDEX_FILE, PacksIn};
+use stasis_memory_store::{INDEX_FILE, PacksIn};
 
-use crate::bulk_memory::dump::away::Away;
-use crate::bulk_memory::dump::requests::requests;
-use crate::bulk_memory::dump::staged::Afterwards;
-use crate::bulk_memory::in_use::InUse;
+use crate::bulk_memory::dump::contents::Contents;
+use crate::bulk_memory::dump::requests::Requests;
+use crate::bulk_memory::in_use::{self, InUse};
+use crate::bulk_memory::origin::Origin;
 use crate::bulk_memory::plugin::Plugins;
-use crate::bulk_memory::request::RequestFiles;
-use crate::bulk_memory::room::GpuContentsIn;
+use crate::container::Container;
 use crate::context::Context;
 use crate::error::Failure;
-use crate::gpu_path::hole::Holder;
+use crate::gpu_path::NewFiles;
+use crate::gpu_path::hole::are_away;
 use crate::image::directory::NewImage;
 use crate::image::manifest::StoredMemory;
 use crate::low_level::criu_plugins::Environment;
@@ -38,72 +35,68 @@ pub(crate) struct MemoryDump<'a> {
     options: &'a CheckpointRequest,
     image: &'a NewImage,
     plugins: &'a Plugins,
-    /// What is to be stored; `None`: CRIU dumps all memory.
-    requested: Option<(DumpRequest, RequestFiles)>,
-    /// How GPU contents are stored once their processes go on, if they are in memory until then.
-    afterwards: Option<Afterwards>,
-    /// Who stores GPU contents while the driver is at work; nobody stores once this is dropped.
-    storing: Option<Holder>,
-    /// Through which processes get packs that the driver fills.
-    mount: Option<Arc<DetachedMount>>,
-    /// GPU contents that are stored already.
-    away: Option<Away>,
-    /// The operation's.
-    directory: &'a Path,
-    /// Its store, before the image is where the origin says.
-    in_use: OnceCell<InUse>,
+    operation: &'a Operation,
+    /// `None`: CRIU dumps all memory.
+    store: Option<DumpStore>,
+}
+
+/// What CRIU does not dump.
+#[derive(Debug)]
+struct DumpStore {
+    requests: Requests,
+    /// The driver's, that it is stored from.
+    files: NewFiles,
+    contents: Contents,
+    /// The store, before the image is where the origin says.
+    in_use: Option<InUse>,
 }
 
 impl<'a> MemoryDump<'a> {
-    /// Prepares what GPU contents in files are stored in; `None`: there are none, and CRIU dumps
-    /// all memory. Removes packs that belong to no image from the new image's directory.
-    pub(crate) fn prepare(
+    /// CRIU dumps all memory, unless a store is prepared for some. Removes packs that belong to no
+    /// image from the new image's directory.
+    pub(crate) fn begin(
         context: &'a Context,
         options: &'a CheckpointRequest,
         image: &'a NewImage,
         plugins: &'a Plugins,
         operation: &'a Operation,
-        stored: Option<GpuContentsIn>,
-        timeline: &mut Timeline<'_>,
     ) -> Result<Self, Failure> {
         stasis_memory_store::discard(image.path(), None)?;
-        let (requested, afterwards) = match stored {
-            Some(stored) => {
-                let (requested, afterwards) = requests(context, operation, stored, timeline)?;
-                (Some(requested), afterwards)
-            }
-            None => (None, None),
-        };
         Ok(Self {
             context,
             options,
             image,
             plugins,
-            requested,
-            afterwards,
-            storing: None,
-            mount: None,
-            away: None,
-            directory: operation.directory(),
-            in_use: OnceCell::new(),
+            operation,
+            store: None,
         })
+    }
+
+    /// Prepares what GPU contents in files are stored in; returns what the files are to be.
+    pub(crate) fn prepare(&mut self, requests: Requests) -> Result<NewFiles, Failure> {
+        let store = self.store.insert(DumpStore {
+            requests,
+            files: NewFiles::Nameless,
+            contents: Contents::Unstored,
+            in_use: None,
+        });
+        // If they cannot be made, there is something to undo as well.
+        store.files = store.requests.new_files()?;
+        Ok(store.files.clone())
     }
 
     /// The file system that has the image's contents, if they are not in the image.
     pub(crate) fn store(&self) -> Option<&FileSystem> {
-        let (request, _) = self.requested.as_ref()?;
-        let is_apart = request.packs_in() == PacksIn::Directory;
+        let is_apart = self.record()?.packs_in == PacksIn::Directory;
         self.plugins.store.as_ref().filter(|_| is_apart)
     }
 
     /// The environment that passes the plugin directory and the request to CRIU.
     pub(crate) fn environment(&self) -> Environment<'_> {
+        let store = self.store.as_ref();
         Environment {
             plugins: &self.plugins.directory,
-            memory_request: self
-                .requested
-                .as_ref()
-                .map(|(_, files)| files.request.as_path()),
+            memory_request: store.map(|store| store.requests.now.files.request.as_path()),
             configuration: self.plugins.configuration.as_deref(),
             not_dumped: &[],
             shared_memory: None,
@@ -112,7 +105,7 @@ impl<'a> MemoryDump<'a> {
 
     /// The manifest's entry, if something is stored.
     pub(crate) fn record(&self) -> Option<StoredMemory> {
-        let (request, _) = self.requested.as_ref()?;
+        let request = &self.store.as_ref()?.requests.now.wanted;
         Some(StoredMemory {
             image_id: request.image_id,
             packs_in: request.packs_in(),
@@ -120,27 +113,65 @@ impl<'a> MemoryDump<'a> {
     }
 
     /// After a successful dump: records what is stored.
-    pub(crate) fn succeeded(&self, timeline: &mut Timeline<'_>) {
-        if let Some(away) = &self.away {
-            timeline.set_bulk_memory(away.stored.clone());
+    pub(crate) fn succeeded(&mut self, timeline: &mut Timeline<'_>) {
+        let Some(store) = &self.store else {
+            return;
+        };
+        if let Contents::Dumped(stored) = &store.contents {
+            timeline.set_bulk_memory(stored.clone());
         }
         // What is staged is nobody's to keep.
-        if self.afterwards.is_none() {
+        if store.requests.afterwards.is_none() {
             self.write_origin_or_note(timeline);
         }
     }
 
-    /// Removes all that was written of it, unless processes lack what is in it.
-    pub(crate) fn remove_unused(&self) {
-        if self.is_stored_alone() {
+    /// Records whose contents are in the store, and keeps it from being removed.
+    fn write_origin(&mut self) -> io::Result<()> {
+        if let Some(store) = &mut self.store
+            && let Some(directory) = &store.requests.now.wanted.directory
+        {
+            store.in_use = in_use::hold(directory)?;
+            let (id, image) = (&self.options.id, &self.options.image_path);
+            Origin::new(id, image, self.context.began).write(directory)?;
+        }
+        Ok(())
+    }
+
+    /// The same for an image that can be restored without this file.
+    fn write_origin_or_note(&mut self, timeline: &mut Timeline<'_>) {
+        if let Err(error) = self.write_origin() {
+            timeline.note(format!("cannot write whose its GPU contents are: {error}"));
+        }
+    }
+
+    /// After a failure: gives back what is away, and removes what was stored. CRIU would dump all
+    /// memory then.
+    pub(crate) fn undo(&mut self, container: &Container) {
+        let Some(store) = &mut self.store else {
             return;
+        };
+        let contents = std::mem::take(&mut store.contents);
+        let not_returned = contents.undo(container, self.operation.directory());
+        if self.image.is_last_copy(container.init()) {
+            let _ = self.write_origin();
+        } else if not_returned.is_none() {
+            self.remove_unused();
         }
-        let afterwards = self.afterwards.as_ref();
-        let afterwards = afterwards.map(|afterwards| &afterwards.request);
-        let requested = self.requested.as_ref().map(|(request, _)| request);
-        for request in afterwards.into_iter().chain(requested) {
-            self.discard(request);
+    }
+
+    /// Removes all that was written of it, unless processes lack what is in it.
+    pub(crate) fn remove_unused(&mut self) {
+        if let Some(store) = self.store.take()
+            && !self.is_stored_alone()
+        {
+            store.requests.discard(self.image.path());
         }
+    }
+
+    /// Whether the store may have the only copy of what processes lack.
+    pub(crate) fn is_stored_alone(&self) -> bool {
+        are_away(self.operation.directory())
     }
 }
 

@@ -14,5 +14,4 @@ pub mod places;
 pub mod plugin;
 pub(crate) mod request;
 pub mod restore;
-pub(crate) mod room;
-mod staging;
+pub(crate) mod staging;

@@ -11,25 +11,27 @@ use nix::mount::{MsFlags, mount};
 use rustix::fs::statvfs;
 
 use crate::bulk_memory::places::{self, Places};
-use crate::bulk_memory::room::{GpuContentsIn, no_room, reserve, wanted};
 use crate::container::host_memory::available;
 use crate::context::Context;
 use crate::host::file_lock::lock_soon;
-use crate::ledger::Reservation;
-use crate::ledger::amounts::{Amounts, Resource};
+use crate::ledger::amounts::{Amounts, Resource, Short};
+use crate::ledger::{NotReserved, Patience, Reservation, WaitFor};
 use crate::operation::timeline::Timeline;
 
-/// The directory that gets the contents; `None`: the image does, as the settings say, or since a
-/// tmpfs has no room. Nobody is waited for.
+/// The store's page tables, its index, and the padding to huge pages.
+const MARGIN: u64 = 128 << 20;
+
+/// The directory that gets contents of so many bytes; `None`: the image does, as the settings say,
+/// or since a tmpfs has no room. Nobody is waited for.
 pub(crate) fn choose(
     reservation: &Reservation,
     places: &Places,
-    stored: GpuContentsIn,
+    bytes: u64,
     timeline: &mut Timeline<'_>,
 ) -> Option<PathBuf> {
     let apart = places.apart.as_ref()?;
     if places::in_memory(apart)
-        && let Err(why) = reserve_in(apart, reservation, stored)
+        && let Err(why) = reserve_in(apart, reservation, bytes)
     {
         timeline.note(format!("GPU contents go into the image: {why}"));
         return None;
@@ -37,33 +39,42 @@ pub(crate) fn choose(
     Some(apart.clone())
 }
 
-/// Mounts our tmpfs, and reserves room in it.
+/// Mounts our tmpfs, and reserves room in it for contents of so many bytes.
 ///
 /// # Errors
 /// Why there is none.
 pub(crate) fn make_room(
     context: &Context,
     reservation: &Reservation,
-    places: &Places,
-    stored: GpuContentsIn,
+    bytes: u64,
 ) -> Result<(), String> {
-    let (staging, percent) = (
-        &places.staging,
-        context.settings.gpu_contents.staging_percent,
-    );
-    mount_once(staging, percent).map_err(|error| format!("{}: {error}", staging.display()))?;
-    reserve_in(staging, reservation, stored)
+    let staging = Places::of(&context.settings).staging;
+    let percent = context.settings.gpu_contents.staging_percent;
+    mount_once(&staging, percent).map_err(|error| format!("{}: {error}", staging.display()))?;
+    reserve_in(&staging, reservation, bytes)
 }
 
-fn reserve_in(
-    directory: &Path,
-    reservation: &Reservation,
-    stored: GpuContentsIn,
-) -> Result<(), String> {
+/// Room on the host for the files is reserved already.
+fn reserve_in(directory: &Path, reservation: &Reservation, bytes: u64) -> Result<(), String> {
+    let wanted = Amounts::from_iter([(Resource::Contents, bytes.saturating_add(MARGIN))]);
     let look = || free_and_available(directory);
-    let reserved = reserve(reservation, &wanted(stored), look);
-    let short = reserved.map_err(|error| format!("{}: {error}", directory.display()))?;
-    short.map_or(Ok(()), |short| Err(no_room(&short)))
+    let reserved = reservation.reserve(&wanted, WaitFor::Reservations, &Patience::none(), look);
+    reserved.map_err(|error| match error {
+        NotReserved::Short(short) => no_room(&short),
+        NotReserved::Unknown(error) | NotReserved::Ledger(error) => {
+            format!("{}: {error}", directory.display())
+        }
+    })
+}
+
+fn no_room(short: &Short) -> String {
+    format!(
+        "there is no room for it in memory: {} has {} free{}, and {} MiB are needed",
+        short.resource,
+        short.free,
+        short.reserved,
+        short.wanted.div_ceil(1 << 20)
+    )
 }
 
 fn free_and_available(directory: &Path) -> io::Result<Amounts> {

@@ -6,6 +6,8 @@ use std::path::Path;
 use stasis_config::{DiskSpace, GpuContents, Settings};
 
 use crate::bulk_memory::places;
+use crate::checkpoint::captured::Captured;
+use crate::checkpoint::route::GpuContentsRoute;
 use crate::container::shared_memory::used_bytes;
 use crate::container::{Container, ContainerError};
 use crate::context::Context;
@@ -86,14 +88,15 @@ pub(super) fn refuse_full(
     context: &Context,
     options: &CheckpointRequest,
     container: &Container,
-    gpu_bytes: u64,
-    by_criu: u64,
+    captured: &Captured,
+    route: &GpuContentsRoute,
 ) -> Result<(), Refusal> {
     let settings = &context.settings;
     if settings.preflight.disk_space == DiskSpace::Ignore {
         return Ok(());
     }
-    let most = MostWritten::of(&settings.gpu_contents, container, gpu_bytes, by_criu)?;
+    let (bytes, by_criu) = (captured.to_host_bytes, route.bytes_in_container(captured));
+    let most = MostWritten::of(&settings.gpu_contents, container, bytes, by_criu)?;
     most.admit_to_image(settings, &options.image_path)?;
     Ok(most.admit_apart(settings)?)
 }

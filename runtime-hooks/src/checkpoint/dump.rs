@@ -29,12 +29,12 @@ use crate::request::{CheckpointRequest, LowLevelArgs, PreDump};
 const NEXT_TO_NOTHING: u64 = 64 << 10;
 
 /// One run of the low-level runtime and CRIU.
-pub(crate) struct Dump<'a> {
+pub(crate) struct Dump<'a, 'm> {
     pub(crate) context: &'a Context,
     pub(crate) options: &'a CheckpointRequest,
     pub(crate) container: &'a Container,
     pub(crate) image: &'a NewImage,
-    pub(crate) memory: &'a MemoryDump<'a>,
+    pub(crate) memory: &'a mut MemoryDump<'m>,
     /// As it is before CRIU is started.
     pub(crate) log: CriuLog,
     /// The CUDA processes that the manifest lists.
@@ -58,15 +58,15 @@ pub(crate) fn log_of(options: &CheckpointRequest) -> CriuLog {
     CriuLog::before(options.work(), "dump.log")
 }
 
-impl Dump<'_> {
+impl Dump<'_, '_> {
     /// Lets the low-level runtime and CRIU dump the container, and gives GPU contents back that
     /// were away. Returns the low-level runtime's output.
     pub(crate) fn run(
-        &self,
+        &mut self,
         low_level_args: LowLevelArgs<'_>,
         timeline: &mut Timeline<'_>,
     ) -> Result<Output, NotDumped> {
-        let (context, memory) = (self.context, self.memory);
+        let context = self.context;
         let not_dumped: Vec<i32> = self.exec.iter().map(|each| each.pid).collect();
         let image = self.image.path();
         let carried = self.carried().map_err(NotDumped::Refused)?;
@@ -78,7 +78,7 @@ impl Dump<'_> {
                 let environment = Environment {
                     not_dumped: &not_dumped,
                     shared_memory: carried.as_deref(),
-                    ..memory.environment()
+                    ..self.memory.environment()
                 };
                 low_level::dump(&context.low_level, &args, environment, limit)
             });
@@ -86,7 +86,7 @@ impl Dump<'_> {
                 .map_err(Failure::start(&context.low_level))
                 .map_err(NotDumped::Refused)?;
             if ran.output.status.success() {
-                return Ok((ran.output, memory.give_back_at_once()));
+                return Ok((ran.output, self.memory.dumped()));
             }
             Err(match self.mismatch() {
                 Some(mismatch) => NotDumped::Refused(Failure::Pstree(mismatch)),

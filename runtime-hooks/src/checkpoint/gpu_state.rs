@@ -3,8 +3,8 @@
 use stasis_linux::ProcessRef;
 
 use crate::checkpoint::captured::Captured;
-use crate::checkpoint::destination::Destination;
 use crate::checkpoint::plan::{Plan, query_again};
+use crate::checkpoint::route::GpuContentsRoute;
 use crate::container::host_memory::{self, HostRoom};
 use crate::cuda::Driver;
 use crate::cuda::job::{Checkpointed, CudaJob, Locked};
@@ -54,9 +54,9 @@ pub(super) fn admit_memory(
     plan: &Plan<'_>,
     captured: &Captured,
     members: &[ProcessRef],
-    destination: &Destination,
+    route: &GpuContentsRoute,
 ) -> Result<(), Failure> {
-    let bytes = destination.bytes_in_container(captured);
+    let bytes = route.bytes_in_container(captured);
     let cgroup = plan.container.memory_of(members)?;
     let room = HostRoom {
         reservation: plan.operation.reservation(),

@@ -3,11 +3,11 @@
 use stasis_linux::ProcessRef;
 
 use crate::bulk_memory::dump::MemoryDump;
-use crate::bulk_memory::room::GpuContentsIn;
+use crate::bulk_memory::dump::requests::Requests;
+use crate::bulk_memory::staging;
 use crate::checkpoint::captured::Captured;
-use crate::checkpoint::destination::{Cause, Destination, no_file};
 use crate::checkpoint::plan::Plan;
-use crate::checkpoint::write_image::prepare;
+use crate::checkpoint::route::{Facts, GpuContentsRoute};
 use crate::container::memory_limit::MemoryCgroup;
 use crate::container::{ContainerError, host_memory};
 use crate::error::Failure;
@@ -16,78 +16,86 @@ use crate::gpu_path::driver::BESIDE;
 use crate::gpu_path::hole::{Holder, InFile, in_files};
 use crate::operation::timeline::Timeline;
 
-/// Where GPU contents go, and what stores them.
-pub(super) struct Way<'p> {
-    pub(super) destination: Destination,
-    pub(super) memory: MemoryDump<'p>,
-}
-
-/// Prepares the store and makes files for GPU contents, while the processes run, and checks that
-/// the container has room for what goes into its memory.
+/// Decides the route, prepares the store and makes files for GPU contents, while the processes run,
+/// and checks that the container has room for what goes into its memory.
 ///
 /// # Errors
-/// [`Failure::HostMemory`], [`Failure::Operation`]; those of [`prepare`].
-pub(super) fn make_files<'p>(
-    plan: &'p Plan<'_>,
+/// [`Failure::HostMemory`], [`Failure::Operation`]; those of [`MemoryDump::prepare`].
+pub(super) fn make_files(
+    plan: &Plan<'_>,
     captured: &Captured,
+    memory: &mut MemoryDump<'_>,
     timeline: &mut Timeline<'_>,
-) -> Result<Way<'p>, Failure> {
+) -> Result<GpuContentsRoute, Failure> {
     let settings = &plan.context.settings;
     let limits = limits(plan)?;
-    let wanted = Destination::wanted(settings, plan.plugins.ours.as_ref().copied());
-    let destination = wanted.fitting(&limits, captured);
-    let copied_from = destination.minimum(settings);
-    plan.copying.try_driver(&captured.held(copied_from));
-    let mut way = match destination {
-        Destination::Memory(cause) => into_memory(plan, captured, cause, timeline)?,
-        Destination::Files { minimum } if captured.in_files_bytes(minimum) == 0 => {
-            into_memory(plan, captured, Cause::Little { minimum }, timeline)?
-        }
-        Destination::Files { minimum } => into_new_files(plan, captured, minimum, timeline)?,
-    };
-    let bytes = way.destination.bytes_in_container(captured);
-    match host_memory::admit_limits(&limits, bytes) {
-        Ok(()) => Ok(way),
-        Err(cause) => {
-            way.memory.undo(&plan.container);
-            Err(cause.into())
+    let mut route = GpuContentsRoute::decide(&Facts {
+        settings,
+        plugin: plan.plugins.ours.as_ref().copied(),
+        limits: &limits,
+        captured,
+        resumes: plan.resumes(),
+        // Who is to make them says so.
+        no_file: &|_| None,
+    });
+    plan.copying
+        .try_driver(&captured.held(route.copied_from(settings)));
+    match route.in_files() {
+        None => note_by_criu(&route, captured, timeline),
+        Some(minimum) => {
+            let held = captured.held(minimum);
+            route = into_new_files(plan, captured, &held, route, memory, timeline)?;
         }
     }
+    host_memory::admit_limits(&limits, route.bytes_in_container(captured))?;
+    Ok(route)
 }
 
-/// Those of processes that hold at least `minimum` bytes.
-fn into_new_files<'p>(
-    plan: &'p Plan<'_>,
+/// Makes files for what these processes hold. Returns the route that it takes.
+fn into_new_files(
+    plan: &Plan<'_>,
     captured: &Captured,
-    minimum: u64,
+    held: &[(ProcessRef, u64)],
+    route: GpuContentsRoute,
+    memory: &mut MemoryDump<'_>,
     timeline: &mut Timeline<'_>,
-) -> Result<Way<'p>, Failure> {
-    let held = captured.held(minimum);
+) -> Result<GpuContentsRoute, Failure> {
     let beside = BESIDE.saturating_mul(held.len() as u64);
-    let bytes_of_files = captured.in_files_bytes(minimum).saturating_add(beside);
-    // What the operator has suspended is in files that are no packs, and does not go on.
-    let in_files = match plan.goes_on_at_once() && captured.in_file_bytes == 0 {
-        true => GpuContentsIn::FilesUntilTheyGoOn(bytes_of_files),
-        false => GpuContentsIn::Files(bytes_of_files),
-    };
-    let mut way = Way {
-        destination: Destination::Files { minimum },
-        memory: prepare(plan, Some(in_files), timeline)?,
-    };
-    let files = match way.memory.new_files() {
-        Ok(files) => files,
-        Err(cause) => {
-            way.memory.undo(&plan.container);
-            return Err(cause);
-        }
-    };
+    let bytes = route.bytes_in_files(captured).saturating_add(beside);
+    let (route, requests) = requests(plan, route, bytes, timeline)?;
+    let files = memory.prepare(requests)?;
     plan.copying
-        .make(&held, &files, |process| captured.near(process));
+        .make(held, &files, |process| captured.near(process));
     let mut processes = held.iter().map(|(process, _)| process);
-    if let Some(alone) = processes.find(|process| !plan.copying.has_file(process)) {
-        give_up(plan, captured, alone, &mut way, timeline)?;
+    Ok(
+        match processes.find(|process| !plan.copying.has_file(process)) {
+            Some(alone) => give_up(plan, captured, alone, memory, timeline),
+            None => route,
+        },
+    )
+}
+
+/// What contents of so many bytes are stored in, and their route then: if there is no room to stage
+/// them, nobody is waited for.
+fn requests(
+    plan: &Plan<'_>,
+    route: GpuContentsRoute,
+    bytes: u64,
+    timeline: &mut Timeline<'_>,
+) -> Result<(GpuContentsRoute, Requests), Failure> {
+    let (context, operation) = (plan.context, &plan.operation);
+    let GpuContentsRoute::Staged { minimum } = route else {
+        let in_place = Requests::in_place(context, operation, bytes, timeline)?;
+        return Ok((route, in_place));
+    };
+    if let Err(why) = staging::make_room(context, operation.reservation(), bytes) {
+        timeline.note(format!(
+            "the processes go on only when their GPU contents are stored: {why}"
+        ));
+        let route = GpuContentsRoute::ToImage { minimum };
+        return requests(plan, route, bytes, timeline);
     }
-    Ok(way)
+    Ok((route, Requests::staged(context, operation)?))
 }
 
 /// The memory limits of all processes.
@@ -98,71 +106,44 @@ fn limits(plan: &Plan<'_>) -> Result<MemoryCgroup, ContainerError> {
 }
 
 /// Has the driver's checkpoint of the locked processes put GPU contents into their files: either
-/// all of them, or none.
-///
-/// # Errors
-/// Those of [`prepare`].
-pub(super) fn lead_into_files<'p>(
-    plan: &'p Plan<'_>,
+/// all of them, or none. Returns the route that they take.
+pub(super) fn lead_into_files(
+    plan: &Plan<'_>,
     captured: &Captured,
-    way: &mut Way<'p>,
+    route: GpuContentsRoute,
+    memory: &mut MemoryDump<'_>,
     timeline: &mut Timeline<'_>,
-) -> Result<(), Failure> {
-    let Destination::Files { minimum } = way.destination else {
-        return Ok(());
+) -> GpuContentsRoute {
+    let Some(minimum) = route.in_files() else {
+        return route;
     };
     if let [alone, ..] = &plan.copying.arm(&captured.held(minimum))[..] {
-        return give_up(plan, captured, alone, way, timeline);
+        return give_up(plan, captured, alone, memory, timeline);
     }
-    if let Some(by_criu) = way.destination.by_criu(captured) {
-        timeline.note(by_criu.to_string());
-    }
-    Ok(())
+    note_by_criu(&route, captured, timeline);
+    route
 }
 
 /// One of them gets no file: they go into memory after all.
-fn give_up<'p>(
-    plan: &'p Plan<'_>,
+fn give_up(
+    plan: &Plan<'_>,
     captured: &Captured,
     alone: &ProcessRef,
-    way: &mut Way<'p>,
+    memory: &mut MemoryDump<'_>,
     timeline: &mut Timeline<'_>,
-) -> Result<(), Failure> {
+) -> GpuContentsRoute {
     let why = plan.copying.why_alone(alone);
     let why = why.unwrap_or_else(|| "it has begun to use its GPU since".to_owned());
     plan.copying.disarm();
-    way.memory.undo(&plan.container);
-    *way = into_memory(plan, captured, no_file(alone, &why), timeline)?;
-    Ok(())
+    memory.undo(&plan.container);
+    let route = GpuContentsRoute::without_file(alone, &why);
+    note_by_criu(&route, captured, timeline);
+    route
 }
 
-fn into_memory<'p>(
-    plan: &'p Plan<'_>,
-    captured: &Captured,
-    cause: Cause,
-    timeline: &mut Timeline<'_>,
-) -> Result<Way<'p>, Failure> {
-    let destination = Destination::Memory(cause);
-    if let Some(by_criu) = destination.by_criu(captured) {
+fn note_by_criu(route: &GpuContentsRoute, captured: &Captured, timeline: &mut Timeline<'_>) {
+    if let Some(by_criu) = route.by_criu(captured) {
         timeline.note(by_criu.to_string());
-    }
-    Ok(Way {
-        destination,
-        memory: prepare(plan, None, timeline)?,
-    })
-}
-
-/// Starts who stores what the driver is to put into files.
-///
-/// # Errors
-/// Those of [`MemoryDump::begin_to_store`].
-pub(super) fn begin_to_store(captured: &Captured, way: &mut Way<'_>) -> Result<(), Failure> {
-    match way.destination {
-        Destination::Files { minimum } => {
-            let expected = captured.in_files_bytes(minimum);
-            way.memory.begin_to_store(expected)
-        }
-        Destination::Memory(_) => Ok(()),
     }
 }
 
@@ -194,9 +175,9 @@ pub(super) fn find(
     plan: &Plan<'_>,
     captured: &Captured,
     members: &[ProcessRef],
-    destination: &Destination,
+    route: &GpuContentsRoute,
 ) -> Result<Vec<InFile>, Failure> {
-    if let Destination::Files { .. } = destination {
+    if route.in_files().is_some() {
         let dumped = |member: &ProcessRef| {
             let pid = pid_in_image(plan, captured, member)?;
             Some((pid, member.clone()))

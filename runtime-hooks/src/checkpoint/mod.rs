@@ -7,7 +7,6 @@
 
 pub mod at_stop;
 pub mod captured;
-pub(crate) mod destination;
 pub(crate) mod disk_space;
 pub(crate) mod dump;
 pub(crate) mod gpu_state;
@@ -18,6 +17,7 @@ pub(crate) mod late_cuda;
 pub(crate) mod late_exec;
 pub(crate) mod let_go;
 pub mod plan;
+pub(crate) mod route;
 pub(crate) mod seal;
 pub mod without_gpu_state;
 pub(crate) mod write_image;
@@ -31,9 +31,7 @@ use crate::bulk_memory::dump::MemoryDump;
 use crate::checkpoint::captured::Captured;
 use crate::checkpoint::gpu_state::{admit_memory, gpu_checkpoint, lock, note_ended};
 use crate::checkpoint::hook::tell_program;
-use crate::checkpoint::into_files::{
-    Way, begin_to_store, find, lead_into_files, make_files, store_beside_others,
-};
+use crate::checkpoint::into_files::{find, lead_into_files, make_files, store_beside_others};
 use crate::checkpoint::let_go::{after_let_go, let_go, take_back};
 use crate::checkpoint::plan::{Plan, Verdict};
 use crate::checkpoint::seal::{seal, unsealed};
@@ -52,7 +50,7 @@ use crate::operation::verb::Verb;
 use crate::preflight::blocker::Finding;
 use crate::recovery::group::member::{Member, Step};
 use crate::recovery::rollback::roll_back;
-use crate::request::{AfterDump, CheckpointRequest, LowLevelArgs};
+use crate::request::{AfterDump, CheckpointRequest, LowLevelArgs, Resumes};
 
 /// The phase of what brings everything back.
 const ROLL_BACK: &str = "roll back";
@@ -133,7 +131,7 @@ fn carry_out(
         return group::complete(plan, captured, member, timeline);
     }
     let let_go = let_go(plan, captured, job, timeline);
-    if let_go.is_ok() && plan.goes_on_at_once() {
+    if let_go.is_ok() && plan.resumes() == Resumes::AtOnce {
         wake_in_phase(&plan.operation, &plan.container, &captured.intent, timeline);
     }
     if let_go.is_ok() && !plan.is_pending_on_resume() {
@@ -158,7 +156,7 @@ fn carry_out(
             let rolled_back =
                 timeline.time(ROLL_BACK, || roll_back(&plan.changed(captured), Vec::new()));
             let rolled_back = rolled_back.tell(ROLL_BACK, timeline);
-            let ended = unsealed(&cause, &plan.image, &memory, &plan.container);
+            let ended = unsealed(&cause, &plan.image, &mut memory, &plan.container);
             Err(failed(cause, ended.unwrap_or(rolled_back)))
         }
         (Err(cause), sealed) => {
@@ -180,13 +178,10 @@ fn save<'p>(
     plan.operation.record(&captured.intent)?;
     tell_program(plan, captured, timeline)?;
     go_on(plan)?;
-    let began = Instant::now();
-    let way = make_files(plan, captured, timeline);
-    timeline.add("make room", began.elapsed(), None);
-    let mut way = way?;
-    let saved = save_by(&mut way, plan, captured, low_level_args, timeline);
-    let mut memory = way.memory;
-    match saved {
+    let (options, image) = (plan.options, &plan.image);
+    let mut memory =
+        MemoryDump::begin(plan.context, options, image, &plan.plugins, &plan.operation)?;
+    match save_with(&mut memory, plan, captured, low_level_args, timeline) {
         Ok(job) => Ok((job, memory)),
         Err(cause) => {
             memory.undo(&plan.container);
@@ -195,14 +190,18 @@ fn save<'p>(
     }
 }
 
-/// Once there is a place for GPU contents.
-fn save_by<'p>(
-    way: &mut Way<'p>,
+/// Whatever step fails, what the others have done with GPU contents is in `memory`.
+fn save_with<'p>(
+    memory: &mut MemoryDump<'p>,
     plan: &'p Plan<'_>,
     captured: &mut Captured,
     low_level_args: LowLevelArgs<'_>,
     timeline: &mut Timeline<'_>,
 ) -> Result<CudaJob<'p, Checkpointed>, Failure> {
+    let began = Instant::now();
+    let route = make_files(plan, captured, memory, timeline);
+    timeline.add("make room", began.elapsed(), None);
+    let route = route?;
     plan.meet(Step::Ready, timeline)?;
     let job = timeline.time("lock", || lock(plan, captured))?;
     note_ended(plan, job.members(), captured, timeline);
@@ -214,16 +213,15 @@ fn save_by<'p>(
         timeline.note(replaced.to_string());
     }
     // From here on workers of ours are in the container: each has the memory of a CUDA process.
-    lead_into_files(plan, captured, way, timeline)?;
-    admit_memory(plan, captured, job.members(), &way.destination)?;
-    begin_to_store(captured, way)?;
-    let storing = way.memory.storing();
+    let route = lead_into_files(plan, captured, route, memory, timeline);
+    admit_memory(plan, captured, job.members(), &route)?;
+    memory.begin_to_store(route.bytes_in_files(captured))?;
+    let storing = memory.storing();
     let is_done = |process: &ProcessRef| store_beside_others(plan, captured, storing, process);
     let job = gpu_checkpoint(plan, captured, timeline, job, is_done)?;
-    let in_files = find(plan, captured, job.members(), &way.destination)?;
+    let in_files = find(plan, captured, job.members(), &route)?;
     go_on(plan)?;
-    let memory = &mut way.memory;
-    memory.take_away(in_files, plan.contents_come_back(), timeline)?;
+    memory.take_away(in_files, plan.resumes(), timeline)?;
     if plan.found == FreezerState::Frozen || plan.stays_frozen() {
         timeline.time("freeze", || plan.container.cgroup().freeze())?;
     }

@@ -65,7 +65,7 @@ pub(crate) fn tell(committed: &Committed, timeline: &mut Timeline<'_>) {
 pub(crate) fn unsealed(
     cause: &Failure,
     image: &NewImage,
-    memory: &MemoryDump<'_>,
+    memory: &mut MemoryDump<'_>,
     container: &Container,
 ) -> Option<AfterFailure> {
     let init = container.init();

@@ -86,20 +86,19 @@ impl PlainDump<'_> {
             self.failed(failure)
         };
         let mut memory =
-            MemoryDump::prepare(context, options, image, plugins, operation, None, timeline)
-                .map_err(failed)?;
+            MemoryDump::begin(context, options, image, plugins, operation).map_err(failed)?;
         let snapshot = container.snapshot().map_err(ContainerError::Processes);
         let snapshot = snapshot.map_err(|error| failed(error.into()))?;
         let notes = late_exec::refuse_or_note(context, options, &snapshot);
         for note in notes.map_err(|error| failed(error.into()))? {
             timeline.note(note);
         }
-        let dump = Dump {
+        let mut dump = Dump {
             context,
             options,
             container,
             image,
-            memory: &memory,
+            memory: &mut memory,
             log: log_of(options),
             recorded: &[],
             exec: &[],
@@ -120,7 +119,7 @@ impl PlainDump<'_> {
         }
         match sealed {
             Ok(()) => Ok(output),
-            Err(cause) => Err(match unsealed(&cause, image, &memory, container) {
+            Err(cause) => Err(match unsealed(&cause, image, &mut memory, container) {
                 Some(ended) => self.failed_with(cause, ended),
                 None => self.failed(cause),
             }),
@@ -129,7 +128,7 @@ impl PlainDump<'_> {
 
     /// Returns the failure if CUDA caused it, or it had to be ended; otherwise the low-level
     /// runtime's own output is the report.
-    fn explain(&self, dump: &Dump<'_>, ran: Ran) -> Result<Output, Error> {
+    fn explain(&self, dump: &Dump<'_, '_>, ran: Ran) -> Result<Output, Error> {
         dump.image.give_up(self.container.init());
         let late = open_driver(self.context, self.container.id())
             .ok()

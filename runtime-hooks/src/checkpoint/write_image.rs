@@ -3,7 +3,6 @@
 use stasis_linux::ProcessRef;
 
 use crate::bulk_memory::dump::MemoryDump;
-use crate::bulk_memory::room::GpuContentsIn;
 use crate::checkpoint::captured::Captured;
 use crate::checkpoint::dump::{Dump, log_of};
 use crate::checkpoint::late_exec;
@@ -14,30 +13,13 @@ use crate::error::Failure;
 use crate::operation::timeline::Timeline;
 use crate::request::LowLevelArgs;
 
-/// Prepares the place for the container's GPU contents; `None`: CRIU dumps them.
-pub(crate) fn prepare<'p>(
-    plan: &'p Plan<'_>,
-    gpu: Option<GpuContentsIn>,
-    timeline: &mut Timeline<'_>,
-) -> Result<MemoryDump<'p>, Failure> {
-    MemoryDump::prepare(
-        plan.context,
-        plan.options,
-        &plan.image,
-        &plan.plugins,
-        &plan.operation,
-        gpu,
-        timeline,
-    )
-}
-
 /// Writes the manifest, and lets the low-level runtime dump the process tree. `members` are the
 /// processes whose GPU state is in their memory now. The image is not sealed yet.
-pub(crate) fn write_image<'p>(
-    plan: &'p Plan<'_>,
+pub(crate) fn write_image(
+    plan: &Plan<'_>,
     captured: &mut Captured,
     members: &[ProcessRef],
-    memory: &MemoryDump<'p>,
+    memory: &mut MemoryDump<'_>,
     low_level_args: LowLevelArgs<'_>,
     timeline: &mut Timeline<'_>,
 ) -> Result<(), Failure> {
@@ -51,7 +33,7 @@ pub(crate) fn write_image<'p>(
     manifest.memory = memory.record();
     manifest.phases = timeline.phases().to_vec();
     describe(manifest, plan.image.path())?;
-    let dump = Dump {
+    let mut dump = Dump {
         context: plan.context,
         options: plan.options,
         container: &plan.container,

@@ -69,15 +69,8 @@ impl Task<'_, '_, '_> {
         self.meet(Step::Ready)?;
         container.cgroup().freeze()?;
         self.meet(Step::Still)?;
-        let mut memory = MemoryDump::prepare(
-            context,
-            self.idle.options,
-            self.image,
-            plugins,
-            &self.idle.operation,
-            None,
-            self.timeline,
-        )?;
+        let (options, operation) = (self.idle.options, &self.idle.operation);
+        let mut memory = MemoryDump::begin(context, options, self.image, plugins, operation)?;
         self.write(&mut memory, low_level_args)
     }
 
@@ -96,7 +89,7 @@ impl Task<'_, '_, '_> {
         for note in late_exec::refuse_or_note(context, options, &snapshot)? {
             self.timeline.note(note);
         }
-        let dump = Dump {
+        let mut dump = Dump {
             context,
             options,
             container,

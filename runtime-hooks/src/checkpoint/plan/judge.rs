@@ -9,11 +9,12 @@ use stasis_linux::cgroup::FreezerState;
 
 use crate::bulk_memory::plugin::{GpuState, Plugins};
 use crate::checkpoint::captured::{Captured, Found, as_reported};
-use crate::checkpoint::destination::Destination;
 use crate::checkpoint::disk_space::refuse_full;
 use crate::checkpoint::late_exec;
+use crate::checkpoint::route::{Facts, GpuContentsRoute};
 use crate::container::hooks::Hooks;
-use crate::container::host_memory::{self, HostRoom};
+use crate::container::host_memory::{self, HostRoom, NoHostMemory};
+use crate::container::memory_limit::MemoryCgroup;
 use crate::container::{Container, ContainerError, criu_configuration};
 use crate::context::Context;
 use crate::cuda::nvml::Inventory;
@@ -30,7 +31,7 @@ use crate::preflight::peer_access::PeerAccess;
 use crate::preflight::{self, ContainerFacts};
 use crate::preflight::{exec_sessions, joined_namespace, nested_namespace, same_memory};
 use crate::recovery::group::member::Member;
-use crate::request::{CheckpointRequest, CriuOption, PreDump};
+use crate::request::{CheckpointRequest, CriuOption, PreDump, Resumes};
 
 /// Blockers that are known by the names of devices.
 const OF_A_GPU: [BlockerKind; 3] = [
@@ -100,17 +101,23 @@ pub(super) fn judge(
     };
     let captured = Captured::describe(context, container, &snapshot, &inventory, as_found)?;
     Blockers::check(captured.unknown(), &context.settings)?;
-    let bytes = captured.to_host_bytes;
+    let plugins = Plugins::for_checkpoint(context, options, GpuState::InMemory)?;
+    let limits = &container.memory_of(members.iter().map(|(process, _)| process))?;
+    let route = GpuContentsRoute::decide(&Facts {
+        settings: &context.settings,
+        plugin: plugins.ours.as_ref().copied(),
+        limits,
+        captured: &captured,
+        // Whenever they do, they need the same room.
+        resumes: Resumes::Later,
+        no_file: &|_| None,
+    });
     let room = HostRoom {
         reservation: operation.reservation(),
         patience: &context.patience(),
     };
-    let plugins = Plugins::for_checkpoint(context, options, GpuState::InMemory)?;
-    let ours = plugins.ours.as_ref().copied();
-    let destination = Destination::wanted(&context.settings, ours);
-    admit_to_host(container, &members, bytes, &destination, room)?;
-    let by_criu = destination.bytes_in_container(&captured);
-    refuse_full(context, options, container, bytes, by_criu)?;
+    admit_to_host(limits, &captured, &route, room)?;
+    refuse_full(context, options, container, &captured, &route)?;
     let image = NewImage::begin(
         &context.settings,
         &options.image_path,
@@ -138,21 +145,19 @@ fn refuse_pre_dump(options: &CheckpointRequest, members: &ProcessStates) -> Resu
     }
 }
 
-/// Refuses if the host has no room for so many bytes of these processes' GPU contents, or, where
-/// they become memory of the container, its limits have none.
+/// Refuses if the host has no room for GPU contents, or, where they all become memory of the
+/// container, its limits have none.
 pub(crate) fn admit_to_host(
-    container: &Container,
-    members: &ProcessStates,
-    bytes: u64,
-    destination: &Destination,
+    limits: &MemoryCgroup,
+    captured: &Captured,
+    route: &GpuContentsRoute,
     room: HostRoom<'_>,
-) -> Result<(), Refusal> {
-    if let Destination::Files { .. } = destination {
-        host_memory::admit_host(room, bytes)?;
-        return Ok(());
+) -> Result<(), NoHostMemory> {
+    let bytes = captured.to_host_bytes;
+    match route {
+        GpuContentsRoute::ByCriu(_) => host_memory::admit(room, limits, bytes),
+        _ => host_memory::admit_host(room, bytes),
     }
-    let cgroup = container.memory_of(members.iter().map(|(process, _)| process))?;
-    Ok(host_memory::admit(room, &cgroup, bytes)?)
 }
 
 /// Finds all blockers of a container; `members` are its CUDA processes.

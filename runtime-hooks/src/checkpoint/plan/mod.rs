@@ -9,7 +9,6 @@ use std::sync::Arc;
 use stasis_linux::cgroup::FreezerState;
 use stasis_linux::{ProcessRef, Snapshot};
 
-use crate::bulk_memory::dump::away::Back;
 use crate::bulk_memory::plugin::Plugins;
 use crate::checkpoint::captured::{Captured, Found};
 use crate::checkpoint::plan::judge::{Judged, judge, refuse_blockers};
@@ -34,8 +33,7 @@ use crate::preflight::blocker::Finding;
 use crate::preflight::cuda_processes::refuse_frozen_above;
 use crate::recovery::group::member::{Member, Step, begun};
 use crate::recovery::rollback::Changed;
-use crate::request::AfterDump;
-use crate::request::CheckpointRequest;
+use crate::request::{AfterDump, CheckpointRequest, Resumes};
 use begin::begin;
 
 /// A checkpoint that passed all checks.
@@ -201,17 +199,12 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// When GPU contents that are away during the dump come back to processes that go on.
-    pub(crate) fn contents_come_back(&self) -> Back {
-        match self.stays_frozen() {
-            true => Back::AtResume,
-            false => Back::AtOnce,
+    /// When the processes go on, and GPU contents that are away during the dump come back.
+    pub(crate) fn resumes(&self) -> Resumes {
+        match self.options.after {
+            AfterDump::LeaveRunning if !self.stays_frozen() => Resumes::AtOnce,
+            AfterDump::LeaveRunning | AfterDump::Exit => Resumes::Later,
         }
-    }
-
-    /// Whether the processes go on as soon as CRIU has dumped them.
-    pub(crate) fn goes_on_at_once(&self) -> bool {
-        self.options.after == AfterDump::LeaveRunning && !self.stays_frozen()
     }
 
     /// Whether the container is frozen before the dump and after it: its caller has paused it, or

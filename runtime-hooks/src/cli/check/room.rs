@@ -3,16 +3,18 @@
 use super::Report;
 use crate::bulk_memory::plugin;
 use crate::checkpoint::captured::Captured;
-use crate::checkpoint::destination::Destination;
 use crate::checkpoint::disk_space::MostWritten;
 use crate::checkpoint::plan::judge::admit_to_host;
+use crate::checkpoint::route::{Facts, GpuContentsRoute};
 use crate::container::Container;
 use crate::container::host_memory::HostRoom;
 use crate::context::Context;
 use crate::cuda::process_set::ProcessStates;
 use crate::error::Refusal;
+use crate::gpu_path::why_not_passed;
 use crate::ledger::{Patience, Reservation};
 use crate::preflight::capabilities::Capabilities;
+use crate::request::Resumes;
 
 impl Report {
     /// Asks for room in host memory, and on the disk of contents apart. That of the image is not
@@ -31,15 +33,21 @@ impl Report {
         };
         let memory = &settings.gpu_contents;
         let plugin = plugin::usable(memory, &Capabilities::probe(settings));
-        let destination = Destination::wanted(settings, plugin.as_ref().map(drop));
-        let limits = container.memory_of(members.iter().map(|(process, _)| process))?;
-        let destination = destination.fitting(&limits, captured);
-        let destination = destination.foretold(settings, captured);
-        let by_criu = destination.by_criu(captured);
+        let limits = &container.memory_of(members.iter().map(|(process, _)| process))?;
+        let route = GpuContentsRoute::decide(&Facts {
+            settings,
+            plugin: plugin.as_ref().map(drop),
+            limits,
+            captured,
+            // Nothing that is said here depends on it.
+            resumes: Resumes::Later,
+            no_file: &|process| why_not_passed(settings, process),
+        });
+        let by_criu = route.by_criu(captured);
         self.by_criu_bytes = by_criu.as_ref().map_or(0, |by_criu| by_criu.bytes);
         self.notes
             .extend(by_criu.map(|by_criu| by_criu.to_string()));
-        admit_to_host(container, members, bytes, &destination, room)?;
+        admit_to_host(limits, captured, &route, room)?;
         let most = MostWritten::of(memory, container, bytes, self.by_criu_bytes)?;
         Ok(most.admit_apart(settings)?)
     }

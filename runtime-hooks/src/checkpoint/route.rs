@@ -1,0 +1,144 @@
+//! Where GPU contents are while CRIU dumps their processes, and where they go.
+
+mod by_criu;
+
+use stasis_config::{GpuCheckpointPath, Settings};
+use stasis_linux::ProcessRef;
+
+use crate::bulk_memory::places::{self, Places};
+use crate::bulk_memory::plugin::PluginUnavailable;
+use crate::checkpoint::captured::Captured;
+use crate::container::host_memory::admit_limits;
+use crate::container::memory_limit::MemoryCgroup;
+use crate::request::Resumes;
+pub(crate) use by_criu::{ByCriu, Cause};
+
+/// The route of GPU contents. In each but [`Self::ByCriu`] those of processes that hold at least
+/// `minimum` bytes go into files of ours, and CRIU finds a hole where they were; for less a file
+/// takes longer, so the driver and CRIU move it.
+///
+/// Whoever recovers a killed operation finds the files' store by the request in the operation's
+/// directory, and a record there of what is away from processes; of [`Self::ByCriu`] there is
+/// neither, and nothing to give back or remove but the image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum GpuContentsRoute {
+    /// Threads of ours copy them to a file, from which they are stored in the image, or in the
+    /// directory apart, while the driver is at work. On a tmpfs the file is what is stored. Taken
+    /// if no other is: the processes stand still until all is stored.
+    ToImage { minimum: u64 },
+    /// The same into memory: the processes go on before a disk has their contents, which go to
+    /// their place then. The memory is free only after that. Taken if the processes go on at once,
+    /// their place is a disk, and memory has room. Recovery finds a second request then.
+    Staged { minimum: u64 },
+    /// What the operator has suspended is in files of ours already, and is stored from these, which
+    /// are no packs, as [`Self::ToImage`]. It does not go on, so nothing is won by staging.
+    Suspended { minimum: u64 },
+    /// The driver copies all into memory of the processes, where CRIU dumps it as any other, for
+    /// this reason. One thread each, and the container's limits must have room.
+    ByCriu(Cause),
+}
+
+/// What a route is decided by.
+pub(crate) struct Facts<'f> {
+    pub(crate) settings: &'f Settings,
+    /// Why an image cannot have holes.
+    pub(crate) plugin: Result<(), &'f PluginUnavailable>,
+    /// The processes' limits.
+    pub(crate) limits: &'f MemoryCgroup,
+    pub(crate) captured: &'f Captured,
+    pub(crate) resumes: Resumes,
+    /// Why a process gets no file, if that is known.
+    pub(crate) no_file: &'f dyn Fn(&ProcessRef) -> Option<String>,
+}
+
+impl GpuContentsRoute {
+    /// The route that is taken if all goes well: what a check says, the pre-flight has room for,
+    /// and a checkpoint begins with.
+    pub(crate) fn decide(facts: &Facts<'_>) -> Self {
+        let (settings, captured) = (facts.settings, facts.captured);
+        if settings.gpu_checkpoint.path == GpuCheckpointPath::Driver {
+            return Self::ByCriu(Cause::Path);
+        }
+        if let Err(why) = facts.plugin {
+            return Self::ByCriu(Cause::NoHoles(why.to_string()));
+        }
+        let mut minimum = minimum(settings);
+        let little = captured.to_host_bytes;
+        let little = little.saturating_sub(captured.in_files_bytes(minimum));
+        if admit_limits(facts.limits, little).is_err() {
+            // Nothing goes into memory, though for little a file takes longer.
+            minimum = 1;
+        }
+        if captured.in_files_bytes(minimum) == 0 {
+            return Self::ByCriu(Cause::Little { minimum });
+        }
+        for (process, _) in captured.held(minimum) {
+            // Then none of the others has one.
+            if let Some(why) = (facts.no_file)(&process) {
+                return Self::without_file(&process, &why);
+            }
+        }
+        if captured.in_file_bytes > 0 {
+            return Self::Suspended { minimum };
+        }
+        let apart = Places::of(settings).apart;
+        match facts.resumes {
+            Resumes::AtOnce if !apart.as_deref().is_some_and(places::in_memory) => {
+                Self::Staged { minimum }
+            }
+            Resumes::AtOnce | Resumes::Later => Self::ToImage { minimum },
+        }
+    }
+
+    /// The route of all once one process turns out to get no file.
+    pub(super) fn without_file(process: &ProcessRef, why: &str) -> Self {
+        let why = format!("{process} has no file for it: {why}");
+        Self::ByCriu(Cause::NoFile(why))
+    }
+
+    /// From how many bytes of a process on they go into a file; `None`: those of no process do.
+    pub(crate) fn in_files(&self) -> Option<u64> {
+        match self {
+            Self::ToImage { minimum } | Self::Staged { minimum } | Self::Suspended { minimum } => {
+                Some(*minimum)
+            }
+            Self::ByCriu(_) => None,
+        }
+    }
+
+    /// From how many bytes of a process on, threads of ours copy them.
+    pub(super) fn copied_from(&self, settings: &Settings) -> u64 {
+        self.in_files().unwrap_or_else(|| minimum(settings))
+    }
+
+    /// How much goes into files, or is there.
+    pub(super) fn bytes_in_files(&self, captured: &Captured) -> u64 {
+        let minimum = self.in_files();
+        minimum.map_or(0, |minimum| captured.in_files_bytes(minimum))
+    }
+
+    /// How much becomes memory of the container.
+    pub(crate) fn bytes_in_container(&self, captured: &Captured) -> u64 {
+        let in_files = self.bytes_in_files(captured);
+        captured.to_host_bytes.saturating_sub(in_files)
+    }
+
+    /// What CRIU dumps of it, if all goes well, and why.
+    pub(crate) fn by_criu(&self, captured: &Captured) -> Option<ByCriu> {
+        let cause = match self {
+            Self::ByCriu(cause) => cause.clone(),
+            Self::ToImage { minimum } | Self::Staged { minimum } | Self::Suspended { minimum } => {
+                Cause::Little { minimum: *minimum }
+            }
+        };
+        let bytes = self.bytes_in_container(captured);
+        (bytes > 0).then_some(ByCriu { bytes, cause })
+    }
+}
+
+fn minimum(settings: &Settings) -> u64 {
+    settings.gpu_checkpoint.minimum_mib << 20
+}
+
+#[cfg(test)]
+mod tests;
