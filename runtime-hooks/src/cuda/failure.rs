@@ -172,11 +172,11 @@ impl ProcessFailure {
     }
 
     /// The failure of `process` at `step`. If the process has ended, that is the cause: the driver
-    /// returns errors for a crashing process a moment before it is gone.
+    /// returns errors, or another state, for a crashing process a moment before it is gone.
     pub(crate) fn of(step: Step, process: &ProcessRef, cause: impl Into<Cause>) -> Self {
         let cause = match cause.into() {
             cause @ Cause::Driver(CudaError::NotReady) => cause,
-            Cause::Driver(_) if ends(process) => Cause::Gone,
+            Cause::Driver(_) | Cause::State(_) if ends(process) => Cause::Gone,
             _ if process.is_gone() => Cause::Gone,
             cause @ Cause::Driver(CudaError::OutOfMemory) => {
                 Cause::no_mappings(process.pid()).unwrap_or(cause)

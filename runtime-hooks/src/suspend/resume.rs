@@ -145,7 +145,7 @@ fn carry_out(
 ) -> Result<Resumed, Error> {
     let container = &paused.container;
     let failed = |cause: Failure, after_failure| {
-        Error::ending(&paused.operation, Verb::Resume, cause, after_failure)
+        Error::ending(paused.operation, Verb::Resume, cause, after_failure)
     };
     let low_level = &context.low_level;
     let limit = context.settings.deadlines.stalled();
@@ -200,7 +200,7 @@ fn settle(
     timeline: &mut Timeline<'_>,
 ) -> Result<Processes, Error> {
     let failed = |cause: Failure, after_failure| {
-        Error::ending(&paused.operation, Verb::Resume, cause, after_failure)
+        Error::ending(paused.operation, Verb::Resume, cause, after_failure)
     };
     if lost.is_empty() {
         return Ok(Processes::Run);

@@ -151,7 +151,8 @@ impl ProcessRef {
     /// Whether it is ending, or has ended: of a process that was killed that is so before it is
     /// gone, and on a busy machine for long.
     pub fn is_dying(&self) -> io::Result<bool> {
-        Ok(Stat::of(self.pid)?.is_none_or(|stat| stat.is_dying))
+        let is_killed = Status::of(self.pid)?.is_none_or(|status| status.is_killed());
+        Ok(is_killed || Stat::of(self.pid)?.is_none_or(|stat| stat.is_dying))
     }
 
     /// Ends the process.

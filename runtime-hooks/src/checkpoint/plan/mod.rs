@@ -115,12 +115,8 @@ impl<'a> Plan<'a> {
             && let Err(error) = cgroup.freeze()
         {
             let cause = judged.map_or_else(Failure::Refused, |_| Failure::Freezer(error));
-            return Err(Error::ending(
-                &operation,
-                Verb::Checkpoint,
-                cause,
-                AfterFailure::NotPaused,
-            ));
+            let (verb, now) = (Verb::Checkpoint, AfterFailure::NotPaused);
+            return Err(Error::ending(&operation, verb, cause, now));
         }
         match judged.map_err(refused)? {
             Judged::Idle => Ok(Verdict::PlainDump(PlainDump {
