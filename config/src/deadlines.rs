@@ -10,8 +10,6 @@ use serde::{Deserialize, Serialize};
 pub struct Deadlines {
     /// Milliseconds for locking all CUDA processes of a container.
     pub lock_ms: u32,
-    /// Milliseconds for one try on one process.
-    pub lock_try_ms: u32,
     /// Seconds for a driver call that moves GPU contents or unlocks.
     pub driver_s: u32,
     /// Seconds for reading the GPUs from NVML.
@@ -31,7 +29,6 @@ impl Default for Deadlines {
     fn default() -> Self {
         Self {
             lock_ms: 10_000,
-            lock_try_ms: 200,
             driver_s: 600,
             nvml_s: 30,
             room_s: 30,
@@ -47,12 +44,6 @@ impl Deadlines {
     #[must_use]
     pub fn lock(&self) -> Duration {
         Duration::from_millis(self.lock_ms.into())
-    }
-
-    /// For one try on one process.
-    #[must_use]
-    pub fn lock_try(&self) -> Duration {
-        Duration::from_millis(self.lock_try_ms.into())
     }
 
     /// For a driver call that moves GPU contents or unlocks.
@@ -92,19 +83,13 @@ impl Deadlines {
     }
 
     pub(crate) fn check(&self) -> Result<(), (&'static str, &'static str)> {
-        let (lock, lock_try, hour, day) = (self.lock_ms, self.lock_try_ms, 3600, 86_400);
+        let (hour, day) = (3600, 86_400);
         let rules = [
             (
                 "deadlines.lock_ms",
-                lock,
+                self.lock_ms,
                 1..=3_600_000,
                 "must be between 1 and 3600000",
-            ),
-            (
-                "deadlines.lock_try_ms",
-                lock_try,
-                1..=lock,
-                "must be between 1 and deadlines.lock_ms",
             ),
             (
                 "deadlines.driver_s",

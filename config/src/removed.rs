@@ -6,6 +6,10 @@
 /// Each as it is written with its table, and the sentence that follows it in the error.
 const REMOVED: &[(&str, &str)] = &[
     (
+        "deadlines.lock_try_ms",
+        "processes are locked by steps until deadlines.lock_ms has passed; delete the line",
+    ),
+    (
         "memory.raise_limits",
         "raise a limit in the engine (podman update --memory, docker update --memory), or let many \
          threads copy (gpu_checkpoint.path = \"auto\"); delete the line",

@@ -60,7 +60,6 @@ fn values_that_make_no_sense_are_refused_by_key() {
     for (text, key) in [
         ("deadlines.lock_ms = 0", "deadlines.lock_ms"),
         ("deadlines.lock_ms = 3600001", "deadlines.lock_ms"),
-        ("deadlines.lock_try_ms = 10001", "deadlines.lock_try_ms"),
         ("deadlines.driver_s = 0", "deadlines.driver_s"),
         ("deadlines.room_s = 3601", "deadlines.room_s"),
         ("driver.libcuda = \"libcuda.so.1\"", "driver.libcuda"),

@@ -1,13 +1,12 @@
 //! The context of every operation: the settings, the low-level runtime and its root.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
-use stasis_config::{LowLevel, Settings};
+use stasis_config::{Flavor, LowLevel, Settings, SettingsError};
 
 use crate::container::{Container, ContainerError};
-use crate::cuda::lock::LockLimits;
 use crate::host::cancel::Cancel;
 use crate::host::time::rfc3339;
 use crate::ledger::Patience;
@@ -66,19 +65,30 @@ impl Context {
         }
     }
 
-    /// How long locking may take.
-    #[must_use]
-    pub fn lock_limits(&self) -> LockLimits {
-        LockLimits {
-            deadline: self.settings.deadlines.lock(),
-            one_try: self.settings.deadlines.lock_try(),
-        }
-    }
-
     /// How long an operation waits for room.
     #[must_use]
     pub fn patience(&self) -> Patience {
         Patience::new(self.settings.deadlines.room(), self.cancel.clone())
+    }
+
+    /// Where it has its containers, with the program that an operation on one of this flavor calls:
+    /// another one than in the settings may have been chosen for it.
+    ///
+    /// # Errors
+    /// [`SettingsError::Runtime`], [`SettingsError::RuntimeExposed`]: there is none.
+    pub(crate) fn place_found(&self) -> Result<Place, SettingsError> {
+        let (runtime, flavor) = (&self.settings.runtime, self.low_level.flavor);
+        let low_level = match runtime.resolve() {
+            Ok(low_level) if low_level.flavor == flavor => low_level,
+            _ => runtime.resolve_instead(Path::new(match flavor {
+                Flavor::Runc => "runc",
+                Flavor::Crun => "crun",
+            }))?,
+        };
+        Ok(Place {
+            low_level,
+            root: self.root.clone(),
+        })
     }
 
     /// When the operation began, RFC 3339.

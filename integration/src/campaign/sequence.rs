@@ -20,7 +20,7 @@ use crate::host::HostKind;
 use crate::host::installed::StasisHost;
 
 /// Deadlines so short that what cannot be locked, or has no room, fails soon.
-const SETTINGS: &str = "[deadlines]\nlock_ms = 4000\nlock_try_ms = 100\nroom_s = 1\n";
+const SETTINGS: &str = "[deadlines]\nlock_ms = 4000\nroom_s = 1\n";
 /// What a container may need beside the contexts of its processes.
 const SPARE_MIB: u32 = 16;
 const FIRST_PORT: u16 = 10000;

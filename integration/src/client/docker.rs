@@ -1,5 +1,6 @@
 //! Containers of Docker.
 
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -57,12 +58,26 @@ impl StasisHost {
 
     /// Makes a checkpoint; `options` may hold `--leave-running`.
     ///
+    /// Docker pauses the container first, for which runc looks a thousand times at a freezer of
+    /// version 1, without waiting: too short for processes that get no processor meanwhile. So that
+    /// is tried again.
+    ///
     /// # Errors
     /// Docker fails.
     pub fn docker_checkpoint(&self, options: &[&str], name: &str, checkpoint: &str) -> Result<()> {
         let create = ["docker", "checkpoint", "create"];
         let arguments = [&create, options, &[name, checkpoint]].concat();
-        let stdout = self.host.run_for_text(&arguments)?;
+        let mut tries = 1..=5;
+        let stdout = loop {
+            match self.host.run_for_text(&arguments) {
+                Err(error)
+                    if error.to_string().contains("unable to freeze") && tries.next().is_some() =>
+                {
+                    sleep(Duration::from_secs(1));
+                }
+                made => break made?,
+            }
+        };
         ensure!(
             stdout == checkpoint,
             "docker checkpoint create wrote {stdout:?}"

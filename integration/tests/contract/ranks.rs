@@ -1,12 +1,11 @@
 //! Processes that wait for each other inside CUDA calls.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::by_pid::ByPid;
 use anyhow::{Context, Result, ensure};
 use stasis::cuda::job::CudaJob;
-use stasis::cuda::lock::LockLimits;
 use stasis::cuda::process_set::as_found::AsFound;
 use stasis::cuda::process_set::query_states;
 use stasis::cuda::{CudaError, CudaState, GpuMap};
@@ -18,6 +17,10 @@ use crate::{MOMENT, driver, lock};
 
 /// A try that fails has to fail soon: one rank keeps the others from going on.
 const TRY: Duration = Duration::from_millis(200);
+/// As the settings have it.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// Of one job.
+const LOCKS: usize = 10;
 
 #[test]
 fn one_locked_rank_keeps_the_other_from_being_locked() -> Result<()> {
@@ -58,25 +61,42 @@ fn all_ranks_together_are_locked_after_a_few_tries() -> Result<()> {
 #[test]
 fn ranks_of_which_two_run_ahead_are_locked_by_letting_the_others_catch_up() -> Result<()> {
     needs!(TwoGpus);
-    let ranks = Workload::ranks(3, &["ahead=15"])?;
-    answers_ok(&ranks.ask()?, 3)?;
+    are_locked_by_steps(&Workload::ranks(2, &[])?, 2)?;
+    are_locked_by_steps(&Workload::ranks(3, &["ahead=15"])?, 3)
+}
+
+/// Kernels of many ranks that wait for each other do not run on one GPU of the real driver.
+#[test]
+fn four_and_eight_ranks_are_locked_by_steps() -> Result<()> {
+    needs!(StandIn);
+    for count in [4, 8] {
+        are_locked_by_steps(&Workload::ranks(count, &["ahead=3"])?, count.into())?;
+    }
+    Ok(())
+}
+
+/// Again and again.
+fn are_locked_by_steps(ranks: &Workload, count: u64) -> Result<()> {
+    answers_ok(&ranks.ask()?, count)?;
     let pids = ranks.children()?;
-    let limits = LockLimits {
-        deadline: Duration::from_secs(60),
-        one_try: TRY,
-    };
-    for _ in 0..5 {
+    for _ in 0..LOCKS {
         let processes = || {
             pids.iter()
                 .filter_map(|pid| ProcessRef::open(*pid).unwrap())
         };
-        let job = CudaJob::lock(driver(), limits, AsFound::default(), || {
+        let began = Instant::now();
+        let job = CudaJob::lock(driver(), DEADLINE, AsFound::default(), || {
             query_states(driver(), processes().collect())
         });
         let job = job.map_err(|error| anyhow::anyhow!("{error:?}"))?;
-        assert_eq!(job.members().len(), 3);
+        // Shown with --nocapture, for docs/benchmarks.md.
+        println!(
+            "{count} ranks locked in {:.1} ms",
+            1e3 * began.elapsed().as_secs_f64()
+        );
+        assert_eq!(job.members().len() as u64, count);
         assert!(job.roll_back().is_empty());
-        answers_ok(&ranks.ask()?, 3)?;
+        answers_ok(&ranks.ask()?, count)?;
     }
     Ok(())
 }

@@ -79,7 +79,7 @@ fn one_that_crashes_is_not_missed_and_noted(stasis: &StasisHost, tree: &Bundle<'
 
 fn lock_deadline_passes_on_one_of_three(stasis: &StasisHost, tree: &Bundle<'_>) -> Result<()> {
     stasis.inject("lock tree-2 busy")?;
-    stasis.set("runc", "[deadlines]\nlock_ms = 500\nlock_try_ms = 50\n")?;
+    stasis.set("runc", "[deadlines]\nlock_ms = 500\n")?;
     let message = tree.checkpoint_fails("deadline", &[])?;
     assert_contains(
         &message,
@@ -178,11 +178,7 @@ fn programs_are_missing(stasis: &StasisHost, tree: &Bundle<'_>) -> Result<()> {
         .run(&["mv", "/usr/sbin/criu.away", "/usr/sbin/criu"])?;
     assert_contains(
         &message?,
-        &[
-            "runc checkpoint ended with exit status: 1",
-            "criu",
-            "runs on as before",
-        ],
+        &["[criu]", "no criu is in PATH", "nothing was changed"],
     );
     Ok(())
 }

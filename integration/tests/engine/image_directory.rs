@@ -145,7 +145,7 @@ impl<'l> Kept<'l> {
         let criu = ["/usr/sbin/criu", "/usr/sbin/criu.away"];
         let mut options = [&[][..], &["--leave-running"]].into_iter().cycle();
         for (name, fault) in faults {
-            let deadlines = "[deadlines]\nlock_ms = 500\nlock_try_ms = 50\n";
+            let deadlines = "[deadlines]\nlock_ms = 500\n";
             host.set("runc", &format!("{}{deadlines}", self.settings))?;
             host.inject(&fault)?;
             self.container

@@ -148,7 +148,7 @@ fn why_a_checkpoint_fails_is_told(stasis: &StasisHost, cri: &Cri) -> Result<()> 
     let container = pod.run(&counter("10001"))?;
     assert_eq!(stasis.ask_until_up(10001)?, "101");
     stasis.inject("lock counter busy")?;
-    stasis.set("runc", "[deadlines]\nlock_ms = 500\nlock_try_ms = 50\n")?;
+    stasis.set("runc", "[deadlines]\nlock_ms = 500\n")?;
     let refused = cri.checkpoint(&container.id, "/images/refused.tar");
     let message = format!("{refused:?}");
     assert!(message.contains("lock of process"), "{message}");

@@ -88,7 +88,7 @@ impl Plugins {
     ) -> Result<Self, Refusal> {
         let settings = &context.settings.gpu_contents;
         let has = Capabilities::probe(&context.settings);
-        has.criu.refuse_old()?;
+        has.criu.usable()?;
         let ours = match (options.memory, gpu) {
             (_, GpuState::None) => Err(PluginUnavailable::NoGpuContents),
             (MemoryTarget::Elsewhere, _) => Err(PluginUnavailable::Elsewhere),
@@ -127,7 +127,7 @@ impl PluginsForRestore {
     /// [`Refusal::Criu`], [`Refusal::Directory`].
     pub(crate) fn prepare(context: &Context) -> Result<Self, Refusal> {
         let has = Capabilities::probe(&context.settings);
-        has.criu.refuse_old()?;
+        has.criu.usable()?;
         let ours = usable(&context.settings.gpu_contents, &has);
         Ok(Self {
             directory: prepare(ours.as_deref().ok(), context)?,

@@ -22,10 +22,13 @@ pub(super) fn lock<'p>(
     plan: &'p Plan<'_>,
     captured: &Captured,
 ) -> Result<CudaJob<'p, Locked>, Failure> {
-    let (limits, as_found) = (plan.context.lock_limits(), captured.intent.as_found());
-    Ok(CudaJob::lock(&plan.driver, limits, as_found, || {
-        query_again(&plan.driver, &plan.container)
-    })?)
+    let deadline = plan.context.settings.deadlines.lock();
+    Ok(CudaJob::lock(
+        &plan.driver,
+        deadline,
+        captured.intent.as_found(),
+        || query_again(&plan.driver, &plan.container),
+    )?)
 }
 
 /// Notes processes that ended during the checkpoint. The checkpoint does not need them, but the

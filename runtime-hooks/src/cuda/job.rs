@@ -11,11 +11,12 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::time::Duration;
 
 use stasis_linux::ProcessRef;
 
 use crate::cuda::failure::{JobError, ProcessFailure, Step};
-use crate::cuda::lock::{LockLimits, lock_all};
+use crate::cuda::lock::lock_all;
 use crate::cuda::process_set::as_found::{AsFound, SafeState};
 use crate::cuda::process_set::{ProcessStates, bring_back, can_be_queried, expect_state, room};
 use crate::cuda::threads::for_each;
@@ -41,9 +42,9 @@ pub struct CudaJob<'d, S> {
 }
 
 impl<'d> CudaJob<'d, Running> {
-    /// Locks all CUDA processes that `find_members` returns, at the same time and with short tries,
-    /// until all are locked together or the deadline has passed (`cuda/lock.rs`). `find_members`
-    /// reads the container each time, so new processes are included and exited ones dropped.
+    /// Locks all CUDA processes that `find_members` returns, at the same time and by steps, until
+    /// all are locked together or the deadline has passed (`cuda/lock.rs`). `find_members` reads
+    /// the container each time, so new processes are included and exited ones dropped.
     ///
     /// Members that are LOCKED or CHECKPOINTED already stay so. Later steps bring members back to
     /// the state in which they were `as_found`.
@@ -52,11 +53,11 @@ impl<'d> CudaJob<'d, Running> {
     /// [`JobError`]; nothing is locked then.
     pub fn lock(
         driver: &'d dyn Driver,
-        limits: LockLimits,
+        deadline: Duration,
         as_found: AsFound,
         find_members: impl FnMut() -> Result<ProcessStates, ProcessFailure>,
     ) -> Result<CudaJob<'d, Locked>, JobError> {
-        let members = lock_all(driver, limits, &as_found, find_members)?;
+        let members = lock_all(driver, deadline, &as_found, find_members)?;
         Ok(CudaJob::new(driver, as_found, members))
     }
 }

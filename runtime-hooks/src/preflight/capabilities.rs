@@ -88,15 +88,6 @@ impl Criu {
             Self::Unknown(why) => format!("CRIU does not report its version: {why}"),
         }))
     }
-
-    /// Refuses an operation with a CRIU that is too old, or may be. Of one that is missing the
-    /// low-level runtime tells.
-    pub(crate) fn refuse_old(&self) -> Result<(), UnusableCriu> {
-        match self {
-            Self::Missing => Ok(()),
-            Self::Version(_) | Self::Unknown(_) => self.usable(),
-        }
-    }
 }
 
 impl Capabilities {

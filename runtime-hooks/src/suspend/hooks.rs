@@ -1,14 +1,11 @@
 //! Tells the program of a container that its GPUs are taken, and when they are back.
 
-use std::path::Path;
 use std::sync::PoisonError;
 use std::time::Instant;
 
-use stasis_config::Flavor;
-
 use super::{Error, Suspension, query_members};
 use crate::container::hooks::Hooks;
-use crate::context::{Context, Place};
+use crate::context::Place;
 use crate::cuda::process_set::ProcessStates;
 use crate::low_level::hook::owed::{self, RanHook};
 use crate::low_level::hook::{HookError, Run, Unsuccessful};
@@ -27,7 +24,7 @@ impl Suspension {
             self.refuse_blockers(members, &inventory)?;
         }
         let intent = self.intent(members, &inventory)?;
-        let place = place(&self.context)?;
+        let place = self.context.place_found()?;
         self.operation.record(&intent)?;
         let told = self.tell(&place, &hooks);
         // It may have given GPU memory back, ended processes or started others.
@@ -81,23 +78,6 @@ impl Suspension {
         let mut ran = self.hooks.lock().unwrap_or_else(PoisonError::into_inner);
         ran.push(hook);
     }
-}
-
-/// The program that made the container: another one than in the settings may have been chosen for
-/// it.
-fn place(context: &Context) -> Result<Place, Error> {
-    let (runtime, flavor) = (&context.settings.runtime, context.low_level.flavor);
-    let low_level = match runtime.resolve() {
-        Ok(low_level) if low_level.flavor == flavor => low_level,
-        _ => runtime.resolve_instead(Path::new(match flavor {
-            Flavor::Runc => "runc",
-            Flavor::Crun => "crun",
-        }))?,
-    };
-    Ok(Place {
-        low_level,
-        root: context.root.clone(),
-    })
 }
 
 impl From<HookError> for Error {

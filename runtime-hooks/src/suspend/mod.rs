@@ -19,7 +19,6 @@ pub(crate) use self::held::{Held, held, query_members};
 use crate::container::Container;
 use crate::context::Context;
 use crate::cuda::job::{CudaJob, Locked};
-use crate::cuda::lock::LockLimits;
 use crate::cuda::nvml::Inventory;
 use crate::cuda::process_set::ProcessStates;
 use crate::cuda::process_set::as_found::{AsFound, SafeState};
@@ -193,14 +192,10 @@ impl Suspension {
 
     /// Locks all processes that are not locked yet.
     fn lock(&self, as_found: AsFound) -> Result<CudaJob<'_, Locked>, Error> {
-        let deadlines = &self.context.settings.deadlines;
         let deadline = self.order.lock_timeout;
-        let limits = LockLimits {
-            deadline: deadline.unwrap_or_else(|| deadlines.lock()),
-            one_try: deadlines.lock_try(),
-        };
+        let deadline = deadline.unwrap_or_else(|| self.context.settings.deadlines.lock());
         let again = || held::members(&self.container, &self.driver);
-        let job = CudaJob::lock(&self.driver, limits, as_found, again)?;
+        let job = CudaJob::lock(&self.driver, deadline, as_found, again)?;
         if self.context.cancel.requested() {
             let lost = job.roll_back();
             return Err(Error::Cancelled { lost });

@@ -119,7 +119,7 @@ pub(super) fn a_blocker_in_one(three: &mut Three<'_>) -> Result<()> {
 
 pub(super) fn not_locked_in_time(three: &mut Three<'_>) -> Result<()> {
     let into = three.directory();
-    three.set("deadlines.lock_ms = 300\ndeadlines.lock_try_ms = 50\n")?;
+    three.set("deadlines.lock_ms = 300\n")?;
     three.stasis.inject("lock b error:600")?;
     let answer = three.fails(&into, &["--leave-running"])?;
     ensure!(answer["kind"] == "lock-timeout", "{answer:#}");

@@ -22,7 +22,7 @@ use stasis_integration::on_hosts;
 /// Three counters, each by itself; faults name them a, b and c.
 const COMMAND: &str = "STASIS_TAG=b /bin/counter 10001 & STASIS_TAG=c /bin/counter 10002 & \
                        STASIS_TAG=a exec /bin/counter 10000";
-const LIMITS: &str = "[deadlines]\nlock_ms = 5000\nlock_try_ms = 50\ndriver_s = 20\n";
+const LIMITS: &str = "[deadlines]\nlock_ms = 5000\ndriver_s = 20\n";
 
 on_hosts!(all_cases: sid, trixie_v2);
 

@@ -29,6 +29,7 @@ use crate::error::{Refusal, chain};
 use crate::operation::{OperationError, refuse_under_way};
 use crate::preflight::ContainerFacts;
 use crate::preflight::blocker::{Finding, consequence, way_out};
+use crate::preflight::capabilities::Capabilities;
 use crate::preflight::cuda_processes::{CudaMembers, cuda_members};
 use crate::preflight::exec_sessions;
 use crate::preflight::peer_access::PeerAccess;
@@ -152,6 +153,7 @@ pub fn check(
         Ok(members) => report.fill(context, container, options, &snapshot, members)?,
         Err(refusal) => report.refuse(&refusal),
     }
+    report.ask_for_programs(context);
     // An operation may have begun meanwhile.
     refuse_under_way(state_dir, &context.root, container.id())?;
     Ok(report)
@@ -223,6 +225,16 @@ impl Report {
             self.refuse(&refusal);
         }
         Ok(())
+    }
+
+    /// CRIU and the low-level runtime, found as a checkpoint finds them.
+    fn ask_for_programs(&mut self, context: &Context) {
+        if let Err(error) = Capabilities::probe(&context.settings).criu.usable() {
+            self.refuse(&error.into());
+        }
+        if let Err(error) = context.place_found() {
+            self.refuse_as(Kind::LowLevelRuntime, chain(&error));
+        }
     }
 
     fn add(&mut self, finding: Finding, settings: &Settings) {

@@ -53,15 +53,9 @@ impl Drop for Sleepers {
     }
 }
 
-const LIMITS: LockLimits = LockLimits {
-    deadline: Duration::from_secs(60),
-    one_try: Duration::from_millis(10),
-};
+const LIMIT: Duration = Duration::from_secs(60);
 /// For who cannot be locked.
-const SHORT: LockLimits = LockLimits {
-    deadline: Duration::from_millis(300),
-    ..LIMITS
-};
+const SHORT: Duration = Duration::from_millis(300);
 
 fn three(state: CudaState) -> (FakeDriver, Sleepers, Vec<i32>) {
     let driver = FakeDriver::default();
@@ -78,7 +72,7 @@ fn three(state: CudaState) -> (FakeDriver, Sleepers, Vec<i32>) {
 #[test]
 fn a_job_goes_round() {
     let (driver, sleepers, pids) = three(CudaState::Running);
-    let job = CudaJob::lock(&driver, LIMITS, AsFound::default(), || {
+    let job = CudaJob::lock(&driver, LIMIT, AsFound::default(), || {
         sleepers.members(&driver)
     })
     .unwrap();
@@ -95,7 +89,7 @@ fn a_job_goes_round() {
 fn who_is_locked_is_let_go_for_one_that_waits_for_it() {
     let (driver, sleepers, pids) = three(CudaState::Running);
     driver.pending_on.lock().unwrap().insert(pids[1], pids[0]);
-    let job = CudaJob::lock(&driver, LIMITS, AsFound::default(), || {
+    let job = CudaJob::lock(&driver, LIMIT, AsFound::default(), || {
         sleepers.members(&driver)
     });
     assert_eq!(job.unwrap().members().len(), 3);
@@ -121,7 +115,7 @@ fn a_process_that_appears_during_a_try_is_locked_with_the_others() {
     let (driver, sleepers, pids) = three(CudaState::Running);
     let late = sleepers.pids()[3];
     let mut looks = 0;
-    let job = CudaJob::lock(&driver, LIMITS, AsFound::default(), || {
+    let job = CudaJob::lock(&driver, LIMIT, AsFound::default(), || {
         looks += 1;
         if looks == 2 {
             let mut states = driver.states.lock().unwrap();
@@ -139,7 +133,7 @@ fn a_process_that_appears_during_a_try_is_locked_with_the_others() {
 fn what_cannot_be_saved_rolls_all_back() {
     let (driver, sleepers, pids) = three(CudaState::Running);
     driver.fail(Step::Checkpoint, pids[1], &[CudaError::NotSupported]);
-    let job = CudaJob::lock(&driver, LIMITS, AsFound::default(), || {
+    let job = CudaJob::lock(&driver, LIMIT, AsFound::default(), || {
         sleepers.members(&driver)
     })
     .unwrap();
@@ -158,7 +152,7 @@ fn a_roll_back_that_fails_names_the_lost_process() {
     driver.fail(Step::Checkpoint, pids[0], &[CudaError::NotSupported]);
     // It is asked twice.
     driver.fail(Step::Restore, pids[2], &[CudaError::OutOfMemory; 2]);
-    let job = CudaJob::lock(&driver, LIMITS, AsFound::default(), || {
+    let job = CudaJob::lock(&driver, LIMIT, AsFound::default(), || {
         sleepers.members(&driver)
     })
     .unwrap();
@@ -183,7 +177,7 @@ fn what_a_killed_operation_left_is_taken_as_it_is() {
         .lock()
         .unwrap()
         .insert(pids[1], CudaState::Checkpointed);
-    let job = CudaJob::lock(&driver, LIMITS, AsFound::default(), || {
+    let job = CudaJob::lock(&driver, LIMIT, AsFound::default(), || {
         sleepers.members(&driver)
     })
     .unwrap();
@@ -201,7 +195,7 @@ fn a_failed_process_is_refused_before_anything_is_locked() {
         .lock()
         .unwrap()
         .insert(pids[1], CudaState::Failed);
-    let error = CudaJob::lock(&driver, LIMITS, AsFound::default(), || {
+    let error = CudaJob::lock(&driver, LIMIT, AsFound::default(), || {
         sleepers.members(&driver)
     })
     .unwrap_err();
@@ -220,7 +214,7 @@ fn a_process_that_ends_is_not_missed() {
     sleepers.0[0].wait().unwrap();
     driver.states.lock().unwrap().remove(&pids[0]);
     let mut first = Some(members);
-    let job = CudaJob::lock(&driver, LIMITS, AsFound::default(), || match first.take() {
+    let job = CudaJob::lock(&driver, LIMIT, AsFound::default(), || match first.take() {
         Some(members) => Ok(members),
         None => sleepers.members(&driver),
     });
@@ -284,7 +278,7 @@ fn the_driver_is_not_asked_about_a_stopped_process_without_cuda() {
 fn a_look_that_fails_after_the_lock_leaves_nothing_locked() {
     let (driver, sleepers, pids) = three(CudaState::Running);
     let mut looks = 0;
-    let error = CudaJob::lock(&driver, LIMITS, AsFound::default(), || {
+    let error = CudaJob::lock(&driver, LIMIT, AsFound::default(), || {
         looks += 1;
         if looks == 1 {
             return sleepers.members(&driver);

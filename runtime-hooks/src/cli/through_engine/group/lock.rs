@@ -50,11 +50,10 @@ pub(super) fn lock_all(settings: &Settings, members: &[Member]) -> Result<(), (S
     let Some(first) = containers.first() else {
         return Ok(());
     };
-    let limits = lock::LockLimits {
-        deadline: settings.deadlines.lock(),
-        one_try: settings.deadlines.lock_try(),
-    };
-    let locked = lock::lock_all(&*first.driver, limits, &as_found, || query_all(&containers));
+    let deadline = settings.deadlines.lock();
+    let locked = lock::lock_all(&*first.driver, deadline, &as_found, || {
+        query_all(&containers)
+    });
     locked
         .map(drop)
         .map_err(|error| (chain(&error), error.fault.kind()))

@@ -21,7 +21,7 @@ fn who_was_found_held_stays_so() {
         let members = members.iter().zip(found);
         let as_found = members
             .map(|((process, _), (_, safe))| (ProcessId::of(process), (safe, GpuBytes::new())));
-        let job = CudaJob::lock(&driver, LIMITS, as_found.collect(), || {
+        let job = CudaJob::lock(&driver, LIMIT, as_found.collect(), || {
             sleepers.members(&driver)
         });
         if fails {

@@ -33,12 +33,12 @@ impl Faulty {
     }
 
     fn lock(&self) -> Result<CudaJob<'_, Locked>, JobError> {
-        self.lock_within(LIMITS)
+        self.lock_within(LIMIT)
     }
 
-    fn lock_within(&self, limits: LockLimits) -> Result<CudaJob<'_, Locked>, JobError> {
+    fn lock_within(&self, deadline: Duration) -> Result<CudaJob<'_, Locked>, JobError> {
         let members = || self.sleepers.members(&self.driver);
-        CudaJob::lock(&self.driver, limits, AsFound::default(), members)
+        CudaJob::lock(&self.driver, deadline, AsFound::default(), members)
     }
 
     fn restore(&self) -> Result<CudaJob<'_, Locked>, JobError> {

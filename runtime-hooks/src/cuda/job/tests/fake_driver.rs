@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::cuda::CudaError;
 use crate::cuda::job::*;
@@ -79,9 +79,12 @@ impl Driver for FakeDriver {
         Ok(process.pid())
     }
     fn lock(&self, process: &ProcessRef, timeout: Duration) -> Result<(), CudaError> {
-        if self.pending_on.lock().unwrap().contains_key(&process.pid()) {
-            thread::sleep(timeout);
-            return Err(CudaError::NotReady);
+        let began = Instant::now();
+        while self.pending_on.lock().unwrap().contains_key(&process.pid()) {
+            if began.elapsed() >= timeout {
+                return Err(CudaError::NotReady);
+            }
+            thread::sleep(Duration::from_millis(1));
         }
         self.go(
             Step::Lock,

@@ -35,7 +35,7 @@ fn a_lock_that_does_not_come_back_is_reported_and_the_others_go_on() {
     // While one hangs, another may well be refused on its account.
     driver.fail(Step::Lock, pids[0], &[CudaError::NotReady]);
     let (driver, watched) = watched(driver);
-    let error = CudaJob::lock(&watched, LIMITS, AsFound::default(), || {
+    let error = CudaJob::lock(&watched, LIMIT, AsFound::default(), || {
         sleepers.members(&watched)
     })
     .unwrap_err();
@@ -68,7 +68,7 @@ fn a_gpu_checkpoint_that_does_not_come_back_is_reported_and_the_others_go_on() {
         .unwrap()
         .insert((Step::Checkpoint as u8, pids[2]));
     let (driver, watched) = watched(driver);
-    let job = CudaJob::lock(&watched, LIMITS, AsFound::default(), || {
+    let job = CudaJob::lock(&watched, LIMIT, AsFound::default(), || {
         sleepers.members(&watched)
     })
     .unwrap();

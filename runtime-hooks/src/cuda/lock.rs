@@ -1,13 +1,11 @@
-//! Locks all CUDA processes of a container together.
+//! Locks all CUDA processes of a container together, by steps.
 //!
-//! `cuCheckpointProcessLock` blocks new work and waits for submitted work. Ranks wait for each
-//! other in collectives, so they can only be locked at points where all have submitted the same
-//! collectives; a rank that does not wait for its results is ahead of the others by the length of
-//! its queue. So all ranks are locked at the same time: a rank whose lock call waits can submit
-//! nothing more, and the others catch up with it. But a locked rank may be what an unlocked one is
-//! waiting for, so it is unlocked again, and retried once another rank has locked ([`pace`]).
-
-mod pace;
+//! `cuCheckpointProcessLock` holds new calls and waits for submitted work. Ranks wait for each
+//! other in collectives, so a rank whose work cannot end before another one submits its part is
+//! locked only once that one has. So the lock of every rank is under way from the beginning, and
+//! whoever is LOCKED while others still wait takes a step: it is unlocked and at once locked again,
+//! which lets just the call through that the driver has held. So those who are behind come to the
+//! collective that the others wait for, and nobody runs ahead.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -20,25 +18,24 @@ use crate::cuda::process_set::as_found::{AsFound, SafeState};
 use crate::cuda::process_set::{ProcessStates, bring_back};
 use crate::cuda::threads::all_at_once;
 use crate::cuda::{CudaError, CudaState, Driver};
-use pace::{Pace, SHORTEST};
 
+/// How long who is locked waits for the others before it takes a step: the driver's calls take a
+/// millisecond or two, so whoever takes one is locked again by then. Two ranks of a training job
+/// are locked after one step, or eight at most (two H100, driver 580.159.04).
+const STEP: Duration = Duration::from_millis(10);
+/// How long a lock may wait before it is looked whether another one has failed. The driver lets
+/// calls through in between, so that is to be seldom.
+const LOOK: Duration = Duration::from_secs(1);
+/// The pause behind a call that did not wait.
+const PAUSE: Duration = Duration::from_millis(1);
 /// How much longer a locked process waits than the others try to lock: the error must name those
 /// whose work did not finish.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// The time that locking may take.
-#[derive(Debug, Clone, Copy)]
-pub struct LockLimits {
-    /// For the whole job.
-    pub deadline: Duration,
-    /// The timeout of one lock call, and how long the locked processes first wait for the others.
-    pub one_try: Duration,
-}
-
 /// Locks all that `find_members` returns; see [`crate::cuda::job::CudaJob::lock`].
 pub(crate) fn lock_all(
     driver: &dyn Driver,
-    limits: LockLimits,
+    deadline: Duration,
     as_found: &AsFound,
     mut find_members: impl FnMut() -> Result<ProcessStates, ProcessFailure>,
 ) -> Result<Vec<ProcessRef>, JobError> {
@@ -57,7 +54,7 @@ pub(crate) fn lock_all(
         if let Some(fault) = unusable {
             return Err(give_up(fault));
         }
-        let attempt = Attempt::new(driver, limits, as_found, start, tried.len());
+        let attempt = Attempt::new(driver, deadline, as_found, start, tried.len());
         attempt.lock_all(&tried).map_err(give_up)?;
         // A process that has begun to use CUDA meanwhile is unlocked: try again, with it.
         members = find_members().map_err(give_up)?;
@@ -65,8 +62,8 @@ pub(crate) fn lock_all(
         let Some((late, _)) = members.iter().find(unlocked) else {
             return Ok(tried.into_iter().filter(|one| !one.is_gone()).collect());
         };
-        if start.elapsed() >= limits.deadline {
-            let cause = Cause::Deadline(limits.deadline);
+        if start.elapsed() >= deadline {
+            let cause = Cause::Deadline(deadline);
             return Err(give_up(ProcessFailure::of(Step::Lock, late, cause)));
         }
     }
@@ -75,7 +72,7 @@ pub(crate) fn lock_all(
 /// One attempt to lock processes, each from a thread of its own.
 struct Attempt<'a> {
     driver: &'a dyn Driver,
-    limits: LockLimits,
+    deadline: Duration,
     as_found: &'a AsFound,
     start: Instant,
     round: Mutex<LockRound>,
@@ -86,12 +83,8 @@ struct Attempt<'a> {
 struct LockRound {
     /// Processes that are not locked.
     missing: usize,
-    /// Locks so far, of all processes.
-    locks: u64,
     /// One process failed, so the others give up.
     has_failed: bool,
-    /// `None` before the first.
-    pace: Option<Pace>,
 }
 
 impl LockRound {
@@ -104,20 +97,18 @@ impl LockRound {
 impl<'a> Attempt<'a> {
     fn new(
         driver: &'a dyn Driver,
-        limits: LockLimits,
+        deadline: Duration,
         as_found: &'a AsFound,
         start: Instant,
         missing: usize,
     ) -> Self {
         let round = LockRound {
             missing,
-            locks: 0,
             has_failed: false,
-            pace: None,
         };
         Self {
             driver,
-            limits,
+            deadline,
             as_found,
             start,
             round: Mutex::new(round),
@@ -146,49 +137,47 @@ impl<'a> Attempt<'a> {
 
     /// Returns when all processes are locked, one has failed, or the deadline has passed.
     fn lock_with_others(&self, process: &ProcessRef) -> Result<(), ProcessFailure> {
-        let mut wait = self.limits.one_try;
-        loop {
-            if !self.lock(process)? {
-                return Ok(());
-            }
+        // One that was held before us keeps nobody waiting that it did not keep waiting then.
+        let step = match self.as_found.state_of(process) {
+            SafeState::Running => STEP,
+            SafeState::Locked | SafeState::Checkpointed => self.deadline + GRACE,
+        };
+        while self.lock(process)? {
             self.mark_locked();
-            let Some(locks) = self.wait_for_others(wait) else {
-                return Ok(());
-            };
-            self.unlock_again(process)?;
-            if self.start.elapsed() >= self.limits.deadline + GRACE {
-                let cause = Cause::Deadline(self.limits.deadline);
-                return Err(ProcessFailure::of(Step::Lock, process, cause));
+            if self.are_met_within(step) {
+                break;
             }
-            let pace = self.pace();
-            drop(self.wait_while(pace.unlocked, |round| {
-                round.locks == locks && !round.has_failed
-            }));
-            wait = pace.locked;
+            if self.start.elapsed() >= self.deadline + GRACE {
+                return Err(self.late(process));
+            }
+            self.unlock_again(process)?;
         }
+        Ok(())
     }
 
     /// Locks the process; returns false if another process failed meanwhile.
     fn lock(&self, process: &ProcessRef) -> Result<bool, ProcessFailure> {
         while !self.round().has_failed {
+            let left = self.deadline.saturating_sub(self.start.elapsed());
             // No state query first: it takes as long as the lock, and the process may run ahead
             // during it.
-            match self.driver.lock(process, self.limits.one_try) {
+            match self.driver.lock(process, left.clamp(PAUSE, LOOK)) {
                 Ok(()) => return Ok(true),
                 Err(CudaError::IllegalState) if self.is_locked_or_checkpointed(process) => {
                     return Ok(true);
                 }
-                Err(CudaError::NotReady) if self.start.elapsed() < self.limits.deadline => {
-                    thread::sleep(SHORTEST);
+                Err(CudaError::NotReady) if self.start.elapsed() < self.deadline => {
+                    thread::sleep(PAUSE);
                 }
-                Err(CudaError::NotReady) => {
-                    let cause = Cause::Deadline(self.limits.deadline);
-                    return Err(ProcessFailure::of(Step::Lock, process, cause));
-                }
+                Err(CudaError::NotReady) => return Err(self.late(process)),
                 Err(error) => return Err(ProcessFailure::of(Step::Lock, process, error)),
             }
         }
         Ok(false)
+    }
+
+    fn late(&self, process: &ProcessRef) -> ProcessFailure {
+        ProcessFailure::of(Step::Lock, process, Cause::Deadline(self.deadline))
     }
 
     fn is_locked_or_checkpointed(&self, process: &ProcessRef) -> bool {
@@ -197,12 +186,11 @@ impl<'a> Attempt<'a> {
     }
 
     fn unlock_again(&self, process: &ProcessRef) -> Result<(), ProcessFailure> {
-        let found = self.as_found.state_of(process);
-        // One that was held before us keeps nobody waiting that it did not keep waiting then.
-        if found != SafeState::Running || self.driver.unlock(process).is_ok() {
+        // A killed operation left the process CHECKPOINTED, or it has ended: others can seldom wait
+        // for it, and it takes long to give it its GPU back.
+        if self.driver.unlock(process).is_ok() || self.start.elapsed() < self.deadline / 2 {
             return Ok(());
         }
-        // A killed operation left the process CHECKPOINTED, or it has ended.
         let mut failed = bring_back(self.driver, std::slice::from_ref(process), self.as_found);
         failed.pop().map_or(Ok(()), Err)
     }
@@ -211,19 +199,21 @@ impl<'a> Attempt<'a> {
     fn mark_locked(&self) {
         let mut round = self.round();
         round.missing -= 1;
-        round.locks += 1;
         self.changed.notify_all();
     }
 
-    /// Waits until all are locked or one has failed (`None`). Otherwise returns the number of locks
-    /// so far, and the caller must unlock its process.
-    fn wait_for_others(&self, wait: Duration) -> Option<u64> {
-        let mut round = self.wait_while(wait, |round| !round.is_over());
-        if round.is_over() {
-            return None;
+    /// Waits until all are locked or one has failed. Otherwise the caller is to unlock its process.
+    fn are_met_within(&self, step: Duration) -> bool {
+        let round = self.round();
+        let waited = self
+            .changed
+            .wait_timeout_while(round, step, |round| !round.is_over());
+        let mut round = waited.unwrap_or_else(PoisonError::into_inner).0;
+        if !round.is_over() {
+            round.missing += 1;
+            return false;
         }
-        round.missing += 1;
-        Some(round.locks)
+        true
     }
 
     fn fail(&self) {
@@ -231,29 +221,8 @@ impl<'a> Attempt<'a> {
         self.changed.notify_all();
     }
 
-    fn wait_while(
-        &self,
-        longest: Duration,
-        condition: impl Fn(&LockRound) -> bool,
-    ) -> MutexGuard<'_, LockRound> {
-        let waited = self
-            .changed
-            .wait_timeout_while(self.round(), longest, |round| condition(round));
-        waited.unwrap_or_else(PoisonError::into_inner).0
-    }
-
     fn round(&self) -> MutexGuard<'_, LockRound> {
         self.round.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The pace that all keep now; no wait is longer than one try, or a quarter of the time so far.
-    fn pace(&self) -> Pace {
-        let mut round = self.round();
-        let kept = round.pace.filter(Pace::lasts);
-        let longest = self.limits.one_try.max(self.start.elapsed() / 4);
-        *round
-            .pace
-            .insert(kept.unwrap_or_else(|| Pace::random(longest)))
     }
 }
 
@@ -285,12 +254,9 @@ mod tests {
         let (mut child, process) = sleeper();
         let driver = FakeDriver::default();
         driver.set(process.pid(), CudaState::Running);
-        let limits = LockLimits {
-            deadline: Duration::from_millis(50),
-            one_try: Duration::from_millis(5),
-        };
+        let deadline = Duration::from_millis(50);
         let as_found = AsFound::default();
-        let attempt = Attempt::new(&driver, limits, &as_found, Instant::now(), 2);
+        let attempt = Attempt::new(&driver, deadline, &as_found, Instant::now(), 2);
         let fault = attempt.lock_all(&[process]).unwrap_err();
         assert!(matches!(fault.cause, Cause::Deadline(_)), "{fault}");
         assert!(driver.all_are(CudaState::Running));
