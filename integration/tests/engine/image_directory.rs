@@ -150,23 +150,32 @@ impl<'l> Kept<'l> {
             host.inject(&fault)?;
             self.container
                 .inject(if fault.is_empty() { name } else { "" })?;
-            self.fails(options.next().unwrap_or_default(), image)
-                .context(name)?;
+            self.fails(
+                options.next().unwrap_or_default(),
+                image,
+                "runs on as before",
+            )
+            .context(name)?;
             host.inject("")?;
             self.container.inject("")?;
             host.set("runc", &self.settings)?;
             self.container.goes_on().context(name)?;
         }
         host.host.run(&["mv", criu[0], criu[1]])?;
-        let failed = self.fails(&[], image);
+        let failed = self.fails(&[], image, "nothing was changed");
         host.host.run(&["mv", criu[1], criu[0]])?;
         failed.context("no criu")?;
         self.container.goes_on()
     }
 
-    fn fails(&self, options: &[&str], image: &BTreeMap<String, blake3::Hash>) -> Result<()> {
+    fn fails(
+        &self,
+        options: &[&str],
+        image: &BTreeMap<String, blake3::Hash>,
+        says: &str,
+    ) -> Result<()> {
         let message = self.container.bundle.checkpoint_fails("same", options)?;
-        assert_contains(&message, &["runs on as before"]);
+        assert_contains(&message, &[says]);
         ensure!(self.image()? == *image, "the image was touched: {message}");
         self.nothing_left_over("same")
     }

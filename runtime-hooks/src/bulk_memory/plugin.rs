@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::error::Refusal;
 use crate::low_level::criu_plugins;
 use crate::low_level::post_dump;
-use crate::preflight::capabilities::{Capabilities, UnusableCriu};
+use crate::preflight::capabilities::{Capabilities, Criu, UnusableCriu};
 use crate::request::{CheckpointRequest, MemoryTarget};
 
 /// Why an image cannot have holes, and CRIU moves all memory itself.
@@ -88,7 +88,10 @@ impl Plugins {
     ) -> Result<Self, Refusal> {
         let settings = &context.settings.gpu_contents;
         let has = Capabilities::probe(&context.settings);
-        has.criu.usable()?;
+        // Of one that is missing the low-level runtime tells where it alone would have been called.
+        if (gpu, &has.criu) != (GpuState::None, &Criu::Missing) {
+            has.criu.usable()?;
+        }
         let ours = match (options.memory, gpu) {
             (_, GpuState::None) => Err(PluginUnavailable::NoGpuContents),
             (MemoryTarget::Elsewhere, _) => Err(PluginUnavailable::Elsewhere),
@@ -155,7 +158,7 @@ fn below(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Refusal {
 pub(crate) mod tests {
     use super::*;
     use crate::low_level::criu_version::CriuVersion;
-    use crate::preflight::capabilities::{Cgroups, Criu, Kernel};
+    use crate::preflight::capabilities::{Cgroups, Kernel};
 
     /// A machine that lacks nothing.
     pub(crate) fn capable() -> Capabilities {
