@@ -5,7 +5,7 @@ use std::io;
 
 use crate::escape::escaped;
 use crate::process::ProcessRef;
-use crate::procfs::{Stat, Status, TaskState, threads};
+use crate::procfs::{Stat, TaskState, is_dying, threads};
 use crate::tree::descendants;
 
 /// The processes of a container as they were at one look: who they are, which of them CRIU dumps,
@@ -36,24 +36,13 @@ impl Headless {
             return Ok(None);
         };
         for thread in threads(pid)? {
-            if goes_on(pid, thread)? {
+            if !is_dying(pid, thread)? {
                 let name = escaped(&stat.name);
                 return Ok(Some(Self { pid, name }));
             }
         }
         Ok(None)
     }
-}
-
-/// Whether a thread has not ended, and nothing is ending it. The signal is looked for first: the
-/// flags are there once it has been taken.
-fn goes_on(pid: i32, thread: i32) -> io::Result<bool> {
-    let status = Status::of_thread(pid, thread)?;
-    if status.is_none_or(|status| status.is_killed()) {
-        return Ok(false);
-    }
-    let stat = Stat::of_thread(pid, thread)?;
-    Ok(stat.is_some_and(|stat| stat.state != TaskState::Ended && !stat.is_dying))
 }
 
 /// A process of a container.

@@ -137,16 +137,20 @@ impl<'a> Attempt<'a> {
 
     /// Returns when all processes are locked, one has failed, or the deadline has passed.
     fn lock_with_others(&self, process: &ProcessRef) -> Result<(), ProcessFailure> {
-        let step = match self.as_found.state_of(process) {
-            SafeState::Running => STEP,
-            SafeState::Locked | SafeState::Checkpointed => self.deadline + GRACE,
+        // One that was held before us keeps nobody waiting that it did not keep waiting then.
+        let takes_steps = self.as_found.state_of(process) == SafeState::Running;
+        let step = match takes_steps {
+            true => STEP,
+            false => self.deadline + GRACE,
         };
         while self.lock(process)? {
             self.mark_locked();
             if self.are_met_within(step) {
                 break;
             }
-            self.unlock_again(process)?;
+            if takes_steps {
+                self.unlock_again(process)?;
+            }
             if self.start.elapsed() >= self.deadline + GRACE {
                 return Err(self.late(process));
             }
@@ -185,10 +189,6 @@ impl<'a> Attempt<'a> {
     }
 
     fn unlock_again(&self, process: &ProcessRef) -> Result<(), ProcessFailure> {
-        // One that was held before us keeps nobody waiting that it did not keep waiting then.
-        if self.as_found.state_of(process) != SafeState::Running {
-            return Ok(());
-        }
         // A killed operation left the process CHECKPOINTED, or it has ended: others can seldom wait
         // for it, and it takes long to give it its GPU back.
         if self.driver.unlock(process).is_ok() || self.start.elapsed() < self.deadline / 2 {

@@ -4,7 +4,7 @@ use std::io;
 
 use stasis_config::SettingsError;
 
-use super::Held;
+use super::held::Held;
 use crate::container::host_memory::NoHostMemory;
 use crate::container::inherited_devices::InheritedDevicesError;
 use crate::cuda::OpenError;
@@ -13,8 +13,7 @@ use crate::error::Refusal;
 use crate::error::io_kind::of_io;
 use crate::error::kind::{Kind, State};
 use crate::low_level::hook::HookError;
-use crate::operation::Left;
-use crate::operation::OperationError;
+use crate::operation::{Left, OperationError};
 use crate::preflight::blocker::Blockers;
 
 /// Why an order was not carried out.

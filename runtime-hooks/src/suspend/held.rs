@@ -48,10 +48,28 @@ impl fmt::Display for Held {
     }
 }
 
+/// Refuses a process that something prevents from answering the driver, with [`held`].
+///
+/// # Errors
+/// [`Error::Held`], [`Error::Unreadable`].
+pub(crate) fn refuse_held(
+    process: &ProcessRef,
+    restore_thread: impl FnOnce() -> Option<i32>,
+) -> Result<(), Error> {
+    match held(process, restore_thread)? {
+        None => Ok(()),
+        Some(held) => Err(Error::Held {
+            pid: process.pid(),
+            name: process.name().to_owned(),
+            held,
+        }),
+    }
+}
+
 /// Returns what prevents a process from answering the driver, if anything does. `restore_thread`
 /// queries the driver, which needs no help of the process for that: CRIU's plugin makes this query
 /// with every thread stopped, and then lets only the restore thread continue.
-pub(crate) fn held(
+fn held(
     process: &ProcessRef,
     restore_thread: impl FnOnce() -> Option<i32>,
 ) -> Result<Option<Held>, Error> {
@@ -97,13 +115,7 @@ pub(crate) fn query_members(
     driver: &dyn Driver,
 ) -> Result<ProcessStates, Error> {
     for process in container.snapshot()?.candidates() {
-        if let Some(held) = held(process, || None)? {
-            return Err(Error::Held {
-                pid: process.pid(),
-                name: process.name().to_owned(),
-                held,
-            });
-        }
+        refuse_held(process, || None)?;
     }
     let members = members(container, driver).map_err(Error::Untouched)?;
     if members.is_empty() {

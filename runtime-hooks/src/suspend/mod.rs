@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 pub(crate) use self::error::Error;
-pub(crate) use self::held::{Held, held, query_members};
+pub(crate) use self::held::{query_members, refuse_held};
 use crate::container::Container;
 use crate::context::Context;
 use crate::cuda::job::{CudaJob, Locked};

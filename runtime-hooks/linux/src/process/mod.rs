@@ -23,7 +23,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::escape::escaped;
-use crate::procfs::{Stat, Status, TaskState};
+use crate::procfs::{Stat, Status, TaskState, is_dying};
 
 /// A process that is held by pidfd. A clone holds it by the same one.
 #[derive(Debug, Clone)]
@@ -151,8 +151,7 @@ impl ProcessRef {
     /// Whether it is ending, or has ended: of a process that was killed that is so before it is
     /// gone, and on a busy machine for long.
     pub fn is_dying(&self) -> io::Result<bool> {
-        let is_killed = Status::of(self.pid)?.is_none_or(|status| status.is_killed());
-        Ok(is_killed || Stat::of(self.pid)?.is_none_or(|stat| stat.is_dying))
+        is_dying(self.pid, self.pid)
     }
 
     /// Ends the process.

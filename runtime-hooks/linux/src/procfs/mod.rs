@@ -36,6 +36,7 @@ pub use program::{arguments, is_of_go, program};
 pub use stat::{Stat, TaskState};
 pub use status::Status;
 pub(crate) use status::{cpu_list, cpu_set};
+pub(crate) use threads::is_dying;
 pub use threads::{children, children_of_thread, processes, threads, waits_behind};
 
 /// `None` for the answers of `/proc/PID` about a process that has ended: ENOENT when its

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::{about, gone_is_none, hexadecimal, malformed, number, read, words};
+use super::{Stat, Status, about, gone_is_none, hexadecimal, malformed, number, read, words};
 
 /// A pid has at most 7 digits, and a process may have all pids as children.
 const MAX_CHILDREN_BYTES: u64 = 32 << 20;
@@ -24,6 +24,16 @@ pub fn threads(pid: i32) -> io::Result<Vec<i32>> {
     let path = Path::new(&path);
     let threads = gone_is_none(numbers(path)).map_err(|error| about(path, &error))?;
     Ok(threads.unwrap_or_default())
+}
+
+/// Whether a thread is ending, or has ended. The signal is looked for first: the flags are there
+/// once it has been taken.
+pub(crate) fn is_dying(pid: i32, thread: i32) -> io::Result<bool> {
+    let status = Status::of_thread(pid, thread)?;
+    if status.is_none_or(|status| status.is_killed()) {
+        return Ok(true);
+    }
+    Ok(Stat::of_thread(pid, thread)?.is_none_or(|stat| stat.is_dying))
 }
 
 /// The children of a process, of whichever of its threads; none if it has ended, or the kernel does

@@ -149,11 +149,12 @@ pub fn check(
     let members = accepted
         .map_err(Refusal::from)
         .and_then(|()| Ok(cuda_members(context, container, &snapshot)?));
+    let has = Capabilities::probe(settings);
     match members {
-        Ok(members) => report.fill(context, container, options, &snapshot, members)?,
+        Ok(members) => report.fill(context, container, options, &snapshot, members, &has)?,
         Err(refusal) => report.refuse(&refusal),
     }
-    report.ask_for_programs(context);
+    report.ask_for_programs(context, &has);
     // An operation may have begun meanwhile.
     refuse_under_way(state_dir, &context.root, container.id())?;
     Ok(report)
@@ -175,6 +176,7 @@ impl Report {
         options: &BTreeSet<CriuOption>,
         snapshot: &Snapshot,
         cuda: Option<CudaMembers>,
+        has: &Capabilities,
     ) -> Result<(), Refusal> {
         let members = cuda.map(|cuda| cuda.members).unwrap_or_default();
         let inventory = if members.is_empty() {
@@ -221,15 +223,15 @@ impl Report {
         for finding in captured.unknown() {
             self.add(finding, &context.settings);
         }
-        if let Err(refusal) = self.ask_for_room(context, container, &members, &captured) {
+        if let Err(refusal) = self.ask_for_room(context, container, &members, &captured, has) {
             self.refuse(&refusal);
         }
         Ok(())
     }
 
     /// CRIU and the low-level runtime, found as a checkpoint finds them.
-    fn ask_for_programs(&mut self, context: &Context) {
-        if let Err(error) = Capabilities::probe(&context.settings).criu.usable() {
+    fn ask_for_programs(&mut self, context: &Context, has: &Capabilities) {
+        if let Err(error) = has.criu.usable() {
             self.refuse(&error.into());
         }
         if let Err(error) = context.place_found() {

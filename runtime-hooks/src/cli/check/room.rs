@@ -25,6 +25,7 @@ impl Report {
         container: &Container,
         members: &ProcessStates,
         captured: &Captured,
+        has: &Capabilities,
     ) -> Result<(), Refusal> {
         let (settings, bytes) = (&context.settings, captured.to_host_bytes);
         let room = HostRoom {
@@ -32,7 +33,7 @@ impl Report {
             patience: &Patience::none(),
         };
         let memory = &settings.gpu_contents;
-        let plugin = plugin::usable(memory, &Capabilities::probe(settings));
+        let plugin = plugin::usable(memory, has);
         let limits = &container.memory_of(members.iter().map(|(process, _)| process))?;
         let route = GpuContentsRoute::decide(&Facts {
             settings,

@@ -23,7 +23,7 @@ use crate::cuda::{CudaDriver, CudaError, CudaState, Driver, OpenError};
 use crate::error::chain;
 use crate::error::io_kind::of_io;
 use crate::error::kind::{Kind, State};
-use crate::suspend::{self, Held, word};
+use crate::suspend::{self, word};
 use arguments::Arguments;
 
 /// The program name that selects this command line.
@@ -59,8 +59,6 @@ pub(crate) enum Error {
         name: String,
         error: CudaError,
     },
-    #[error("process {pid} ({name}) {held}, and would not answer the driver; nothing was done")]
-    Held { pid: i32, name: String, held: Held },
     #[error("{fault}; it is {now} now{advice}")]
     Call {
         fault: ProcessFailure,
@@ -95,7 +93,6 @@ impl Error {
             Self::Unreadable { .. } => Kind::ContainerUnreadable,
             Self::NoCuda { error, .. } if *error != CudaError::NotInitialized => error.kind(),
             Self::NoCuda { .. } => Kind::NoCuda,
-            Self::Held { held, .. } => held.kind(),
             Self::Call { fault, .. } => fault.kind(),
             Self::NoToggle { .. } => Kind::WrongState,
             Self::Locate(error) => error.kind(),

@@ -14,7 +14,7 @@ use super::{Error, word};
 use crate::cuda::failure::{ProcessFailure, Step};
 use crate::cuda::watchdog::{CallLimits, MARGIN, WatchedDriver};
 use crate::cuda::{CudaError, CudaState, Driver};
-use crate::suspend::{Action, held};
+use crate::suspend::{Action, refuse_held};
 
 /// Carries the operation out and returns its answer, which may be empty.
 pub(super) fn run(
@@ -34,13 +34,7 @@ pub(super) fn run(
         let thread = restore_thread().map_err(|error| target.explain(Step::Query, error))?;
         return Ok(format!("{thread}\n"));
     }
-    if let Some(held) = held(process, || restore_thread().ok())? {
-        return Err(Error::Held {
-            pid: process.pid(),
-            name: process.name().to_owned(),
-            held,
-        });
-    }
+    refuse_held(process, || restore_thread().ok())?;
     match operation {
         Operation::State => return Ok(format!("{}\n", word(target.state()?))),
         Operation::Step(action) => target.step(action)?,
