@@ -69,19 +69,23 @@ fn verify(dump: &PostDump) -> u8 {
         let _ = writeln!(io::stderr(), "Error (stasis): {}", chain(&error));
         return 1;
     }
-    if let Err(error) = dump.store_shared_memory() {
-        let _ = writeln!(
-            io::stderr(),
-            "Error (stasis): cannot put the files of /dev/shm into the image: {error}"
-        );
-        return 1;
-    }
-    // The image is whole: no reason to let the tasks go on.
-    if let Err(error) = dump.record_not_kept() {
-        let _ = writeln!(
-            io::stderr(),
-            "Warn  (stasis): what CRIU does not keep is not in the image: {error}"
-        );
+    match dump.store_not_kept() {
+        Ok(None) => {}
+        // The image is whole: no reason to let the tasks go on.
+        Ok(Some(error)) => {
+            let _ = writeln!(
+                io::stderr(),
+                "Warn  (stasis): what CRIU does not keep is not in the image: {error}"
+            );
+        }
+        Err(error) => {
+            let _ = writeln!(
+                io::stderr(),
+                "Error (stasis): cannot put the files of the container's mounts into the image: \
+                 {error}"
+            );
+            return 1;
+        }
     }
     if let Err(error) = dump.unlock_network() {
         let _ = writeln!(

@@ -1,6 +1,8 @@
 //! What ordinary jobs of podman hold, and have again when they go on after a stop: files in
 //! `/dev/shm`, locks of files, a network of their own. What cannot be kept is no reason to be lost.
 
+use std::{fs, io};
+
 use anyhow::{Result, ensure};
 use stasis_integration::container::saved_at_stop::SETTINGS;
 use stasis_integration::host::HostKind;
@@ -10,16 +12,18 @@ use stasis_integration::on_hosts;
 
 on_hosts!(all_cases: sid_v2, trixie);
 
-/// An image carries what CRIU does not dump of `/dev/shm`.
-const CARRIED: &str = "stasis-dev-shm.tar.img";
+/// How archives of what CRIU does not dump begin in an image.
+const CARRIED: &str = "stasis-mounted-";
 
 fn all_cases(kind: HostKind) -> Result<()> {
     let stasis = &StasisHost::of(kind)?;
     stasis.podman_load()?;
     stasis.set(&stasis.low_level, SETTINGS)?;
     type Case = fn(&StasisHost) -> Result<()>;
-    let cases: [(&str, Case); 7] = [
+    let cases: [(&str, Case); 9] = [
         ("shared", files_in_shared_memory_come_back),
+        ("volume", files_of_a_volume_in_memory_come_back),
+        ("disk", another_volume_is_told_of),
         ("locks", locks_are_held_again),
         ("gpu", both_come_back_with_a_gpu),
         ("own", podman_keeps_its_own_files_once),
@@ -46,9 +50,13 @@ fn all_cases(kind: HostKind) -> Result<()> {
 
 /// Runs a job without a GPU that is saved at its stop under its own name.
 fn run(stasis: &StasisHost, name: &str, network: &str, command: &[&str]) -> Result<()> {
+    run_with(stasis, name, &["--network", network], command)
+}
+
+fn run_with(stasis: &StasisHost, name: &str, options: &[&str], command: &[&str]) -> Result<()> {
     let annotations = saved_as(name);
     let mut arguments = vec!["--runtime", RUNTIME, "run", "-d", "--name", name];
-    arguments.extend(["--network", network]);
+    arguments.extend(options);
     arguments.extend(annotations.iter().map(String::as_str));
     arguments.push(Image::DEFAULT_NAME);
     arguments.extend(command);
@@ -89,7 +97,7 @@ fn files_in_shared_memory_come_back(stasis: &StasisHost) -> Result<()> {
     run(stasis, "shared", "host", &job)?;
     answers(stasis, "3 ok")?;
     stop(stasis, "shared")?;
-    let cut_off = format!("truncate --size 4096 /images/shared/*/{CARRIED}");
+    let cut_off = format!("truncate --size 4096 /images/shared/*/{CARRIED}*");
     stasis.host.run(&["bash", "-c", &cut_off])?;
     stasis.podman(&["start", "shared"])?;
     answers(stasis, "1 ok")?;
@@ -108,6 +116,42 @@ fn started_cold(stasis: &StasisHost, why: &str) -> Result<()> {
     let says_so = notes.contains("started cold") && notes.contains(why);
     ensure!(says_so, "{why:?} is missing in {notes}");
     Ok(())
+}
+
+/// podman unmounts it when nobody has it any more.
+fn files_of_a_volume_in_memory_come_back(stasis: &StasisHost) -> Result<()> {
+    let in_memory = ["--opt=type=tmpfs", "--opt=device=tmpfs"];
+    stasis.podman(&[&["volume", "create"], &in_memory[..], &["memory"]].concat())?;
+    let options = ["--network=host", "--volume=memory:/data"];
+    run_with(
+        stasis,
+        "volume",
+        &options,
+        &["/bin/kept", "10005", "volume", "shared"],
+    )?;
+    answers(stasis, "1 ok")?;
+    for (answer, kept) in [("2 ok", 1), ("3 ok", 2)] {
+        stop_and_start(stasis, "volume", kept)?;
+        answers(stasis, answer)?;
+    }
+    stasis.podman_remove("volume")?;
+    stasis.podman(&["volume", "rm", "memory"]).map(drop)
+}
+
+/// The volume that the job had stays; the next container has got another.
+fn another_volume_is_told_of(stasis: &StasisHost) -> Result<()> {
+    let job = ["/bin/kept", "10005", "volume"];
+    for (volume, answer) in [("one", "1 ok"), ("one", "2 ok"), ("other", "3 volume")] {
+        let volume = format!("--volume={volume}:/data");
+        run_with(stasis, "disk", &["--network=host", &volume], &job)?;
+        answers(stasis, answer)?;
+        let notes = stasis.operation("create")?["notes"].to_string();
+        let is_told = notes.contains("/data had files when the image was made");
+        ensure!(is_told == (answer == "3 volume"), "{answer}: {notes}");
+        stop(stasis, "disk")?;
+        stasis.podman(&["rm", "disk"])?;
+    }
+    stasis.podman(&["volume", "rm", "one", "other"]).map(drop)
 }
 
 /// What is locked is a file of the container, which another one has not: that starts cold, and
@@ -155,7 +199,14 @@ fn podman_keeps_its_own_files_once(stasis: &StasisHost) -> Result<()> {
     stasis.podman_container(&["checkpoint", "--keep"], "own")?;
     let directory = stasis.podman(&["inspect", "--format", "{{.State.CheckpointPath}}", "own"])?;
     let image = stasis.host.path(&directory);
-    assert!(image.join("inventory.img").exists() && !image.join(CARRIED).exists());
+    let names: io::Result<Vec<_>> = fs::read_dir(image)?.map(|it| Ok(it?.file_name())).collect();
+    let names = names?;
+    assert!(names.iter().any(|name| name == "inventory.img"));
+    assert!(
+        !names
+            .iter()
+            .any(|name| name.to_string_lossy().starts_with(CARRIED))
+    );
     stasis.podman_container(&["restore"], "own")?;
     answers(stasis, "2 ok")?;
     stasis.podman_remove("own")

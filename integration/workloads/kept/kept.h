@@ -13,6 +13,8 @@ const char *shared_wrong(void);
 /* One that keeps its name. */
 void semaphore_begin(void);
 const char *semaphore_wrong(void);
+void volume_begin(void);
+const char *volume_wrong(void);
 void locks_begin(void);
 const char *locks_wrong(void);
 void loopback_begin(void);

@@ -1,7 +1,9 @@
 /*
- * kept PORT WHAT...: holds files in /dev/shm ("shared") or a semaphore there ("semaphore"), locks of files ("locks"), a connection to itself
- * ("loopback"), a POSIX queue ("queue"), a removed segment ("segment"), an expired timer ("timer", "alarm"), what the kernel keeps of threads
- * ("threads") or what CRIU does not dump (undumped.c), and answers each packet with a number that counts on, and with what is wrong.
+ * kept PORT WHAT...: holds files in /dev/shm ("shared") or a semaphore there ("semaphore"), a file
+ * in /data ("volume"), locks of files ("locks"), a connection to itself ("loopback"), a POSIX queue
+ * ("queue"), a removed segment ("segment"), an expired timer ("timer", "alarm"), what the kernel
+ * keeps of threads ("threads") or what CRIU does not dump (undumped.c), and answers each packet
+ * with a number that counts on, and with what is wrong.
  */
 #include "../serve.h"
 #include "kept.h"
@@ -15,6 +17,7 @@ static const struct {
 } kinds[] = {
     {"shared", shared_begin, shared_wrong},
     {"semaphore", semaphore_begin, semaphore_wrong},
+    {"volume", volume_begin, volume_wrong},
     {"locks", locks_begin, locks_wrong},
     {"loopback", loopback_begin, loopback_wrong},
     {"queue", queue_begin, queue_wrong},

@@ -99,7 +99,7 @@ impl<'a> MemoryDump<'a> {
             memory_request: store.map(|store| store.requests.now.files.request.as_path()),
             configuration: self.plugins.configuration.as_deref(),
             not_dumped: &[],
-            shared_memory: None,
+            mounted: &[],
         }
     }
 

@@ -185,6 +185,6 @@ pub(crate) fn environment<'a>(
         memory_request: request.or(other),
         configuration: None,
         not_dumped: &[],
-        shared_memory: None,
+        mounted: &[],
     }
 }

@@ -8,7 +8,7 @@ use stasis_config::{DiskSpace, GpuContents, Settings};
 use crate::bulk_memory::places;
 use crate::checkpoint::captured::Captured;
 use crate::checkpoint::route::GpuContentsRoute;
-use crate::container::shared_memory::used_bytes;
+use crate::container::mounted::used_bytes;
 use crate::container::{Container, ContainerError};
 use crate::context::Context;
 use crate::error::Refusal;
@@ -16,9 +16,8 @@ use crate::image::disk_space::{NoDiskSpace, admit, free};
 use crate::operation::estimate::anonymous_of;
 use crate::request::CheckpointRequest;
 
-/// What a checkpoint may write: all contents of GPUs, all memory of processes, and their files in
-/// `/dev/shm`. That is the most
-/// it can be: zeros are not written.
+/// What a checkpoint may write: all contents of GPUs, all memory of processes, and the files that
+/// their image carries. That is the most it can be: zeros are not written.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MostWritten {
     /// Into the image directory, bytes.

@@ -1,14 +1,14 @@
 //! The low-level runtime's part of a checkpoint.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Output;
 
 use rustix::fs::statvfs;
 
 use crate::bulk_memory::dump::MemoryDump;
 use crate::container::Container;
-use crate::container::shared_memory::{carried, is_empty};
+use crate::container::mounted::{Files, Mounted, of_image};
 use crate::context::Context;
 use crate::cuda::gpu_use::CudaProcess;
 use crate::error::kind::Kind;
@@ -69,7 +69,7 @@ impl Dump<'_, '_> {
         let context = self.context;
         let not_dumped: Vec<i32> = self.exec.iter().map(|each| each.pid).collect();
         let image = self.image.path();
-        let carried = self.carried().map_err(NotDumped::Refused)?;
+        let mounted = self.mounted().map_err(NotDumped::Refused)?;
         let estimate = ProgressEstimate::dump(self.container, image, context.began);
         let (output, not_back) = timeline.time_moving("dump", estimate, || {
             let dumped = self.image.dump(self.options, |given| {
@@ -77,7 +77,7 @@ impl Dump<'_, '_> {
                 let limit = context.settings.deadlines.stalled();
                 let environment = Environment {
                     not_dumped: &not_dumped,
-                    shared_memory: carried.as_deref(),
+                    mounted: &mounted,
                     ..self.memory.environment()
                 };
                 low_level::dump(&context.low_level, &args, environment, limit)
@@ -104,27 +104,28 @@ impl Dump<'_, '_> {
         Ok(output)
     }
 
-    /// The directory whose files go into the image as well.
+    /// The directories whose files go into the image as well, or are told of there.
     ///
     /// # Errors
-    /// [`Refusal::Directory`]: it has some, and CRIU starts nobody who could do it.
-    fn carried(&self) -> Result<Option<PathBuf>, Failure> {
+    /// [`Refusal::Directory`]: one has files that end, and CRIU starts nobody who could store them.
+    fn mounted(&self) -> Result<Vec<Mounted>, Failure> {
         let failed = |path: &Path, source| Refusal::Directory {
-            what: "the files of the container's /dev/shm for its image, in",
+            what: "the files of the container's mounts for its image, in",
             path: path.to_owned(),
             source,
         };
-        let Some(carried) = carried(self.container, self.image.directory()) else {
-            return Ok(None);
-        };
-        let has_script = self.memory.environment().configuration.is_some();
-        match has_script || is_empty(&carried).map_err(|source| failed(&carried, source))? {
-            true => Ok(Some(carried)),
-            false => {
+        let all = of_image(self.container, self.image.directory());
+        if self.memory.environment().configuration.is_some() {
+            return Ok(all);
+        }
+        for ending in all.iter().filter(|mounted| mounted.files == Files::End) {
+            let source = &ending.source;
+            if !ending.is_empty().map_err(|error| failed(source, error))? {
                 let reason = "CRIU cannot be told of the program that puts them there";
-                Err(failed(&carried, io::Error::other(reason)).into())
+                return Err(failed(source, io::Error::other(reason)).into());
             }
         }
+        Ok(Vec::new())
     }
 
     /// Verifies that the image has all saved processes ([`pstree::verify`]) and the contents of

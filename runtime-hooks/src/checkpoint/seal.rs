@@ -1,6 +1,7 @@
 //! What makes CRIU's files an image that may be reported good. The container has ended by then, or
 //! goes on: nothing here may keep it from that.
 
+use std::fs;
 use std::path::Path;
 
 use stasis_linux::file_system::FileSystem;
@@ -15,7 +16,7 @@ use crate::host::disk;
 use crate::image::directory::{Committed, NewImage};
 use crate::image::files;
 use crate::image::manifest::{MadeOn, Manifest, ManifestError};
-use crate::image::shared_memory;
+use crate::image::mounted::is_archive;
 use crate::low_level::criu_version::CriuVersion;
 use crate::operation::timeline::Timeline;
 use crate::preflight::capabilities::kernel_release;
@@ -35,8 +36,7 @@ pub(crate) fn seal(
     if let Some(stored) = memory.store_staged(timeline)? {
         manifest.memory = Some(stored);
     }
-    let has_files = image.path().join(shared_memory::FILE_NAME).exists();
-    if manifest.has_gpu_state() || has_files {
+    if manifest.has_gpu_state() || carries_files(image.path()) {
         let threads = context.settings.gpu_contents.threads_on_disk();
         let files = timeline.time("hash", || files::list(image.path(), threads))?;
         manifest.files = Some(files);
@@ -86,11 +86,16 @@ pub(crate) fn unsealed(
 
 /// An image without GPU state and files of ours is an image that CRIU made alone.
 pub(crate) fn describe(manifest: &mut Manifest, image: &Path) -> Result<(), ManifestError> {
-    if !manifest.has_gpu_state() && !manifest.has_shared_memory() {
+    if !manifest.has_gpu_state() && !manifest.carries_files() {
         return Ok(());
     }
     manifest.made_on.get_or_insert_with(this_machine);
     manifest.write(image)
+}
+
+fn carries_files(image: &Path) -> bool {
+    let mut entries = fs::read_dir(image).into_iter().flatten().flatten();
+    entries.any(|entry| is_archive(&entry.file_name().to_string_lossy()))
 }
 
 /// What cannot be found out is left out.

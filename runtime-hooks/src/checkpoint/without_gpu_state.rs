@@ -13,7 +13,7 @@ use crate::bulk_memory::plugin::{GpuState, Plugins};
 use crate::checkpoint::dump::{Dump, NotDumped, log_of};
 use crate::checkpoint::seal::{seal, unsealed};
 use crate::checkpoint::{late_cuda, late_exec};
-use crate::container::shared_memory::carried;
+use crate::container::mounted::are_told_of;
 use crate::container::{Container, ContainerError};
 use crate::context::{Context, Outcome};
 use crate::error::after_failure::AfterFailure;
@@ -139,8 +139,9 @@ impl PlainDump<'_> {
             // A killed CRIU thaws nothing.
             found => cgroup.reach(found),
         };
-        let carries = carried(&self.container, &self.options.image_path).is_some();
-        let is_not_ours = ran.hung.is_none() && !carries;
+        let (settings, image) = (&self.context.settings, &self.options.image_path);
+        let is_ours = are_told_of(settings, &self.container, image);
+        let is_not_ours = ran.hung.is_none() && !is_ours;
         let failure = || dump.low_level_failure(&ran);
         Err(match (late, refrozen) {
             (None, Ok(())) if is_not_ours => return Ok(ran.output),

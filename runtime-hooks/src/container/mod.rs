@@ -13,10 +13,10 @@ pub mod host_memory;
 pub mod inherited_devices;
 pub(crate) mod inside;
 pub mod memory_limit;
+pub(crate) mod mounted;
 pub mod pod;
 pub(crate) mod restored_cgroup;
 pub(crate) mod root_mounts;
-pub(crate) mod shared_memory;
 pub(crate) mod spec;
 
 use std::collections::BTreeMap;

@@ -66,6 +66,7 @@ pub(crate) struct Device {
 pub(crate) struct Bind<'s> {
     pub(crate) source: &'s str,
     pub(crate) destination: &'s str,
+    pub(crate) is_read_only: bool,
 }
 
 impl Spec {
@@ -232,14 +233,16 @@ fn list<'t>(tree: &'t Value, pointer: &str) -> &'t [Value] {
 /// Parses a bind mount. runc checks the options; crun and older engines check the type as well.
 pub(crate) fn bind(mount: &Value) -> Option<Bind<'_>> {
     let options = list(mount, "/options").iter();
+    let options: Vec<&str> = options.filter_map(Value::as_str).collect();
     let is_bind = mount.get("type").and_then(Value::as_str) == Some("bind")
         || options
-            .filter_map(Value::as_str)
-            .any(|option| matches!(option, "bind" | "rbind"));
+            .iter()
+            .any(|option| matches!(*option, "bind" | "rbind"));
     let text = |key| mount.get(key).and_then(Value::as_str);
     is_bind.then_some(Bind {
         source: text("source")?,
         destination: text("destination")?,
+        is_read_only: options.contains(&"ro"),
     })
 }
 

@@ -19,7 +19,7 @@ use stasis_memory_store::{ImageId, PacksIn};
 use crate::cuda::gpu_use::{CudaProcess, GpuUse, gpu_bytes};
 use crate::cuda::nvml::Gpu;
 use crate::image::files::{ImageFile, check_list};
-use crate::image::shared_memory;
+use crate::image::mounted;
 use crate::operation::timeline::Phase;
 
 pub use error::ManifestError;
@@ -127,10 +127,10 @@ impl Manifest {
         !self.processes.is_empty()
     }
 
-    /// Whether the image has files of the container's `/dev/shm`.
-    pub(crate) fn has_shared_memory(&self) -> bool {
+    /// Whether the image carries files of directories that its container had mounted.
+    pub(crate) fn carries_files(&self) -> bool {
         let mut files = self.files.iter().flatten();
-        files.any(|file| file.name == shared_memory::FILE_NAME)
+        files.any(|file| mounted::is_archive(&file.name))
     }
 
     /// All GPU memory that the image holds, in bytes.
@@ -221,7 +221,7 @@ impl Manifest {
 
     /// Checks the rules that the types do not express.
     fn check(&self) -> Result<(), String> {
-        if self.processes.is_empty() && self.memory.is_none() && !self.has_shared_memory() {
+        if self.processes.is_empty() && self.memory.is_none() && !self.carries_files() {
             return Err("it lists neither a process nor what CRIU did not write".to_owned());
         }
         self.made_on.as_ref().map_or(Ok(()), MadeOn::check)?;

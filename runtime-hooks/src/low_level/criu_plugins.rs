@@ -19,6 +19,7 @@ use stasis_memory_store::REQUEST_VARIABLE;
 use stasis_linux::directory::Directory;
 use stasis_linux::file;
 
+use crate::container::mounted::Mounted;
 use crate::low_level::post_dump;
 
 /// The environment variable that CRIU takes its plugin directory from.
@@ -40,8 +41,8 @@ pub struct Environment<'a> {
     /// The CUDA processes that no image has, by their pids in the container: for the script that
     /// such a file names.
     pub not_dumped: &'a [i32],
-    /// The directory whose files that script puts into the image, if there is one.
-    pub shared_memory: Option<&'a Path>,
+    /// The directories whose files that script puts into the image, or tells of there.
+    pub(crate) mounted: &'a [Mounted],
 }
 
 impl Environment<'_> {
@@ -55,7 +56,7 @@ impl Environment<'_> {
         };
         if let Some(configuration) = self.configuration {
             command.env(post_dump::VARIABLE, configuration);
-            post_dump::tell(command, self.not_dumped, self.shared_memory);
+            post_dump::tell(command, self.not_dumped, self.mounted);
         }
     }
 }
@@ -182,7 +183,7 @@ mod tests {
                 memory_request,
                 configuration: None,
                 not_dumped: &[],
-                shared_memory: None,
+                mounted: &[],
             }
             .give(&mut command);
             command

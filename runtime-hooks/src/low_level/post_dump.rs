@@ -20,13 +20,13 @@ use std::process::Command;
 use stasis_linux::file::{self, Access, Durability};
 use stasis_linux::process::network::network_of;
 
-use crate::container::shared_memory::is_empty;
+use crate::container::mounted::Mounted;
 use crate::cuda::gpu_use::CudaProcess;
 use crate::host::file_lock::lock_soon;
 use crate::image::manifest::Manifest;
 use crate::image::not_kept::NotKept;
 use crate::image::pstree::{self, PstreeError};
-use crate::image::{shared_memory, tmpfs};
+use crate::image::{mounted, tmpfs};
 use crate::low_level::network_lock;
 use crate::request::AfterDump;
 
@@ -34,8 +34,8 @@ use crate::request::AfterDump;
 pub(super) const VARIABLE: &str = "CRIU_CONFIG_FILE";
 /// Pids, with spaces in between.
 const NOT_DUMPED: &str = "STASIS_NOT_DUMPED";
-/// A directory of the host.
-const SHARED_MEMORY: &str = "STASIS_SHARED_MEMORY";
+/// JSON of [`Mounted`].
+const MOUNTED: &str = "STASIS_MOUNTED";
 /// All are below the state directory: of dumps that let the tasks go on, and of those that end
 /// them.
 const CONFIGURATION: [&str; 2] = ["criu-dump.conf", "criu-dump-end.conf"];
@@ -102,13 +102,12 @@ fn statement(script: &Path) -> Option<Vec<u8>> {
     path.iter().all(is_plain).then(statement)
 }
 
-/// Tells the script which CUDA processes are not to be in the image, and which files are.
-pub(super) fn tell(command: &mut Command, not_dumped: &[i32], shared_memory: Option<&Path>) {
+/// Tells the script which CUDA processes are not to be in the image, and what files its container has.
+pub(super) fn tell(command: &mut Command, not_dumped: &[i32], mounted: &[Mounted]) {
     let pids: Vec<String> = not_dumped.iter().map(i32::to_string).collect();
     command.env(NOT_DUMPED, pids.join(" "));
-    if let Some(directory) = shared_memory {
-        command.env(SHARED_MEMORY, directory);
-    }
+    let mounted = serde_json::to_string(mounted).unwrap_or_default();
+    command.env(MOUNTED, mounted);
 }
 
 fn told() -> Vec<CudaProcess> {
@@ -171,30 +170,26 @@ impl PostDump {
         }
     }
 
-    /// Puts the files of the container's `/dev/shm` into the image, if CRIU does not: nobody
-    /// changes them now.
+    /// Puts into the image what CRIU does not keep of the tasks, which stand still, and the files
+    /// of directories that end with them. Returns what is not in it, and does not keep it from
+    /// being restored.
     ///
     /// # Errors
     /// An I/O error, or that of tar: the image would not restore.
-    pub fn store_shared_memory(&self) -> io::Result<()> {
-        let directory = env::var_os(SHARED_MEMORY).map(PathBuf::from);
-        let (Some(image), Some(directory)) = (&self.image, directory) else {
-            return Ok(());
+    pub fn store_not_kept(&self) -> io::Result<Option<io::Error>> {
+        let (Some(image), Some(first)) = (&self.image, self.first) else {
+            return Ok(None);
         };
-        match is_empty(&directory)? {
-            true => Ok(()),
-            false => shared_memory::store(&directory, image),
-        }
-    }
-
-    /// Puts into the image what CRIU does not keep of the tasks, which stand still.
-    ///
-    /// # Errors
-    /// An I/O error: a restore of the image says that it cannot be put back.
-    pub fn record_not_kept(&self) -> io::Result<()> {
-        match (&self.image, self.first) {
-            (Some(image), Some(first)) => NotKept::of_tree(first)?.write(image),
-            _ => Ok(()),
+        let all: Vec<Mounted> = match env::var(MOUNTED) {
+            Ok(told) => serde_json::from_str(&told)?,
+            Err(_) => Vec::new(),
+        };
+        let files = mounted::store(&all, image)?;
+        let are_carried = files.iter().any(|files| files.archive.is_some());
+        let written = NotKept::of_tree(first, files).and_then(|facts| facts.write(image));
+        match written {
+            Err(error) if are_carried => Err(error),
+            written => Ok(written.err()),
         }
     }
 

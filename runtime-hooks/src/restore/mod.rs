@@ -16,9 +16,9 @@ mod hold;
 mod hook;
 pub(crate) mod host_memory;
 pub(crate) mod image;
+pub(crate) mod mounted;
 pub(crate) mod plain;
 mod plan;
-mod shared_memory;
 pub(crate) mod undo;
 
 use crate::context::{Context, Outcome};

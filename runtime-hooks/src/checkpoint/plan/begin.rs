@@ -1,6 +1,5 @@
 //! The container's lock and the keeper, before anything is looked at.
 
-use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -8,7 +7,7 @@ use stasis_linux::cgroup::FreezerState;
 
 use super::is_plain;
 use super::judge::refuse_without_gpu_state;
-use crate::container::shared_memory::{carried, is_empty};
+use crate::container::mounted::are_told_of;
 use crate::container::{Container, ContainerError, criu_configuration};
 use crate::context::Context;
 use crate::error::Refusal;
@@ -22,11 +21,6 @@ use crate::recovery::group::member::{Member, begun};
 use crate::request::CheckpointRequest;
 
 const POLL: Duration = Duration::from_millis(20);
-
-/// Whether the image has files to carry that CRIU does not dump.
-fn carries(container: &Container, image: &Path) -> bool {
-    carried(container, image).is_some_and(|directory| !is_empty(&directory).is_ok_and(|is| is))
-}
 
 /// Takes the container's lock and starts the keeper; `None` if this checkpoint is the low-level
 /// runtime's alone.
@@ -44,7 +38,7 @@ pub(super) fn begin(
     // alone. But one that takes the place of an image of ours must not keep its GPU state.
     let is_alone = member.is_none()
         && !directory::is_ours(&options.image_path)
-        && !carries(&container, &options.image_path);
+        && !are_told_of(settings, &container, &options.image_path);
     if is_alone && is_plain(&container)? {
         let snapshot = container.snapshot().map_err(ContainerError::Processes)?;
         refuse_without_gpu_state(context, options, &container, &snapshot)?;

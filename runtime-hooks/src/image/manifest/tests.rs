@@ -255,13 +255,13 @@ fn what_would_not_be_read_is_not_written() {
 }
 
 #[test]
-fn files_of_shared_memory_are_enough_if_they_are_listed() {
+fn carried_files_are_enough_if_they_are_listed() {
     let mut manifest = Manifest::new("c1", String::new(), String::new());
     assert!(manifest.to_text().is_err());
     manifest.files = Some(vec![ImageFile {
-        name: shared_memory::FILE_NAME.to_owned(),
+        name: mounted::archive_name(0),
         bytes: 10240,
         blake3: None,
     }]);
-    assert!(manifest.has_shared_memory() && manifest.to_text().is_ok());
+    assert!(manifest.carries_files() && manifest.to_text().is_ok());
 }

@@ -4,7 +4,9 @@
 //! any of them runs. Only what is not the usual is in it:
 //!
 //! * where and how threads run ([`stasis_linux::thread`]),
-//! * which System V segments are marked as removed (`process/removed_segments.rs`).
+//! * which System V segments are marked as removed (`process/removed_segments.rs`),
+//! * which mounted directories had files (`image/mounted.rs`): these are looked at before CRIU
+//!   restores anything.
 //!
 //! Periodic timers that had expired unread (`process/expired_timers.rs`, `itimers.rs`) are found as
 //! CRIU restores them.
@@ -23,10 +25,12 @@ use stasis_linux::procfs::processes;
 use stasis_linux::thread::{Fact, Facts, Usual, for_each_of_tree};
 use stasis_linux::tree::descendants;
 
+use crate::image::mounted::MountedFiles;
+
 /// The file's name in an image directory: one that a manifest lists, with its hash.
 pub(crate) const FILE_NAME: &str = "stasis-not-kept.img";
 /// The version that is written, and the only one that is read.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Threads, or segments: half of what a machine has numbers for by default.
 const MOST: usize = 1 << 14;
 /// [`MOST`] fit, each with every other of a thousand CPUs.
@@ -43,6 +47,8 @@ pub(crate) struct NotKept {
     left_out: usize,
     /// By their numbers in the container's IPC namespace.
     removed_segments: Vec<i32>,
+    /// What was mounted from outside and had files.
+    pub(crate) mounted: Vec<MountedFiles>,
 }
 
 /// The threads that have not got one of the facts back.
@@ -53,7 +59,7 @@ struct Lacking {
 
 impl NotKept {
     /// Of the process `init` and all that descends from it, which stand still.
-    pub(crate) fn of_tree(init: i32) -> io::Result<Self> {
+    pub(crate) fn of_tree(init: i32, mounted: Vec<MountedFiles>) -> io::Result<Self> {
         let usual = Usual::of(init);
         let (mut threads, mut left_out) = (BTreeMap::new(), 0);
         for_each_of_tree(init, |thread| {
@@ -72,6 +78,7 @@ impl NotKept {
             threads,
             left_out,
             removed_segments,
+            mounted,
         })
     }
 
@@ -91,6 +98,7 @@ impl NotKept {
         };
         let facts: Self = serde_json::from_slice(&text)?;
         let most = facts.threads.len().max(facts.removed_segments.len());
+        let most = most.max(facts.mounted.len());
         let what = match (facts.version, most) {
             (VERSION, ..=MOST) => return Ok(Some(facts)),
             (VERSION, _) => "it lists more than there can be".to_owned(),
@@ -173,16 +181,16 @@ mod tests {
         let image = tempfile::tempdir().unwrap();
         assert!(NotKept::read(image.path()).unwrap().is_none());
         let own = std::process::id().cast_signed();
-        let facts = NotKept::of_tree(own).unwrap();
+        let facts = NotKept::of_tree(own, Vec::new()).unwrap();
         facts.write(image.path()).unwrap();
         let again = NotKept::read(image.path()).unwrap().unwrap();
         assert_eq!(again.threads, facts.threads);
         for text in [
             "",
             "{}",
-            r#"{"version":2,"threads":{},"left_out":0,"removed_segments":[]}"#,
-            r#"{"version":1,"threads":{"1":{"nice":1}},"left_out":0,"removed_segments":[]}"#,
-            r#"{"version":1,"threads":{"x":{}},"left_out":0,"removed_segments":[]}"#,
+            r#"{"version":1,"threads":{},"left_out":0,"removed_segments":[],"mounted":[]}"#,
+            r#"{"version":2,"threads":{"1":{"nice":1}},"left_out":0,"removed_segments":[],"mounted":[]}"#,
+            r#"{"version":2,"threads":{"x":{}},"left_out":0,"removed_segments":[],"mounted":[]}"#,
         ] {
             fs::write(image.path().join(FILE_NAME), text).unwrap();
             let error = NotKept::read(image.path()).unwrap_err();
@@ -198,7 +206,7 @@ mod tests {
             .unwrap();
         let pid = child.id().cast_signed();
         let text = format!(
-            r#"{{"version":1,"threads":{{"{pid}":{{"cpus":"1023","oom_score_adj":500}}}},"left_out":3,"removed_segments":[]}}"#
+            r#"{{"version":2,"threads":{{"{pid}":{{"cpus":"1023","oom_score_adj":500}}}},"left_out":3,"removed_segments":[],"mounted":[]}}"#
         );
         let facts: NotKept = serde_json::from_str(&text).unwrap();
         let notes = facts.put_back(Path::new("/nonexistent"), pid);

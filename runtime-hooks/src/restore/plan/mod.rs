@@ -28,7 +28,7 @@ use crate::request::{LowLevelArgs, RestoreMode, RestoreRequest};
 use crate::restore::admission::{self, Admission};
 use crate::restore::hold::{Goal, Hold};
 use crate::restore::image;
-use crate::restore::shared_memory::SharedMemory;
+use crate::restore::mounted::CarriedFiles;
 use crate::restore::undo::{refuse_taken, started, to_undo};
 
 /// A restore that passed all checks.
@@ -43,7 +43,7 @@ pub(crate) struct Plan<'a> {
     memory: Option<MemoryRestore>,
     /// As above.
     hold: Option<Hold>,
-    shared_memory: Option<SharedMemory>,
+    files: CarriedFiles,
     operation: Operation,
     /// What is recorded to be undone.
     undo: Restore,
@@ -74,7 +74,7 @@ impl<'a> Plan<'a> {
         let bundle = &options.bundle;
         let bulk = memory.as_ref();
         let admission = admission::admit(context, id, bundle, image, &manifest, bulk, &operation)?;
-        let shared_memory = SharedMemory::of(&manifest, options)?;
+        let files = CarriedFiles::of(options)?;
         let changes = admission.changes.as_ref();
         let specification = changes.map(|changes| changes.0.original());
         let undo = to_undo(options, &operation, specification, group_of(goal));
@@ -90,7 +90,7 @@ impl<'a> Plan<'a> {
             plugins,
             memory,
             hold,
-            shared_memory,
+            files,
         })
     }
 
@@ -122,7 +122,7 @@ impl<'a> Plan<'a> {
         low_level_args: LowLevelArgs<'_>,
         timeline: &mut Timeline<'_>,
     ) -> Result<Restored, Error> {
-        for note in &self.admission.notes {
+        for note in self.admission.notes.iter().chain(&self.files.notes) {
             timeline.note(note.as_str());
         }
         let result = match self.prepare() {
@@ -137,7 +137,7 @@ impl<'a> Plan<'a> {
                 // The changes would do no harm, but a failed restore leaves none behind.
                 let _ = changes.0.put_back();
             }
-            self.shared_memory.iter().for_each(SharedMemory::clear);
+            self.files.clear();
             let cause = self.admission.explain(self.context, &self.manifest, cause);
             Error::ending(&self.operation, self.verb(), cause, after_failure)
         })
@@ -153,9 +153,7 @@ impl<'a> Plan<'a> {
         self.change_spec()?;
         self.go_on()?;
         refuse_taken(self.context, &self.options.id)?;
-        if let Some(shared_memory) = &self.shared_memory {
-            shared_memory.load()?;
-        }
+        self.files.load()?;
         let started = started(self.context, &self.options.id, &self.undo);
         self.operation.has_begun(Begun::Restore(started.clone()))?;
         Ok(started)

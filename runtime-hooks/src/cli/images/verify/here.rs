@@ -12,13 +12,16 @@ use serde::Serialize;
 use stasis_config::{DriverLibraries, Settings};
 
 use super::Report;
+use crate::container::mounted::{self, Mounted};
 use crate::container::spec::Spec;
 use crate::error::admission::AdmissionError;
 use crate::error::kind::Kind;
 use crate::error::{Refusal, chain};
 use crate::image::contents::{Expected, ExpectedFile, Files};
+use crate::image::not_kept::NotKept;
 use crate::preflight::capabilities::{Capabilities, Criu, driver_version};
 use crate::restore::driver_libraries::DriverFiles;
+use crate::restore::mounted::lacks;
 
 /// Mounted by the low-level runtime, whatever the specification has.
 const RUNTIMES_OWN: [&str; 3] = ["/dev", "/proc", "/sys"];
@@ -127,6 +130,14 @@ fn judge_container(settings: &Settings, report: &mut Report, bundle: &Path, expe
         let text = format!("{source}, which is to be mounted at {destination}, is not there");
         report.add(Kind::MountMissing, text);
     }
+    let has = mounted::all(&spec);
+    let had = NotKept::read(&report.image).ok().flatten();
+    let lacking = had.iter().flat_map(|had| &had.mounted).filter_map(|had| {
+        let is_its = |has: &&Mounted| has.destination == had.destination;
+        let has = has.iter().find(is_its);
+        lacks(had, has.filter(|_| had.archive.is_none()))
+    });
+    report.notes.extend(lacking);
     judge_files(report, bundle, &spec, expected);
 }
 

@@ -1,0 +1,168 @@
+//! The directories of the host that a container writes to.
+//!
+//! CRIU takes a bind mount for somebody else's and dumps nothing of it. What runc mounts itself it
+//! dumps. Most of these directories outlast the container, on a disk. An engine unmounts others
+//! when the container or its pod ends, so an image has to carry their files:
+//!
+//! * `/dev/shm`, of which podman and Docker mount one for each container,
+//! * volumes of podman and Docker that are a tmpfs,
+//! * an `emptyDir` of Kubernetes in memory.
+//!
+//! Left as it is: a `/dev/shm` that other containers or the host have as well, by a shared IPC
+//! namespace. Queues (`/dev/mqueue`) cannot be dumped: CRIU refuses a container with one.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags, open, statvfs};
+use serde::{Deserialize, Serialize};
+use stasis_config::Settings;
+use stasis_memory_store::is_in_memory;
+
+use crate::container::Container;
+use crate::container::spec::{Bind, Spec};
+
+const SHARED_MEMORY: &str = "/dev/shm";
+/// More than any container has.
+const MOST: usize = 256;
+
+/// A directory of the host that a container writes to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Mounted {
+    /// Where it is in the container.
+    pub(crate) destination: PathBuf,
+    /// Where it is on the host.
+    pub(crate) source: PathBuf,
+    /// What becomes of its files when the container ends.
+    pub(crate) files: Files,
+}
+
+/// What becomes of the files of a directory when the container ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Files {
+    /// They stay where they are.
+    Stay,
+    /// They are gone, unless an image carries them.
+    End,
+}
+
+impl Mounted {
+    /// Whether nothing is in it.
+    pub(crate) fn is_empty(&self) -> io::Result<bool> {
+        Ok(fs::read_dir(&self.source)?.next().is_none())
+    }
+
+    fn has_files(&self) -> bool {
+        self.is_empty().is_ok_and(|is_empty| !is_empty)
+    }
+
+    fn of(spec: &Spec, bind: &Bind<'_>) -> Option<Self> {
+        let source = PathBuf::from(bind.source);
+        if bind.is_read_only || !source.is_absolute() || !source.is_dir() {
+            return None;
+        }
+        let destination: PathBuf = Path::new("/").join(bind.destination).components().collect();
+        let ends = is_tmpfs(&source)
+            && match destination == Path::new(SHARED_MEMORY) && spec.has_own_namespace("ipc") {
+                true => device(&source) != device(Path::new(SHARED_MEMORY)),
+                false => is_volume(&source),
+            };
+        Some(Self {
+            destination,
+            source,
+            files: if ends { Files::End } else { Files::Stay },
+        })
+    }
+}
+
+/// All of a container.
+pub(crate) fn all(spec: &Spec) -> Vec<Mounted> {
+    let binds = spec.binds().take(MOST);
+    let found = binds.filter_map(|bind| Mounted::of(spec, &bind));
+    // The last one at a place hides the others.
+    let found = found.map(|mounted| (mounted.destination.clone(), mounted));
+    found.collect::<BTreeMap<_, _>>().into_values().collect()
+}
+
+/// Those whose files are to be told of in `image`. podman puts what ends with a container beside an
+/// image of its own, which is in the bundle.
+pub(crate) fn of_image(container: &Container, image: &Path) -> Vec<Mounted> {
+    match container.bundle() {
+        Some(bundle) if !image.starts_with(bundle) => {
+            container.spec().map_or_else(Vec::new, |spec| all(&spec))
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Whether an image has to tell of files: it carries some, or a new container may begin with it,
+/// which may have other directories.
+pub(crate) fn are_told_of(settings: &Settings, container: &Container, image: &Path) -> bool {
+    let at_create = &settings.restore.at_create;
+    let begins = !at_create.as_os_str().is_empty() && image.starts_with(at_create);
+    of_image(container, image)
+        .iter()
+        .any(|mounted| (begins || mounted.files == Files::End) && mounted.has_files())
+}
+
+/// What the files that images carry of a container take at most, in bytes.
+pub(crate) fn used_bytes(container: &Container) -> u64 {
+    let all = container.spec().as_ref().map_or_else(Vec::new, all);
+    let ending = all.iter().filter(|mounted| mounted.files == Files::End);
+    let used = ending.filter_map(|mounted| statvfs(&mounted.source).ok());
+    let bytes = used.map(|it| {
+        let blocks = it.f_blocks.saturating_sub(it.f_bfree);
+        blocks.saturating_mul(it.f_frsize)
+    });
+    bytes.fold(0, u64::saturating_add)
+}
+
+/// Whether it is the root of a volume of podman's or Docker's local driver (`volumes/NAME/_data`),
+/// or of an `emptyDir` of the kubelet's (`volumes/kubernetes.io~empty-dir/NAME`): they mount a
+/// tmpfs there, for those who use the volume.
+fn is_volume(source: &Path) -> bool {
+    has_name_of_volume(source) && source.parent().and_then(device) != device(source)
+}
+
+fn has_name_of_volume(source: &Path) -> bool {
+    let mut parts = source.components().rev().map(|part| part.as_os_str());
+    let [name, kind, volumes] = [(); 3].map(|()| parts.next().unwrap_or_default());
+    volumes == "volumes" && (name == "_data" || kind == "kubernetes.io~empty-dir")
+}
+
+fn is_tmpfs(directory: &Path) -> bool {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    open(directory, flags, Mode::empty()).is_ok_and(is_in_memory)
+}
+
+fn device(path: &Path) -> Option<u64> {
+    fs::metadata(path).map(|it| it.dev()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volumes_are_known_by_where_engines_have_them() {
+        let kubelet = "/var/lib/kubelet/pods/4f5c/volumes";
+        for (source, is_volume) in [
+            ("/var/lib/containers/storage/volumes/scratch/_data", true),
+            ("/var/lib/docker/volumes/scratch/_data", true),
+            (&format!("{kubelet}/kubernetes.io~empty-dir/dshm"), true),
+            (&format!("{kubelet}/kubernetes.io~projected/token"), false),
+            (
+                &format!("{kubelet}/kubernetes.io~empty-dir/dshm/below"),
+                false,
+            ),
+            ("/mnt/ramdisk", false),
+            ("/_data", false),
+        ] {
+            assert_eq!(has_name_of_volume(Path::new(source)), is_volume, "{source}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The files that an image carries of directories that its container had mounted: they are put into
+//! those of the new container before CRIU opens them.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::container::mounted::{self, Files, Mounted};
+use crate::container::spec::Spec;
+use crate::error::{Failure, Refusal};
+use crate::image::mounted::{MountedFiles, archive_name, clear, load};
+use crate::image::not_kept::NotKept;
+use crate::request::RestoreRequest;
+
+/// Files that are to be put back.
+#[derive(Debug, Default)]
+pub(crate) struct CarriedFiles {
+    /// Each archive with its directory, in which nothing is.
+    archives: Vec<(PathBuf, PathBuf)>,
+    /// What the new container lacks all the same, for people.
+    pub(crate) notes: Vec<String>,
+}
+
+impl CarriedFiles {
+    /// What the engine has put into a directory itself stays as it is.
+    ///
+    /// # Errors
+    /// [`Refusal::Directory`]: there is no place for them.
+    pub(crate) fn of(options: &RestoreRequest) -> Result<Self, Refusal> {
+        let (image, bundle) = (&options.image_path, &options.bundle);
+        // What cannot be read is told of when CRIU has restored the processes.
+        let not_kept = NotKept::read(image).ok().flatten();
+        let had = not_kept.map_or_else(Vec::new, |it| it.mounted);
+        // The low-level runtime has its own word for one that cannot be read.
+        let has = Spec::read(bundle).map_or_else(|_| Vec::new(), |spec| mounted::all(&spec));
+        let mut carried = Self::default();
+        for had in &had {
+            let has = has.iter().find(|has| has.destination == had.destination);
+            match (had.archive, has) {
+                (Some(number), Some(has)) if has.files == Files::End => {
+                    let is_empty = has.is_empty().map_err(refused(has.source.clone()))?;
+                    let archive = image.join(archive_name(number));
+                    let to = is_empty.then(|| (archive, has.source.clone()));
+                    carried.archives.extend(to);
+                }
+                (Some(_), _) => return Err(no_place(had, bundle)),
+                (None, has) => carried.notes.extend(lacks(had, has)),
+            }
+        }
+        Ok(carried)
+    }
+
+    /// Puts them back.
+    pub(crate) fn load(&self) -> Result<(), Failure> {
+        for (archive, directory) in &self.archives {
+            load(archive, directory).map_err(refused(directory.clone()))?;
+        }
+        Ok(())
+    }
+
+    /// Removes them: a container that is started cold must not find them.
+    pub(crate) fn clear(&self) {
+        for (_, directory) in &self.archives {
+            // The engine unmounts what cannot be removed.
+            let _ = clear(directory);
+        }
+    }
+}
+
+/// What is on a disk of one host is not on that of another one, nor in a new volume.
+pub(crate) fn lacks(had: &MountedFiles, has: Option<&Mounted>) -> Option<String> {
+    let has = has?;
+    has.is_empty().is_ok_and(|is_empty| is_empty).then(|| {
+        format!(
+            "{} had files when the image was made, and {}, which is mounted there now, has none: \
+             the processes do not find them again",
+            had.destination.display(),
+            has.source.display()
+        )
+    })
+}
+
+fn no_place(had: &MountedFiles, bundle: &Path) -> Refusal {
+    let what = format!(
+        "the image carries the files of its {}, and the engine has mounted no tmpfs there that is \
+         this container's own",
+        had.destination.display()
+    );
+    refused(bundle.to_owned())(io::Error::other(what))
+}
+
+fn refused(path: PathBuf) -> impl FnOnce(io::Error) -> Refusal {
+    let what = "the new container's directories for the files of the image, in";
+    |source| Refusal::Directory { what, path, source }
+}
