@@ -76,6 +76,8 @@ crate::words! {
         UnixConnection = "unix-connection",
         /// A file without a name that CRIU was not asked to save, or not at its size.
         DeletedFile = "deleted-file",
+        /// A watch of inotify(7) on a file that CRIU does not find.
+        Watch = "inotify-watch",
         /// A POSIX message queue.
         MessageQueue = "message-queue",
         /// A process has a namespace of its own of a kind that all have to share.

@@ -28,6 +28,7 @@ void deleted_begin(void);
 void unmapped_begin(void);
 void nested_begin(void);
 void faults_begin(void);
+void watch_begin(void);
 void secret_begin(void);
 void bpf_begin(void);
 void alarm_begin(void);

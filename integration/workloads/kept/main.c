@@ -27,6 +27,7 @@ static const struct {
     {"unmapped", unmapped_begin, nothing_wrong},
     {"nested", nested_begin, nothing_wrong},
     {"faults", faults_begin, nothing_wrong},
+    {"watch", watch_begin, nothing_wrong},
     {"secret", secret_begin, nothing_wrong},
     {"bpf", bpf_begin, nothing_wrong},
     {"alarm", alarm_begin, alarm_wrong},

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <linux/bpf.h>
 #include <sched.h>
+#include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -52,6 +53,11 @@ void deleted_begin(void) {
 void unmapped_begin(void) {
     int file = removed();
     MUST(mmap(NULL, LARGE, PROT_READ, MAP_SHARED, file, 0) != MAP_FAILED && !close(file));
+}
+
+/* A directory of the root file system. */
+void watch_begin(void) {
+    MUST(inotify_add_watch(inotify_init(), "/bin", IN_CREATE) >= 0);
 }
 
 /* A child with pids of its own, as a sandbox has it. */

@@ -12,6 +12,14 @@ use crate::procfs::number;
 /// The kernel allows 100,000 mounts (`fs.mount-max`); a line is rarely longer than 600 bytes.
 const MAX_BYTES: u64 = 256 << 20;
 
+/// The number of a device, or of a file system without one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "stat(2) has them")]
+pub struct Device {
+    pub major: u32,
+    pub minor: u32,
+}
+
 /// A mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
@@ -19,6 +27,8 @@ pub struct Mount {
     pub id: u64,
     /// The number of the mount that `point` is in.
     pub parent: u64,
+    /// The number of its file system.
+    pub device: Device,
     /// The directory of the file system that is mounted.
     pub root: PathBuf,
     /// The directory on which it is mounted, without symbolic links.
@@ -59,18 +69,39 @@ pub fn parse(table: &[u8]) -> Vec<Mount> {
 fn parse_line(line: &[u8]) -> Option<Mount> {
     let mut words = line.split(|byte| *byte == b' ');
     let (id, parent) = (number(words.next()?)?, number(words.next()?)?);
-    let (root, point) = (words.nth(1)?, words.next()?);
+    let device = device(words.next()?)?;
+    let (root, point) = (words.next()?, words.next()?);
     // Any number of optional fields ends with "-".
     let mut words = words.skip_while(|word| *word != b"-").skip(1);
     let (kind, _source, options) = (words.next()?, words.next()?, words.next()?);
     Some(Mount {
         id,
         parent,
+        device,
         root: unescape(root),
         point: unescape(point),
         kind: kind.to_vec(),
         options: options.to_vec(),
     })
+}
+
+/// "98:0".
+fn device(word: &[u8]) -> Option<Device> {
+    let mut numbers = word.split(|byte| *byte == b':');
+    let mut next = || number(numbers.next()?);
+    Some(Device {
+        major: next()?,
+        minor: next()?,
+    })
+}
+
+impl Mount {
+    /// Whether the file system has this option.
+    #[must_use]
+    pub fn has_option(&self, option: &[u8]) -> bool {
+        let mut options = self.options.split(|byte| *byte == b',');
+        options.any(|it| it == option)
+    }
 }
 
 /// The kernel writes space, tab, newline and backslash as "\040" and so on, three octal digits.
@@ -104,6 +135,12 @@ mod tests {
         let mounts = parse(table);
         assert_eq!(mounts.len(), 2);
         assert_eq!((mounts[0].id, mounts[0].parent), (36, 35));
+        let device = Device {
+            major: 98,
+            minor: 0,
+        };
+        assert_eq!(mounts[0].device, device);
+        assert!(mounts[1].has_option(b"size=1k") && !mounts[1].has_option(b"size"));
         assert_eq!(mounts[0].root, PathBuf::from("/root"));
         assert_eq!(mounts[0].kind, b"ext4");
         assert_eq!(mounts[0].options, b"errors=ro");

@@ -102,7 +102,7 @@ fn statement(script: &Path) -> Option<Vec<u8>> {
     path.iter().all(is_plain).then(statement)
 }
 
-/// Tells the script which CUDA processes are not to be in the image, and what files its container has.
+/// Tells the script which CUDA processes are not to be in the image, and what files there are.
 pub(super) fn tell(command: &mut Command, not_dumped: &[i32], mounted: &[Mounted]) {
     let pids: Vec<String> = not_dumped.iter().map(i32::to_string).collect();
     command.env(NOT_DUMPED, pids.join(" "));

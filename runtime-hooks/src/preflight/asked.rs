@@ -31,6 +31,8 @@ pub struct Asked {
     options: BTreeSet<CriuOption>,
     /// The largest file without a name that it takes, in bytes.
     ghost_limit: u64,
+    /// Whether it is told where the files are that are watched by inotify.
+    finds_watches: bool,
 }
 
 impl Asked {
@@ -45,6 +47,7 @@ impl Asked {
         let mut asked = Self {
             options: options.iter().copied().filter(handed_on).collect(),
             ghost_limit: GHOST_LIMIT,
+            finds_watches: false,
         };
         let home = env::var_os("HOME").map(|home| PathBuf::from(home).join(OF_USER));
         let names: &[&str] = match flavor {
@@ -72,6 +75,7 @@ impl Asked {
             if CONNECTIONS.contains(&name) {
                 self.options.insert(CriuOption::TcpEstablished);
             }
+            self.finds_watches |= name == "irmap-scan-path";
             if name == "ghost-limit" {
                 let value = value.trim_matches(|c: char| c.is_whitespace() || "=\"".contains(c));
                 let limit = size(value).unwrap_or(u64::MAX);
@@ -84,6 +88,12 @@ impl Asked {
     #[must_use]
     pub fn has(&self, option: CriuOption) -> bool {
         self.options.contains(&option)
+    }
+
+    /// Whether it looks for files that are watched where it is told to.
+    #[must_use]
+    pub fn finds_watches(&self) -> bool {
+        self.finds_watches
     }
 
     /// The largest file without a name that CRIU takes, in bytes.
@@ -112,6 +122,7 @@ mod tests {
         Asked {
             options: BTreeSet::new(),
             ghost_limit: GHOST_LIMIT,
+            finds_watches: false,
         }
     }
 

@@ -9,7 +9,7 @@ use super::asked::Asked;
 use super::blocker::Finding;
 use super::lasting::{MOMENT, lasting};
 use super::open_files::undumpable::Undumpable;
-use super::open_files::{IO_URING, OpenFiles};
+use super::open_files::{IO_URING, OpenFiles, watches};
 use super::tcp::Connections;
 use super::unix::UnixConnections;
 use crate::request::CriuOption;
@@ -97,6 +97,12 @@ impl<'a> ByCriu<'a> {
     ) -> io::Result<()> {
         let found = not_dumped(process, &held.undumpable, self.asked);
         self.found.extend(found);
+        if !self.asked.finds_watches() {
+            let number = watches::not_found(process, &held.undumpable.watches)?;
+            let evidence = number.map(|number| format!("descriptor {number} (inotify)"));
+            self.found
+                .extend(named(process, [(BlockerKind::Watch, evidence)]));
+        }
         let connected = Connected::of(process, held, connections, self.asked);
         self.connected.extend(connected);
         self.unix.see(process, &held.sockets)

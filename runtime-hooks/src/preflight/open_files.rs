@@ -3,6 +3,7 @@
 //! bounded, and messages quote it.
 
 pub(crate) mod undumpable;
+pub(crate) mod watches;
 
 use std::collections::{BTreeMap, HashSet};
 use std::convert::Infallible;

@@ -18,7 +18,7 @@ const OUTSIDE: &str = "/run/outside";
 const CONFIGURATION: &str = "/etc/criu/runc.conf";
 
 /// What the program holds, the kind of blocker, and its evidence.
-const HELD: [(&str, &str, &str); 10] = [
+const HELD: [(&str, &str, &str); 11] = [
     ("connection", "tcp-connection", "is connected"),
     ("outside", "unix-connection", "(perl)"),
     ("queue", "message-queue", "\"/queue\""),
@@ -29,6 +29,7 @@ const HELD: [(&str, &str, &str); 10] = [
     ),
     ("unmapped", "deleted-file", "is mapped, of 2097152 bytes"),
     ("semaphore", "deleted-file", "it has another name"),
+    ("watch", "inotify-watch", "(inotify)"),
     ("nested", "nested-namespace", "of pids of its own"),
     ("faults", "kernel-object", "[userfaultfd]"),
     ("secret", "kernel-object", "/secretmem"),
@@ -36,11 +37,12 @@ const HELD: [(&str, &str, &str); 10] = [
 ];
 
 /// What has CRIU dump it.
-const ASKED: [(&str, &str); 4] = [
+const ASKED: [(&str, &str); 5] = [
     ("connection", "tcp-established"),
     ("deleted", "ghost-limit 4M"),
     ("unmapped", "ghost-limit 4M"),
     ("semaphore", "link-remap"),
+    ("watch", "irmap-scan-path /bin"),
 ];
 
 pub(crate) fn what_criu_does_not_dump_is_refused(stasis: &StasisHost) -> Result<()> {
@@ -96,9 +98,25 @@ fn without_gpu<'l>(stasis: &'l StasisHost, id: &str, what: &str) -> Result<Bundl
             spec["process"]["capabilities"][set] = json!(["CAP_SYS_ADMIN"]);
         }
     })?;
+    if what == "watch" {
+        over(stasis, &format!("{}/rootfs", job.directory()))?;
+    }
     job.run()?;
     ensure!(stasis.ask_until_up(PORT)? == "1 ok", "{what}");
     Ok(job)
+}
+
+/// Mounts an overlay over a directory, as engines do for a container's file system.
+fn over(stasis: &StasisHost, directory: &str) -> Result<()> {
+    stasis
+        .host
+        .run(&["mkdir", "-p", "/run/layers/upper", "/run/layers/work"])?;
+    let layers =
+        format!("lowerdir={directory},upperdir=/run/layers/upper,workdir=/run/layers/work");
+    let mount = [
+        "mount", "-t", "overlay", "overlay", "-o", &layers, directory,
+    ];
+    stasis.host.run(&mount).map(drop)
 }
 
 fn refused(stasis: &StasisHost, job: &Bundle<'_>, kind: &str, evidence: &str) -> Result<()> {

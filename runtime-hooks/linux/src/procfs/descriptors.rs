@@ -51,7 +51,7 @@ pub fn close_on_exec(pid: i32, number: u32) -> io::Result<Option<bool>> {
 }
 
 /// What the kernel says of an open file; `None` if it is not open any more.
-pub(crate) fn fdinfo(pid: i32, number: u32) -> io::Result<Option<Vec<u8>>> {
+pub fn fdinfo(pid: i32, number: u32) -> io::Result<Option<Vec<u8>>> {
     let path = PathBuf::from(format!("/proc/{pid}/fdinfo/{number}"));
     read(&path, MAX_FDINFO_BYTES)
 }

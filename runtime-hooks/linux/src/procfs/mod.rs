@@ -24,8 +24,8 @@ use rustix::io::Errno;
 use crate::file::read_limited;
 
 pub use cpuinfo::{cpu_flags, instruction_sets};
-pub(crate) use descriptors::fdinfo;
-pub use descriptors::{Descriptor, close_on_exec, descriptors, held_file, value_in_fdinfo};
+
+pub use descriptors::{Descriptor, close_on_exec, descriptors, fdinfo, held_file, value_in_fdinfo};
 pub use login::login_user;
 pub use maps::{
     Mapping, any_mapping, count_mappings, for_each_mapping, mapped_file, most_mappings, open_mapped,

@@ -3,7 +3,7 @@
 use stasis_config::BlockerKind;
 
 /// The known consequence of each blocker, and the ways to remove it.
-pub(super) const ALL: [(BlockerKind, &str, &str); 26] = [
+pub(super) const ALL: [(BlockerKind, &str, &str); 27] = [
     (
         BlockerKind::DriverVersion,
         "the driver has no calls for a checkpoint",
@@ -109,6 +109,13 @@ pub(super) const ALL: [(BlockerKind, &str, &str); 26] = [
          no other name of it",
         "have the program close it or keep its name, or write into /etc/criu/runc.conf (crun.conf) a \
          line \"ghost-limit 512M\", or, for a file with another name, \"link-remap\"",
+    ),
+    (
+        BlockerKind::Watch,
+        "CRIU finds what is watched by its file handle, which an overlay has not, or in /etc, \
+         /var/log and /var/spool",
+        "have the program close it before the checkpoint, watch a directory of a volume, or name \
+         CRIU the directory: a line \"irmap-scan-path DIRECTORY\" in /etc/criu/runc.conf (crun.conf)",
     ),
     (
         BlockerKind::MessageQueue,

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use stasis_linux::memory_file;
 use stasis_linux::procfs::{Mapping, held_file, mapped_file, value_in_fdinfo};
 
+use super::watches::INOTIFY;
 use super::{How, OpenFile};
 
 /// What begins so has no handler in CRIU, of whatever version and build.
@@ -55,9 +56,14 @@ pub(crate) struct Undumpable {
     pub(crate) deleted: Option<(OpenFile, u64)>,
     /// A file that is no longer where it was, and is elsewhere.
     pub(crate) moved: Option<OpenFile>,
+    /// Its descriptors of inotify.
+    pub(crate) watches: Vec<u32>,
     /// The deleted files that were looked at, by device and inode as `maps` has them.
     seen: HashSet<(Vec<u8>, u64)>,
 }
+
+/// A user has 128 instances of inotify by default (inotify(7)).
+const MOST_WATCHES: usize = 128;
 
 impl Undumpable {
     /// Looks at a descriptor, whose target is `path`.
@@ -72,6 +78,8 @@ impl Undumpable {
             self.object.get_or_insert_with(file);
         } else if is_at_top(path) && is_on(&held(), MQUEUE_MAGIC) {
             self.queue.get_or_insert_with(file);
+        } else if path == INOTIFY && self.watches.len() < MOST_WATCHES {
+            self.watches.push(number);
         } else if is_deleted(path) {
             self.see_deleted(pid, &held(), file());
         }
