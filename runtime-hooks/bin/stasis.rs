@@ -33,7 +33,7 @@ use stasis_linux::open_files;
 ///
 /// `stasis doctor` is a good first command, and `man stasis-COMMAND` the manual of each.
 #[derive(Debug, Parser)]
-#[command(name = "stasis", version, disable_help_subcommand = true)]
+#[command(name = "stasis", version)]
 struct Arguments {
     #[command(subcommand)]
     verb: Verb,

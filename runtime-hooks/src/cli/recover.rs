@@ -14,7 +14,6 @@ use crate::error::chain;
 use crate::error::kind::State;
 use crate::host::cancel::Cancel;
 use crate::image::stopped::push_again::PushAgain;
-use crate::operation::progress::UnderWay;
 use crate::operation::undo::Undo;
 use crate::operation::{Operation, OperationError, directories, directory_of, id_of, root_of};
 use crate::recovery::report::Recovered;
@@ -147,15 +146,10 @@ fn unreadable(state_dir: &Path, is_meant: impl Fn(&str) -> bool) -> io::Result<V
     Ok(meant.filter_map(found).collect())
 }
 
-/// What operations have left that are at work no more: their keepers undo it, or `stasis recover`.
-pub(in crate::cli) fn left_behind(state_dir: &Path) -> io::Result<Vec<Undo>> {
-    let is_at_work = |undo: &Undo| {
-        let directory = directory_of(state_dir, &undo.root, &undo.id);
-        let under_way = UnderWay::read(&directory).ok().flatten();
-        under_way.is_some_and(|under_way| under_way.is_alive().unwrap_or(false))
-    };
+/// What nobody is there to undo but `stasis recover`, or the next operation.
+pub(in crate::cli) fn cut_off(state_dir: &Path) -> io::Result<Vec<Undo>> {
     let mut left = Undo::all(state_dir)?;
-    left.retain(|undo| !is_at_work(undo));
+    left.retain(|undo| Undo::is_cut_off(&directory_of(state_dir, &undo.root, &undo.id)));
     Ok(left)
 }
 

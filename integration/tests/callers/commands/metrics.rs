@@ -87,6 +87,10 @@ pub(crate) fn they_are_written_to_a_file(stasis: &StasisHost) -> Result<()> {
     let mode = fs::metadata(host.path(FILE))?.permissions().mode();
     assert_eq!(mode & 0o777, 0o644);
     assert_eq!(fs::read_dir(host.path("/root/metrics"))?.count(), 1);
+    host.run(&["ln", "-s", "/root", "/root/link"])?;
+    let (code, _, stderr) = run(stasis, &["metrics", "--textfile", "/root/link/stasis.prom"])?;
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(!host.path("/root/stasis.prom").exists());
     let nowhere = ["metrics", "--textfile", "/root/nowhere/stasis.prom"];
     let (code, _, stderr) = run(stasis, &nowhere)?;
     assert_eq!(code, Some(2));

@@ -30,6 +30,7 @@ pub(super) fn of_the_keeper(here: &Killed<'_>) -> Result<()> {
 /// Nobody is left: an operator, or the next operation, takes it up.
 pub(super) fn of_both(here: &Killed<'_>) -> Result<()> {
     cut_off_with_its_keeper(here)?;
+    tell_the_same(here.stasis)?;
     let recovered = here
         .stasis
         .host
@@ -39,6 +40,21 @@ pub(super) fn of_both(here: &Killed<'_>) -> Result<()> {
     nothing_is_left_to_recover(here.stasis)?;
     cut_off_with_its_keeper(here)?;
     here.counter.checkpoint("next", &["--leave-running"])
+}
+
+/// What stands still, and how it goes on.
+fn tell_the_same(stasis: &StasisHost) -> Result<()> {
+    let said = |arguments: &[&str]| -> Result<(Option<i32>, String)> {
+        let output = stasis.command(PROGRAM).args(arguments).output()?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        Ok((output.status.code(), said))
+    };
+    let (_, checked) = said(&["check", "--root", ROOT, "counter"])?;
+    assert_contains(&checked, &["stands still", "stasis recover counter"]);
+    let (code, found) = said(&["doctor"])?;
+    ensure!(code == Some(1), "{found}");
+    assert_contains(&found, &["operations", "counter", "stasis recover"]);
+    Ok(())
 }
 
 fn cut_off_with_its_keeper(here: &Killed<'_>) -> Result<()> {

@@ -26,7 +26,8 @@ use crate::cuda::nvml::{Inventory, ListedUse};
 use crate::cuda::{CudaState, OpenError};
 use crate::error::kind::Kind;
 use crate::error::{Refusal, chain};
-use crate::operation::{OperationError, refuse_under_way};
+use crate::operation::undo::Undo;
+use crate::operation::{OperationError, directory_of, refuse_under_way};
 use crate::preflight::ContainerFacts;
 use crate::preflight::blocker::{Finding, consequence, way_out};
 use crate::preflight::capabilities::Capabilities;
@@ -155,6 +156,13 @@ pub fn check(
         Err(refusal) => report.refuse(&refusal),
     }
     report.ask_for_programs(context, &has);
+    if Undo::is_cut_off(&directory_of(state_dir, &context.root, container.id())) {
+        let id = container.id();
+        report.notes.push(format!(
+            "an operation on it was killed, and what it had begun stands still: `stasis recover \
+             {id}` undoes that, as does the next operation"
+        ));
+    }
     // An operation may have begun meanwhile.
     refuse_under_way(state_dir, &context.root, container.id())?;
     Ok(report)

@@ -3,9 +3,9 @@
 use stasis_config::Settings;
 use stasis_linux::error_chain;
 
-use super::warning;
+use super::{fault, warning};
 use crate::cli::doctor::Finding;
-use crate::cli::recover::left_behind;
+use crate::cli::recover::cut_off;
 use crate::container::host_memory::available;
 use crate::cuda::nvml::Inventory;
 use crate::image::disk_space;
@@ -51,15 +51,16 @@ fn too_little(id: &str, whose: &str, available: u64, used: u64, remedy: &str) ->
 
 fn left(settings: &Settings) -> Option<Finding> {
     let remedy = "stasis recover";
-    match left_behind(&settings.paths.state_dir) {
+    match cut_off(&settings.paths.state_dir) {
         Ok(left) if left.is_empty() => None,
         Ok(left) => {
             let ids: Vec<_> = left.iter().map(|undo| undo.id.as_str()).collect();
             let evidence = format!(
-                "operations were killed, and are not undone yet: {}",
+                "operations were killed, and their keepers, too; what they had begun stands still: \
+                 {}",
                 ids.join(", ")
             );
-            Some(warning("operations", evidence, remedy))
+            Some(fault("operations", evidence, remedy))
         }
         Err(error) => Some(warning("operations", error_chain(&error), remedy)),
     }

@@ -11,7 +11,7 @@ use super::failed;
 use super::text::{Family, Parts};
 use crate::bulk_memory::places::names_in;
 use crate::cli::command_error::CommandError;
-use crate::cli::recover::left_behind;
+use crate::cli::recover::cut_off;
 use crate::image::disk_space;
 
 pub(super) fn families(settings: &Settings, parts: &mut Parts) -> Vec<Family> {
@@ -39,7 +39,7 @@ pub(super) fn families(settings: &Settings, parts: &mut Parts) -> Vec<Family> {
         "Operations that were killed and not undone yet (stasis recover).",
     );
     let state_dir = &settings.paths.state_dir;
-    let operations = left_behind(state_dir).map_err(unread(state_dir));
+    let operations = cut_off(state_dir).map_err(unread(state_dir));
     if let Some(operations) = parts.read("leftover-operations", operations) {
         left.add(&[("what", "operation")], operations.len() as f64);
     }

@@ -6,11 +6,14 @@ mod operations;
 mod text;
 
 use std::io;
-use std::path::PathBuf;
+use std::os::fd::AsRawFd;
+use std::path::{self, Path, PathBuf};
 
 use clap::Args;
+use rustix::fs::{Mode, OFlags, open};
 use stasis_config::Settings;
 use stasis_linux::file::{self, Access, Durability};
+use stasis_linux::procfs::held_file;
 
 use crate::cli::answer::write;
 use crate::cli::command_error::CommandError;
@@ -40,11 +43,29 @@ pub struct Arguments {
 pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandError> {
     let text = page(settings);
     match &arguments.textfile {
-        Some(path) => file::replace(path, text.as_bytes(), Access::Public, Durability::Volatile)
-            .map_err(failed("write", path.display().to_string()))?,
+        Some(path) => {
+            replace(path, &text).map_err(failed("write", path.display().to_string()))?;
+        }
         None => write(&text)?,
     }
     Ok(0)
+}
+
+/// The directory is mostly another user's, who may put a link in its place: it is opened once, and
+/// no link is followed there.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let absolute = path::absolute(path)?;
+    let (Some(above), Some(name)) = (absolute.parent(), absolute.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = open(above, flags, Mode::empty())?;
+    let held = held_file(
+        std::process::id().cast_signed(),
+        directory.as_raw_fd().cast_unsigned(),
+    );
+    let (access, durability) = (Access::Public, Durability::Volatile);
+    file::replace(&held.join(name), text.as_bytes(), access, durability)
 }
 
 fn failed(what: &'static str, place: String) -> impl Fn(io::Error) -> CommandError {

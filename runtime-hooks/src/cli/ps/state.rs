@@ -33,6 +33,8 @@ pub(in crate::cli) enum State {
     Suspending,
     /// An operation was killed or has failed, and is undone.
     Recovering,
+    /// An operation was killed, and nobody undoes it: `stasis recover`.
+    CutOff,
     /// Its GPU contents go back as soon as its GPUs have room.
     WaitingForRoom,
     /// It is brought back as soon as all its processes answer the driver.
@@ -50,6 +52,8 @@ pub(crate) struct Recorded {
     /// The operation that is under way.
     pub(crate) under_way: Option<UnderWay>,
     pub(crate) undo: Option<Undo>,
+    /// Whether nobody undoes it.
+    is_cut_off: bool,
     /// What its processes held on GPUs.
     pub(super) intent: Option<Intent>,
 }
@@ -63,6 +67,7 @@ impl Recorded {
         Self {
             under_way: under_way.filter(|under_way| under_way.is_alive().unwrap_or(false)),
             undo: Undo::read(&directory).ok().flatten(),
+            is_cut_off: Undo::is_cut_off(&directory),
             intent: peek(state_dir, &located.root, id).ok().flatten(),
         }
     }
@@ -83,6 +88,7 @@ impl Recorded {
                 State::WaitingForRoom
             }
             Begun::Waiting => State::WaitingForAnswers,
+            _ if self.is_cut_off => State::CutOff,
             Begun::Suspend => State::Suspending,
             _ => State::Recovering,
         })
@@ -122,6 +128,7 @@ impl fmt::Display for State {
             Self::Resuming => "resuming",
             Self::Suspending => "suspending",
             Self::Recovering => "recovering",
+            Self::CutOff => "cut off",
             Self::WaitingForRoom => "waiting for room",
             Self::WaitingForAnswers => "waiting for answers",
             Self::Failed => "failed",

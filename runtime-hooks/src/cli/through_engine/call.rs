@@ -137,10 +137,10 @@ impl Record<'_> {
         }
     }
 
-    /// Whether something is to be undone, and nobody is there to do that: the operation was
-    /// killed, and so was its keeper, which has its lock from then on.
+    /// Whether something is to be undone, and nobody is there to do that.
     pub(super) fn is_left(&self) -> bool {
-        self.is_being_undone() && !self.is_held()
+        let mut directories = self.directories().into_iter();
+        directories.any(|directory| Undo::is_cut_off(&directory))
     }
 
     fn is_held(&self) -> bool {

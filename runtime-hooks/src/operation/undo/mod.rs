@@ -19,6 +19,7 @@ use crate::host::cancel::Cancel;
 use crate::operation::OperationError;
 use crate::operation::directory::directories;
 use crate::operation::group::Group;
+use crate::operation::lock;
 
 /// The record's file in an operation's directory.
 pub(super) const FILE_NAME: &str = "undo.json";
@@ -189,6 +190,13 @@ impl Undo {
             path: path.clone(),
             source,
         })
+    }
+
+    /// Whether something is to be undone, and nobody is there to do that: the operation was killed,
+    /// and so was its keeper, which has its lock from then on.
+    pub(crate) fn is_cut_off(directory: &Path) -> bool {
+        let is_begun = |undo: Self| undo.begun != Begun::Waiting;
+        Self::read(directory).ok().flatten().is_some_and(is_begun) && !lock::is_held(directory)
     }
 
     /// All that is recorded below a state directory, by container.

@@ -44,8 +44,12 @@ fn an_operation_leaves_what_another_has_left_to_undo() {
     let state = tempfile::tempdir().unwrap();
     let begin = || Operation::begin(state.path(), Path::new("/run/runc"), "c1").unwrap();
     let operation = begin();
-    undo("c1").write(operation.directory()).unwrap();
+    let directory = operation.directory().to_owned();
+    assert!(!Undo::is_cut_off(&directory));
+    undo("c1").write(&directory).unwrap();
+    assert!(!Undo::is_cut_off(&directory), "somebody is there");
     drop(operation);
+    assert!(Undo::is_cut_off(&directory));
     assert_eq!(begin().left_behind().unwrap(), Some(undo("c1")));
     let operation = begin();
     operation.clear();
