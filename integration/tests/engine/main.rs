@@ -9,6 +9,7 @@ mod at_stop;
 mod capabilities;
 mod check_beside;
 mod criu_configuration;
+mod criu_reasons;
 mod cuda_checkpoint;
 mod doctor;
 mod driver_errors;

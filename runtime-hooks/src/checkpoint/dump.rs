@@ -54,8 +54,13 @@ pub(crate) enum NotDumped {
 
 /// CRIU's log of a checkpoint that has not begun yet. Without a work directory runc and crun let
 /// CRIU log to the image directory.
-pub(crate) fn log_of(options: &CheckpointRequest) -> CriuLog {
-    CriuLog::before(options.work(), "dump.log")
+pub(crate) fn log_of(
+    context: &Context,
+    container: &Container,
+    options: &CheckpointRequest,
+) -> CriuLog {
+    let flavor = context.low_level.flavor;
+    CriuLog::before(flavor, container.spec(), options.work(), "dump.log")
 }
 
 impl Dump<'_, '_> {
@@ -166,7 +171,8 @@ impl Dump<'_, '_> {
             status: ran.output.status,
             hung: ran.hung.clone(),
             stderr: String::from_utf8_lossy(&ran.output.stderr).into_owned(),
-            log: self.log.keep(context, &options.id),
+            log: self.log.found(context, &options.id),
+            astray: self.log.astray(),
             full: is_full(&options.image_path).then(|| options.image_path.clone()),
         })
     }

@@ -24,6 +24,7 @@ use crate::image::manifest::Manifest;
 use crate::low_level::Ran;
 use crate::operation::Operation;
 use crate::operation::progress::Progress;
+use crate::operation::stopping;
 use crate::operation::timeline::Timeline;
 use crate::operation::verb::Verb;
 use crate::preflight::cuda_processes::open_driver;
@@ -99,7 +100,7 @@ impl PlainDump<'_> {
             container,
             image,
             memory: &mut memory,
-            log: log_of(options),
+            log: log_of(context, container, options),
             recorded: &[],
             exec: &[],
         };
@@ -126,8 +127,8 @@ impl PlainDump<'_> {
         }
     }
 
-    /// Returns the failure if CUDA caused it, or it had to be ended; otherwise the low-level
-    /// runtime's own output is the report.
+    /// Returns the failure if CUDA caused it, or it had to be ended, or nobody reads the low-level
+    /// runtime's own output, as at a stop; otherwise that is the report.
     fn explain(&self, dump: &Dump<'_, '_>, ran: Ran) -> Result<Output, Error> {
         dump.image.give_up(self.container.init());
         let late = open_driver(self.context, self.container.id())
@@ -140,7 +141,9 @@ impl PlainDump<'_> {
             found => cgroup.reach(found),
         };
         let (settings, image) = (&self.context.settings, &self.options.image_path);
-        let is_ours = are_told_of(settings, &self.container, image);
+        let (state_dir, root) = (&settings.paths.state_dir, &self.context.root);
+        let is_ours = are_told_of(settings, &self.container, image)
+            || stopping::is_under_way(state_dir, root, self.container.id());
         let is_not_ours = ran.hung.is_none() && !is_ours;
         let failure = || dump.low_level_failure(&ran);
         Err(match (late, refrozen) {

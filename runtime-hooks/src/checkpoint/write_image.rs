@@ -39,7 +39,7 @@ pub(crate) fn write_image(
         container: &plan.container,
         image: &plan.image,
         memory,
-        log: log_of(plan.options),
+        log: log_of(plan.context, &plan.container, plan.options),
         recorded: &manifest.processes,
         exec: &captured.exec,
     };

@@ -34,9 +34,8 @@ pub enum CriuConfigurationError {
 }
 
 /// The file that a container's annotation names, if it has one.
-pub(crate) fn file_of(container: &Container) -> Option<PathBuf> {
-    let spec = container.spec()?;
-    spec.annotation(ANNOTATION).map(PathBuf::from)
+pub(crate) fn file_of(spec: Option<Spec>) -> Option<PathBuf> {
+    spec?.annotation(ANNOTATION).map(PathBuf::from)
 }
 
 /// Refuses a running container with the annotation. The low-level runtime goes by what it has

@@ -6,7 +6,7 @@ use std::process::ExitStatus;
 
 use crate::context::Context;
 use crate::low_level;
-use crate::low_level::criu_log::{CriuLog, KeptLog};
+use crate::low_level::criu_log::{CriuLog, FoundLog};
 use crate::low_level::restore::Ended;
 use crate::low_level::watch::Hung;
 use crate::request::RestoreRequest;
@@ -23,7 +23,9 @@ pub struct LowLevelFailure {
     /// Its standard error, if we captured it.
     pub stderr: String,
     /// CRIU's log, if there was one.
-    pub log: Option<KeptLog>,
+    pub log: Option<FoundLog>,
+    /// The settings by which CRIU may have written its log elsewhere, or none.
+    pub astray: Option<String>,
     /// The image directory, if its file system is almost full.
     pub full: Option<PathBuf>,
 }
@@ -42,7 +44,8 @@ impl LowLevelFailure {
             hung: ended.hung.clone(),
             // During a restore standard error is the container's: the caller already has it.
             stderr: String::new(),
-            log: log.keep(context, &options.id),
+            log: log.found(context, &options.id),
+            astray: log.astray(),
             full: None,
         }
     }
@@ -62,10 +65,17 @@ impl fmt::Display for LowLevelFailure {
             if !log.errors.is_empty() {
                 write!(f, "; CRIU: {}", log.errors.join(" | "))?;
             }
-            if let Some(last) = log.last.as_ref().filter(|_| self.hung.is_some()) {
+            let is_told = log.errors.is_empty() || self.hung.is_some();
+            if let Some(last) = log.last.as_ref().filter(|_| is_told) {
                 write!(f, "; the last that it logged: {last}")?;
             }
-            write!(f, "; its log is kept as {}", log.path.display())?;
+            let path = log.path.display();
+            match &log.not_kept {
+                None => write!(f, "; its log is kept as {path}")?,
+                Some(why) => write!(f, "; its log {path} could not be kept {why}")?,
+            }
+        } else if let Some(astray) = &self.astray {
+            write!(f, "; CRIU has written no log that was found: {astray}")?;
         }
         if let Some(directory) = &self.full {
             write!(f, "; the file system of {} is full", directory.display())?;

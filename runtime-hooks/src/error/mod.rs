@@ -61,7 +61,8 @@ impl Error {
             Failure::OtherDriver { failure, .. } => failure,
             _ => return None,
         };
-        dump.log.as_ref().map(|log| log.path.as_path())
+        let kept = dump.log.as_ref().filter(|log| log.not_kept.is_none());
+        kept.map(|log| log.path.as_path())
     }
 
     /// Whether the dump failed only because a process started CUDA, and the container is unharmed.

@@ -8,6 +8,7 @@
 pub mod at_restore;
 pub mod criu_log;
 pub mod criu_plugins;
+pub(crate) mod criu_settings;
 pub(crate) mod criu_stats;
 pub mod criu_version;
 pub(crate) mod forward_signals;

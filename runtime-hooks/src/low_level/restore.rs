@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use stasis_linux::exit_status;
 
+use crate::container::spec::Spec;
 use crate::context::Context;
 use crate::low_level;
 use crate::low_level::at_restore::{self, AtRestore};
@@ -90,7 +91,12 @@ impl<'a> LowLevelRestore<'a> {
             context,
             options,
             low_level_args,
-            log: CriuLog::before(options.work(), "restore.log"),
+            log: CriuLog::before(
+                context.low_level.flavor,
+                Spec::read(&options.bundle).ok(),
+                options.work(),
+                "restore.log",
+            ),
             pid_file: pid_file(options, operation),
             directory: operation.directory().to_owned(),
         }

@@ -10,16 +10,14 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use stasis_config::Flavor;
-use stasis_linux::file;
 
+use crate::low_level::criu_settings::{CriuSettings, DIRECTORY};
 use crate::request::CriuOption;
 
 /// `DEFAULT_GHOST_LIMIT` (criu/include/cr_options.h).
 const GHOST_LIMIT: u64 = 1 << 20;
-const DIRECTORY: &str = "/etc/criu";
 /// Below the home directory of whoever calls us, and so CRIU's.
 const OF_USER: &str = ".criu/default.conf";
-const MAX_BYTES: u64 = 1 << 20;
 /// Options of CRIU that have it dump connections: saved, or closed.
 const CONNECTIONS: [&str; 2] = ["tcp-established", "tcp-close"];
 /// What crun does not hand on (crun src/checkpoint.c).
@@ -57,19 +55,14 @@ impl Asked {
         let shared = names.iter().map(|name| Path::new(DIRECTORY).join(name));
         let all = shared.chain(home).chain(annotated.map(Path::to_owned));
         for path in all {
-            // CRIU, too, does without one that is not there.
-            let text = file::read(&path, MAX_BYTES).ok().flatten();
-            asked.read(&String::from_utf8_lossy(&text.unwrap_or_default()));
+            asked.take_in(CriuSettings::read(&path).options());
         }
         asked
     }
 
-    /// Takes in what a configuration file says: an option in a line, with its value behind it.
-    fn read(&mut self, text: &str) {
-        for line in text.lines() {
-            let line = line.split('#').next().unwrap_or_default().trim();
-            let end = line.find(|c: char| c.is_whitespace() || c == '=');
-            let (name, value) = line.split_at(end.unwrap_or(line.len()));
+    /// Takes in what a configuration file says.
+    fn take_in<'o>(&mut self, options: impl Iterator<Item = (&'o str, &'o str)>) {
+        for (name, value) in options {
             let option = CriuOption::ALL.iter().find(|option| option.name() == name);
             self.options.extend(option);
             if CONNECTIONS.contains(&name) {
@@ -77,7 +70,6 @@ impl Asked {
             }
             self.finds_watches |= name == "irmap-scan-path";
             if name == "ghost-limit" {
-                let value = value.trim_matches(|c: char| c.is_whitespace() || "=\"".contains(c));
                 let limit = size(value).unwrap_or(u64::MAX);
                 self.ghost_limit = self.ghost_limit.max(limit);
             }
@@ -117,6 +109,7 @@ fn size(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::low_level::criu_settings::options;
 
     fn nothing() -> Asked {
         Asked {
@@ -129,17 +122,24 @@ mod tests {
     #[test]
     fn a_configuration_file_asks_like_an_option() {
         let mut asked = nothing();
-        asked.read("# tcp-established\n\nlog-file dump.log # link-remap\nno-tcp-established\n");
+        let read = |asked: &mut Asked, text: &str| asked.take_in(options(text));
+        read(
+            &mut asked,
+            "# tcp-established\n\nlog-file dump.log # link-remap\nno-tcp-established\n",
+        );
         assert_eq!(asked, nothing());
-        asked.read("\t tcp-close\nghost-limit \"512M\"\nlink-remap # because\n");
+        read(
+            &mut asked,
+            "\t tcp-close\nghost-limit \"512M\"\nlink-remap # because\n",
+        );
         assert!(asked.has(CriuOption::TcpEstablished) && asked.has(CriuOption::LinkRemap));
         assert!(!asked.has(CriuOption::TcpSkipInFlight));
         assert_eq!(asked.ghost_limit(), 512 << 20);
-        asked.read("ghost-limit=2G");
+        read(&mut asked, "ghost-limit=2G");
         assert_eq!(asked.ghost_limit(), 2 << 30);
-        asked.read("ghost-limit 4096");
+        read(&mut asked, "ghost-limit 4096");
         assert_eq!(asked.ghost_limit(), 2 << 30);
-        asked.read("ghost-limit 5 EiB");
+        read(&mut asked, "ghost-limit 5 EiB");
         assert_eq!(asked.ghost_limit(), u64::MAX);
     }
 

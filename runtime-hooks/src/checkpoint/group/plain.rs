@@ -95,7 +95,7 @@ impl Task<'_, '_, '_> {
             container,
             image: self.image,
             memory,
-            log: log_of(options),
+            log: log_of(context, container, options),
             recorded: &[],
             exec: &[],
         };

@@ -204,7 +204,7 @@ pub(crate) fn asked(
     container: &Container,
     options: &BTreeSet<CriuOption>,
 ) -> Asked {
-    let annotated = criu_configuration::file_of(container);
+    let annotated = criu_configuration::file_of(container.spec());
     Asked::of(context.low_level.flavor, options, annotated.as_deref())
 }
 
