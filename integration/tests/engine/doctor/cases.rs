@@ -4,7 +4,7 @@
 /// settings.
 pub(super) type Case = (&'static str, &'static str, &'static str, &'static str);
 
-pub(super) const OF_THE_NODE: [Case; 10] = [
+pub(super) const OF_THE_NODE: [Case; 12] = [
     ("settings", "fault", "echo nonsense >>$S", ""),
     (
         "low-level-runtime",
@@ -37,6 +37,18 @@ pub(super) const OF_THE_NODE: [Case; 10] = [
         "warning",
         "mkdir -p /etc/criu; echo 'libdir /opt/plugins' >/etc/criu/default.conf",
         "rm /etc/criu/default.conf",
+    ),
+    (
+        "criu-option",
+        "fault",
+        "mkdir -p /etc/criu; echo 'images-dir /srv' >/etc/criu/runc.conf",
+        "rm /etc/criu/runc.conf",
+    ),
+    (
+        "criu-log",
+        "warning",
+        "mkdir -p /etc/criu; echo 'log-file /var/log/criu.log' >/etc/criu/runc.conf",
+        "rm /etc/criu/runc.conf",
     ),
     (
         "criu-plugin",

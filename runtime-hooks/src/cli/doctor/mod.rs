@@ -3,6 +3,7 @@
 
 mod containers;
 mod copying;
+mod criu_settings;
 mod engines;
 mod exposed;
 mod gpus;

@@ -6,13 +6,11 @@ use std::path::Path;
 use stasis_config::{Settings, SettingsError};
 use stasis_linux::error_chain;
 
-use super::{Finding, fault, ok, warning};
+use super::{Finding, criu_settings, fault, ok, warning};
 use crate::cli::programs::exit_of;
 use crate::low_level::criu_version::CriuVersion;
 use crate::preflight::capabilities::{Capabilities, Cgroups, Criu};
 
-/// CRIU reads these whoever starts it (criu(8), "CONFIGURATION FILES").
-const CRIU_SETTINGS: [&str; 2] = ["/etc/criu/default.conf", "/etc/criu/runc.conf"];
 /// "1" where SELinux forbids what its policy does not allow.
 const SELINUX: &str = "/sys/fs/selinux/enforce";
 /// Of `make install` and of a package.
@@ -30,11 +28,7 @@ pub(super) fn findings(settings: &Settings, has: &Capabilities) -> Vec<Finding> 
         found.push(fault("low-level-runtime", error_chain(&error), remedy));
     }
     found.extend(check_of_criu());
-    found.extend(
-        CRIU_SETTINGS
-            .iter()
-            .filter_map(|path| libdir(Path::new(path))),
-    );
+    found.extend(criu_settings::findings());
     let enforces = fs::read_to_string(SELINUX).ok();
     found.extend(enforces.and_then(|text| selinux(&text)));
     if INSTALLED.iter().all(|program| Path::new(program).exists()) {
@@ -105,21 +99,6 @@ fn check_of_criu() -> Option<Finding> {
             "criu-check",
             format!("`criu check` fails ({status})"),
             "`criu check` says what the kernel lacks",
-        )
-    })
-}
-
-fn libdir(path: &Path) -> Option<Finding> {
-    let text = fs::read_to_string(path).ok()?;
-    let names_one = |line: &str| line.trim_start_matches('-').starts_with("libdir");
-    text.lines().map(str::trim).any(names_one).then(|| {
-        warning(
-            "criu-configuration",
-            format!(
-                "{} names a libdir, in the place of that of stasis",
-                path.display()
-            ),
-            "remove that line: CRIU looks for plugins in one directory",
         )
     })
 }
