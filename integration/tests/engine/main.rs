@@ -14,6 +14,7 @@ mod cuda_checkpoint;
 mod doctor;
 mod driver_errors;
 mod ended_members;
+mod ended_soon;
 mod environment;
 mod exec_sessions;
 mod exposed;

@@ -24,6 +24,17 @@ pub enum NoFirstImage {
     Missing(PathBuf),
     #[error("the image {0} is not complete: nothing in it says which files it should have")]
     Incomplete(PathBuf),
+    #[error(
+        "the last {times} containers that began with the image {image} ended within a minute of \
+         their start, and nobody had asked for that; once it can be tried again, remove {noted}"
+    )]
+    EndsSoon {
+        image: PathBuf,
+        /// When it was made, RFC 3339.
+        created: String,
+        times: u32,
+        noted: PathBuf,
+    },
     #[error("the settings let no container begin with an image of a registry (restore.registry)")]
     NoRegistry,
     #[error("the image {given} is not in {allowed}, where this container may name images")]
@@ -85,7 +96,7 @@ impl NoFirstImage {
             Self::Pull { kind, .. } => *kind,
             Self::Missing(_) => Kind::ImageDirectory,
             Self::BeingMade(_) | Self::Awaited { .. } => Kind::Busy,
-            Self::Incomplete(_) | Self::Exchanged(_) => Kind::ImageDamaged,
+            Self::Incomplete(_) | Self::Exchanged(_) | Self::EndsSoon { .. } => Kind::ImageDamaged,
             Self::LowLevel(_) | Self::Option(_) | Self::Run | Self::Cgroup => Kind::Unsupported,
             Self::NoPlugin(_) => Kind::NoPlugin,
             Self::NotHeld => Kind::Freezer,

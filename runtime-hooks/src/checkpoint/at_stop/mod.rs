@@ -33,6 +33,7 @@ use crate::operation::terminate::ask_to_end;
 use crate::operation::timeline::Timeline;
 use crate::operation::verb::Verb;
 use crate::request::{KillRequest, StopCommands};
+use crate::restore::at_create::ended_soon::Noted;
 
 /// Why there is no checkpoint in the place of the container's end.
 #[derive(Debug, thiserror::Error)]
@@ -92,6 +93,10 @@ fn begin(
     let Some(container) = context.container(id).ok().flatten() else {
         return Ok(Outcome::PassThrough);
     };
+    // Some callers send what has ended a signal, too.
+    if !container.init().is_gone() {
+        Noted::of(state_dir, root, id).forget();
+    }
     let Some(spec) = container.spec() else {
         return Ok(Outcome::PassThrough);
     };

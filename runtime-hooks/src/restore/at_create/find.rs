@@ -26,6 +26,7 @@ use crate::image::files;
 use crate::image::manifest::Manifest;
 use crate::image::stopped::key;
 use crate::image::stopped::push_again::PushAgain;
+use crate::restore::at_create::ended_soon;
 use crate::restore::at_create::newest::{self, Here};
 use crate::restore::at_create::passed_over::PassedOver;
 use crate::restore::at_create::pulled::{self, pulled};
@@ -75,8 +76,10 @@ pub(super) fn find(
             // What cannot be begun again now can be the next time: it is not this container's.
             let _ = PushAgain::of(settings).map(|again| again.start());
             let here = latest(settings, &own, &directory, id, passed_over);
-            let own = here.as_ref().ok().map(Found::as_here);
-            let Some(there) = newest::newer(settings, cancel, &spec, key, own)? else {
+            let found = here.as_ref().ok().map(Found::as_here);
+            // The registry may have it, too.
+            let newest = passed_over.newest_that_ends_soon().or(found);
+            let Some(there) = newest::newer(settings, cancel, &spec, key, newest)? else {
                 return here;
             };
             let all = &settings.restore.at_create;
@@ -84,7 +87,13 @@ pub(super) fn find(
             let made = key::make(all, &directory);
             // Where it cannot be noted, the clocks of the hosts decide.
             let _ = made.and_then(|_| key::note_taken(&directory, &there.name));
-            pull(settings, cancel, &spec, &there.reference, id)
+            match pull(settings, cancel, &spec, &there.reference, id) {
+                Err(Refusal::FirstImage(why @ NoFirstImage::EndsSoon { .. })) => {
+                    passed_over.add(&directory.join(&there.name), why.into())?;
+                    here
+                }
+                pulled => pulled,
+            }
         }
         FirstImage::Registry(reference) => pull(settings, cancel, &spec, reference, id),
     }
@@ -214,6 +223,7 @@ fn look(settings: &Settings, own: &Path, path: &Path, id: &str) -> Result<Found,
         image::Found::Plain => Manifest::implied(id),
         image::Found::Nothing => return Err(missing().into()),
     };
+    ended_soon::refuse(&image, &manifest)?;
     Ok(Found {
         image,
         manifest,

@@ -4,6 +4,7 @@
 //! Whatever is in the way of it, the container is started cold, as if it had asked for nothing, and
 //! the log says why: a job that is late is better than one that does not start.
 
+pub(crate) mod ended_soon;
 mod find;
 pub(crate) mod newest;
 mod passed_over;

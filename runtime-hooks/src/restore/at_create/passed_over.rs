@@ -1,12 +1,14 @@
-//! Images that a container was to begin with, and that are damaged or not complete: the one before
-//! is taken in their place. A machine that has lost power leaves such images; a job that goes on
-//! from a little earlier has lost less than one that starts cold.
+//! Images that a container was to begin with, and that are damaged or not complete, or with which
+//! the last ones ended as soon as they had begun: the one before is taken in their place. A machine
+//! that has lost power leaves such images; a job that goes on from a little earlier has lost less
+//! than one that starts cold.
 
 use std::path::{Path, PathBuf};
 
 use crate::error::first_image::NoFirstImage;
 use crate::error::kind::Kind;
 use crate::error::{Refusal, chain};
+use crate::restore::at_create::newest::Here;
 
 /// Those of one key, the latest first, and what is wrong with each.
 #[derive(Debug, Default)]
@@ -27,6 +29,17 @@ impl PassedOver {
         }
         self.0.push((image.to_owned(), why));
         Ok(())
+    }
+
+    /// The newest of those that are whole, and whose containers have ended soon.
+    pub(super) fn newest_that_ends_soon(&self) -> Option<Here<'_>> {
+        self.0.iter().find_map(|(image, why)| match why {
+            Refusal::FirstImage(NoFirstImage::EndsSoon { created, .. }) => Some(Here {
+                name: image.file_name()?.to_str()?,
+                created,
+            }),
+            _ => None,
+        })
     }
 
     /// Why there is no image, if none is left: what is wrong with the latest one says more.

@@ -10,6 +10,7 @@ use crate::container::Container;
 use crate::context::{Context, Outcome};
 use crate::error::after_failure::AfterFailure;
 use crate::error::first_image::NoFirstImage;
+use crate::error::kind::Kind;
 use crate::error::operations_log;
 use crate::error::{Error, Failure, Refusal};
 use crate::image::manifest::Manifest;
@@ -22,6 +23,7 @@ use crate::operation::verb::Verb;
 use crate::recovery::begin_to_start;
 use crate::recovery::end::end;
 use crate::restore::admission::{self, Admission};
+use crate::restore::at_create::ended_soon::Noted;
 use crate::restore::at_create::pulled::pull_on;
 use crate::restore::gpu_state::{restore_gpu_state, verify};
 use crate::restore::hook::tell_program;
@@ -47,6 +49,12 @@ pub fn start(context: &Context, id: &str) -> Result<Outcome, Error> {
         };
         Error::ending(&plan.operation, Verb::Start, cause, after_failure)
     });
+    let has_ended = |error: &Error| error.diagnosis().kind == Kind::ProcessMissing;
+    if result.as_ref().err().is_none_or(has_ended) {
+        let noted = Noted::of(&context.settings.paths.state_dir, &context.root, id);
+        // If it cannot be noted, its end does not count.
+        let _ = noted.begin(&plan.awaited.image);
+    }
     // Also of one that was ended.
     plan.operation.awaits_no_start();
     operations_log::write(context, Verb::Start, id, &timeline, result.as_ref().err());

@@ -1,0 +1,82 @@
+//! An image whose processes end as soon as they go on is passed over by the third container.
+
+use anyhow::{Context, Result};
+use serde_json::json;
+use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::container::bundle::Bundle;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::StasisHost;
+use stasis_integration::on_hosts;
+
+on_hosts!(an_image_that_crashes_is_passed_over: sid_v2, trixie);
+
+const KEY: &str = "/images/job-images";
+
+fn an_image_that_crashes_is_passed_over(kind: HostKind) -> Result<()> {
+    let stasis = &StasisHost::with_containerd(kind)?;
+    stasis.set(&stasis.low_level, "restore.at_create = \"/images\"\n")?;
+    let crashes = "while [ ! -e /crash ]; do :; done; exit 1";
+    let job = &Bundle::make(stasis, "job", &["/bin/sh", "-c", crashes])?;
+    job.change(|spec| spec["linux"]["devices"] = json!([]))?;
+    job.run()?;
+    job.checkpoint("images/1", &[])?;
+    job.delete()?;
+    let twice = format!("cp -a {KEY}/1 {KEY}/2");
+    stasis.host.run(&["sh", "-ec", &twice])?;
+    job.begin_with("latest:job-images")?;
+    // Whose end was asked for does not count.
+    for signal in ["TERM", "KILL"] {
+        begins_with(stasis, job, "2").context(signal)?;
+        job.start()?;
+        job.kill(signal)?;
+        job.delete()?;
+    }
+    let crash = format!("{}/rootfs/crash", job.directory());
+    stasis.host.write(&crash, "")?;
+    for image in ["2", "2", "1", "1"] {
+        let notes = begins_with(stasis, job, image)?;
+        if image == "1" {
+            let passed_over = format!("{KEY}/2 is passed over, and {KEY}/1 taken in its place");
+            assert_contains(&notes, &[&passed_over, "within a minute"]);
+        }
+        job.start()?;
+        has_crashed(job)?;
+    }
+    let why = [
+        "started cold",
+        "/images/job-images/2",
+        "within a minute",
+        ".ended-soon",
+    ];
+    job.create()?;
+    assert_contains(&job.warnings()?, &why);
+    job.start()?;
+    has_crashed(job)?;
+    // One that a container is to begin with by its name, too.
+    job.begin_with("job-images/1")?;
+    job.create()?;
+    assert_contains(
+        &job.warnings()?,
+        &["started cold", "job-images/1", "within a minute"],
+    );
+    job.delete()?;
+    stasis.host.run(&["rm", &format!("{KEY}/.ended-soon")])?;
+    begins_with(stasis, job, "1")?;
+    job.delete()?;
+    stasis.nothing_to_put_right()
+}
+
+/// Returns what is noted of it.
+fn begins_with(stasis: &StasisHost, job: &Bundle<'_>, image: &str) -> Result<String> {
+    job.create()?;
+    assert_eq!(job.warnings()?, "");
+    let created = stasis.last_operation()?;
+    assert_eq!(created["image_path"], format!("{KEY}/{image}"), "{created}");
+    Ok(created["notes"].to_string())
+}
+
+fn has_crashed(job: &Bundle<'_>) -> Result<()> {
+    wait_until_clear(|| Ok(Some(job.status()?).filter(|status| status != "stopped")))?;
+    job.delete()
+}

@@ -1,0 +1,217 @@
+//! Images whose processes end as soon as they go on: the next container would begin with such an
+//! image again, for ever.
+//!
+//! `start` notes with which image a container goes on and when, and `delete`, which engines call
+//! for whatever has ended, whether that was soon. No exit code is seen there, so each end counts
+//! that nobody has asked for. The times are those at which these two processes were started, which
+//! no clock that is set changes.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::param::clock_ticks_per_second;
+use serde::{Deserialize, Serialize};
+use stasis_linux::ProcessRef;
+use stasis_linux::directory::Directory;
+use stasis_linux::file::{self, Access, Durability};
+
+use crate::error::first_image::NoFirstImage;
+use crate::host::boot::boot_id;
+use crate::host::file_lock::lock_soon;
+use crate::image::manifest::Manifest;
+use crate::operation::directory_of;
+
+/// A life that is shorter has ended soon.
+const SOON: Duration = Duration::from_secs(60);
+/// An image of which so many have in a row is passed over.
+const MOST: u32 = 2;
+/// The lives that have begun with an image, below the state directory.
+const LIVES: &str = "lives";
+/// How many have ended soon, by image: in the directory of the images, none of which has a name
+/// that begins with a dot.
+const FILE_NAME: &str = ".ended-soon";
+const MOST_BYTES: u64 = 1 << 20;
+
+/// A container that goes on from an image.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Life {
+    image: PathBuf,
+    /// This boot, after which the state directory may be there.
+    boot: Option<String>,
+    /// After the boot.
+    began: Duration,
+}
+
+/// Where the life of a container is noted.
+#[derive(Debug)]
+pub(crate) struct Noted(PathBuf);
+
+impl Noted {
+    /// That of the container `id` which the low-level runtime keeps below `root`.
+    pub(crate) fn of(state_dir: &Path, root: &Path, id: &str) -> Self {
+        // Not in the operation's directory, which ends with the operation.
+        let below = directory_of(state_dir, root, id);
+        let root = below.parent().and_then(Path::file_name).unwrap_or_default();
+        Self(state_dir.join(LIVES).join(root).join(id))
+    }
+
+    /// Notes that it goes on from this image now.
+    pub(super) fn begin(&self, image: &Path) -> io::Result<()> {
+        let life = Life {
+            image: image.to_owned(),
+            boot: boot_id(),
+            began: now()?,
+        };
+        Directory::make(self.0.parent().unwrap_or(&self.0), 0o700)?;
+        let text = serde_json::to_vec(&life)?;
+        file::replace(&self.0, &text, Access::Private, Durability::Volatile)
+    }
+
+    /// It is asked to end: whatever comes of that is not its image's fault.
+    pub(crate) fn forget(&self) {
+        let _ = fs::remove_file(&self.0);
+    }
+
+    /// Notes that it has ended.
+    ///
+    /// # Errors
+    /// An I/O error: its end does not count then.
+    pub(crate) fn end(&self) -> io::Result<()> {
+        let Some(text) = file::read(&self.0, MOST_BYTES)? else {
+            return Ok(());
+        };
+        // First: who calls once more does not count it twice.
+        fs::remove_file(&self.0)?;
+        let life: Life = serde_json::from_slice(&text)?;
+        match now()?.checked_sub(life.began) {
+            Some(lived) if life.boot == boot_id() => life.has_ended(lived),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Life {
+    fn has_ended(&self, lived: Duration) -> io::Result<()> {
+        let (Some(key), Some(name)) = (self.image.parent(), name_of(&self.image)) else {
+            return Ok(());
+        };
+        let turn = File::open(key)?;
+        lock_soon(&turn)?;
+        let mut all = counts(key)?;
+        match lived < SOON {
+            true => *all.entry(name.to_owned()).or_default() += 1,
+            false if all.remove(name).is_none() => return Ok(()),
+            false => {}
+        }
+        all.retain(|name, _| key.join(name).is_dir());
+        let text = serde_json::to_vec(&all)?;
+        let path = key.join(FILE_NAME);
+        file::replace(&path, &text, Access::Private, Durability::Durable)
+    }
+}
+
+/// When this process was started, after the boot.
+fn now() -> io::Result<Duration> {
+    let own = ProcessRef::open(std::process::id().try_into().map_err(io::Error::other)?)?;
+    let ticks = own.ok_or(io::ErrorKind::NotFound)?.start_time();
+    let hundredths = ticks.saturating_mul(100) / clock_ticks_per_second().max(1);
+    Ok(Duration::from_millis(hundredths.saturating_mul(10)))
+}
+
+/// Refuses an image whose last containers have ended soon.
+pub(super) fn refuse(image: &Path, manifest: &Manifest) -> Result<(), NoFirstImage> {
+    let (Some(key), Some(name)) = (image.parent(), name_of(image)) else {
+        return Ok(());
+    };
+    // What cannot be read counts nothing.
+    let all = counts(key).unwrap_or_default();
+    match all.get(name) {
+        Some(times) if *times >= MOST => Err(NoFirstImage::EndsSoon {
+            image: image.to_owned(),
+            created: manifest.created.clone(),
+            times: *times,
+            noted: key.join(FILE_NAME),
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn counts(key: &Path) -> io::Result<BTreeMap<String, u32>> {
+    let text = file::read(&key.join(FILE_NAME), MOST_BYTES)?;
+    Ok(text.map_or(Ok(BTreeMap::new()), |text| serde_json::from_slice(&text))?)
+}
+
+fn name_of(image: &Path) -> Option<&str> {
+    image.file_name()?.to_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_of_which_two_in_a_row_have_ended_soon_is_refused() {
+        let key = tempfile::tempdir().unwrap();
+        let life = |name: &str| {
+            let image = key.path().join(name);
+            fs::create_dir_all(&image).unwrap();
+            let (boot, began) = (boot_id(), Duration::ZERO);
+            Life { image, boot, began }
+        };
+        let (one, two) = (life("1-stop"), life("2-stop"));
+        let manifest = Manifest::implied("c1");
+        let is_refused = |life: &Life| refuse(&life.image, &manifest).is_err();
+        let soon = SOON - Duration::from_millis(10);
+        one.has_ended(soon).unwrap();
+        one.has_ended(SOON).unwrap();
+        one.has_ended(soon).unwrap();
+        assert!(!is_refused(&one), "they were not in a row");
+        two.has_ended(soon).unwrap();
+        one.has_ended(soon).unwrap();
+        assert!(is_refused(&one) && !is_refused(&two));
+        let why = refuse(&one.image, &manifest).unwrap_err().to_string();
+        assert!(why.contains("/1-stop") && why.contains(FILE_NAME), "{why}");
+        // What is removed leaves nothing.
+        fs::remove_dir(&one.image).unwrap();
+        two.has_ended(soon).unwrap();
+        assert!(is_refused(&two) && !is_refused(&one));
+        two.has_ended(SOON).unwrap();
+        assert_eq!(counts(key.path()).unwrap(), BTreeMap::new());
+    }
+
+    #[test]
+    fn an_end_counts_once_unless_it_was_asked_for_or_of_another_boot() {
+        let place = tempfile::tempdir().unwrap();
+        let image = place.path().join("key/image");
+        fs::create_dir_all(&image).unwrap();
+        let state = place.path().join("state");
+        let noted = Noted::of(&state, Path::new("/run/runc"), "c1");
+        let counted = || {
+            counts(&place.path().join("key"))
+                .unwrap()
+                .get("image")
+                .copied()
+        };
+        noted.end().unwrap();
+        noted.begin(&image).unwrap();
+        noted.forget();
+        noted.end().unwrap();
+        assert_eq!(counted(), None);
+        noted.begin(&image).unwrap();
+        Noted::of(&state, Path::new("/run/runc"), "c2")
+            .end()
+            .unwrap();
+        noted.end().unwrap();
+        noted.end().unwrap();
+        assert_eq!(counted(), Some(1));
+        noted.begin(&image).unwrap();
+        let mut life: Life = serde_json::from_slice(&fs::read(&noted.0).unwrap()).unwrap();
+        life.boot = Some("another".to_owned());
+        fs::write(&noted.0, serde_json::to_vec(&life).unwrap()).unwrap();
+        noted.end().unwrap();
+        assert_eq!(counted(), Some(1));
+    }
+}
