@@ -17,15 +17,27 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags, open, statvfs};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, open, openat2, statvfs};
 use serde::{Deserialize, Serialize};
 use stasis_config::Settings;
+use stasis_linux::mountinfo::{Mount, mounts};
 use stasis_memory_store::is_in_memory;
 
 use crate::container::Container;
 use crate::container::spec::{Bind, Spec};
 
 const SHARED_MEMORY: &str = "/dev/shm";
+/// The file systems of disks, and in memory.
+const WITHOUT_SERVER: [&[u8]; 8] = [
+    b"tmpfs",
+    b"overlay",
+    b"ext4",
+    b"xfs",
+    b"btrfs",
+    b"zfs",
+    b"f2fs",
+    b"bcachefs",
+];
 /// More than any container has.
 const MOST: usize = 256;
 
@@ -60,9 +72,9 @@ impl Mounted {
         self.is_empty().is_ok_and(|is_empty| !is_empty)
     }
 
-    fn of(spec: &Spec, bind: &Bind<'_>) -> Option<Self> {
+    fn of(spec: &Spec, bind: &Bind<'_>, mounts: &[Mount]) -> Option<Self> {
         let source = PathBuf::from(bind.source);
-        if bind.is_read_only || !source.is_absolute() || !source.is_dir() {
+        if bind.is_read_only || !answers(mounts, &source) || !is_directory(&source) {
             return None;
         }
         let destination: PathBuf = Path::new("/").join(bind.destination).components().collect();
@@ -81,8 +93,9 @@ impl Mounted {
 
 /// All of a container.
 pub(crate) fn all(spec: &Spec) -> Vec<Mounted> {
+    let mounts = mounts().unwrap_or_default();
     let binds = spec.binds().take(MOST);
-    let found = binds.filter_map(|bind| Mounted::of(spec, &bind));
+    let found = binds.filter_map(|bind| Mounted::of(spec, &bind, &mounts));
     // The last one at a place hides the others.
     let found = found.map(|mounted| (mounted.destination.clone(), mounted));
     found.collect::<BTreeMap<_, _>>().into_values().collect()
@@ -121,6 +134,21 @@ pub(crate) fn used_bytes(container: &Container) -> u64 {
     bytes.fold(0, u64::saturating_add)
 }
 
+/// Whether a path is on a file system that has no server: another one's may never answer, and
+/// nothing there is looked at.
+fn answers(mounts: &[Mount], path: &Path) -> bool {
+    let above = mounts.iter().filter(|mount| path.starts_with(&mount.point));
+    // Of two on one directory the later one hides the other, and is the one that is found.
+    let mount = above.max_by_key(|mount| mount.point.components().count());
+    mount.is_some_and(|mount| WITHOUT_SERVER.contains(&mount.kind.as_slice()))
+}
+
+/// By no link, which may lead to another file system.
+fn is_directory(path: &Path) -> bool {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS).is_ok()
+}
+
 /// Whether it is the root of a volume of podman's or Docker's local driver (`volumes/NAME/_data`),
 /// or of an `emptyDir` of the kubelet's (`volumes/kubernetes.io~empty-dir/NAME`): they mount a
 /// tmpfs there, for those who use the volume.
@@ -146,6 +174,23 @@ fn device(path: &Path) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_has_a_server_is_not_looked_at() {
+        let mounts = stasis_linux::mountinfo::parse(
+            b"1 1 8:1 / / rw - ext4 /dev/sda rw\n2 1 0:4 / /far rw - nfs4 far:/ rw\n\
+              3 2 0:5 / /far/near rw - tmpfs tmpfs rw\n4 1 0:6 / /fuse rw - fuse.sshfs s rw\n",
+        );
+        for (path, expected) in [
+            ("/data", true),
+            ("/far/data", false),
+            ("/far/near/data", true),
+            ("/fuse", false),
+            ("relative", false),
+        ] {
+            assert_eq!(answers(&mounts, Path::new(path)), expected, "{path}");
+        }
+    }
 
     #[test]
     fn volumes_are_known_by_where_engines_have_them() {

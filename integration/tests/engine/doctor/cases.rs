@@ -111,7 +111,7 @@ pub(super) const OF_ROOM: [Case; 2] = [
 ];
 
 /// After one was killed with its keeper. What is advised mends it.
-pub(super) const OF_OPERATIONS: Case = ("operations", "warning", "", "stasis recover >/dev/null");
+pub(super) const OF_OPERATIONS: Case = ("operations", "fault", "", "stasis recover >/dev/null");
 
 /// While a container runs that was started with it, below a root that is looked at.
 pub(super) const OF_LIBCUDA: Case = (
