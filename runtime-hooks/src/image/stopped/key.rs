@@ -19,10 +19,10 @@ pub(crate) const MODE: u32 = 0o711;
 /// The name of the last image that a container has begun with from the registry. No image has a
 /// name that begins with a dot.
 const TAKEN: &str = ".taken";
-/// The name of the newest image that the key had when a container last started cold: what comes
-/// later is of another life of the job, and takes no place of it.
+/// A line for each life of the job that began cold, the last one at the end: the name of the newest
+/// image that the key had then. What comes later is of another life, and takes no place of it.
 const LEFT: &str = ".left";
-const MOST_BYTES: u64 = 1 << 10;
+const MOST_BYTES: u64 = 1 << 16;
 /// The length of a time to the second, without its zone.
 const SECOND: usize = "2026-11-25T10:30:00".len();
 
@@ -53,22 +53,37 @@ pub(crate) fn leave(key: &Path) -> io::Result<()> {
         let name = entry?.file_name().into_string().ok();
         newest = newest.max(name.filter(|name| !name.starts_with('.')));
     }
-    newest.map_or(Ok(()), |name| write(&key.join(LEFT), &name))
+    let mut lives = lives(key)?;
+    match newest.filter(|name| lives.last() != Some(name)) {
+        Some(name) => {
+            lives.push(name);
+            write(&key.join(LEFT), &lives.join("\n"))
+        }
+        None => Ok(()),
+    }
 }
 
-/// Notes that a container begins with this image: if it was left, it is no more.
+/// Notes that a container begins with this image: if it was left, it is no more. What the life that
+/// goes on has left itself stays so.
 pub(crate) fn go_on_with(image: &Path) -> io::Result<()> {
     let key = image.parent().unwrap_or(image);
     let name = image.file_name();
-    match left(key)?.is_some_and(|left| name == Some(OsStr::new(&left))) {
-        true => file::remove(&key.join(LEFT)),
-        false => Ok(()),
+    let mut lives = lives(key)?;
+    match lives.pop_if(|left| name == Some(OsStr::new(left))) {
+        Some(_) if lives.is_empty() => file::remove(&key.join(LEFT)),
+        Some(_) => write(&key.join(LEFT), &lives.join("\n")),
+        None => Ok(()),
     }
 }
 
 /// The last name of those that no stop removes, in the order of names.
 pub(crate) fn left(key: &Path) -> io::Result<Option<String>> {
-    read(&key.join(LEFT))
+    Ok(lives(key)?.pop())
+}
+
+fn lives(key: &Path) -> io::Result<Vec<String>> {
+    let text = read(&key.join(LEFT))?.unwrap_or_default();
+    Ok(text.lines().map(str::to_owned).collect())
 }
 
 /// The time for the name of a new image.
@@ -135,6 +150,21 @@ mod tests {
         go_on_with(&key.join("1-stop")).unwrap();
         assert_eq!(left(key).unwrap().as_deref(), Some("2-stop"));
         go_on_with(&key.join("2-stop")).unwrap();
+        assert_eq!(left(key).unwrap(), None);
+    }
+
+    #[test]
+    fn a_life_that_goes_on_again_still_leaves_what_it_began_behind() {
+        let key = tempfile::tempdir().unwrap();
+        let key = key.path();
+        for image in ["1-stop", "2-stop"] {
+            fs::create_dir(key.join(image)).unwrap();
+            [(); 2].map(|()| leave(key).unwrap());
+        }
+        assert_eq!(left(key).unwrap().as_deref(), Some("2-stop"));
+        go_on_with(&key.join("2-stop")).unwrap();
+        assert_eq!(left(key).unwrap().as_deref(), Some("1-stop"));
+        go_on_with(&key.join("1-stop")).unwrap();
         assert_eq!(left(key).unwrap(), None);
     }
 
