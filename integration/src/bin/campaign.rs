@@ -1,7 +1,8 @@
 //! Random faults until N have fired: `make campaign N=2000 [SEED=1] [JOBS=2] [MINUTES=60]
 //! [HOSTS="sid_v2 trixie"] [WORKLOAD=forker] [ROOM=short]`. No sequence is begun after so many
 //! minutes. With `WORKLOAD` all containers run this program. With `IMAGES=1` faults are aimed at
-//! directories of images, and each container has one for all of its images. The GPU is too small
+//! directories of images, and each container has one for all of its images. With `STOPS=1` the
+//! containers are saved at their stops, and the next ones begin with that. The GPU is too small
 //! for all in every third sequence, and with `ROOM=short` in all. With `KEEP=1` the host of a
 //! sequence that failed stays until it is interrupted.
 
@@ -33,9 +34,10 @@ fn as_asked() -> Result<()> {
         seed: number("SEED", 1)?,
         jobs: number("JOBS", 1)?.try_into()?,
         kinds: if named.is_empty() { hosts()? } else { named },
-        victims: match env::var_os("IMAGES") {
-            Some(_) => Victims::Images,
-            None => Victims::Movers,
+        victims: match (env::var_os("IMAGES"), env::var_os("STOPS")) {
+            (Some(_), _) => Victims::Images,
+            (_, Some(_)) => Victims::Stops,
+            _ => Victims::Movers,
         },
         time: Duration::from_mins(number("MINUTES", MINUTES)?),
     })

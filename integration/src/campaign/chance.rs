@@ -4,7 +4,7 @@ use fastrand::Rng;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 
-use crate::campaign::fault::{AtCall, DriverFault, Fault, Mover, Program, What};
+use crate::campaign::fault::{AtCall, Beside, DriverFault, Fault, Mover, Program, What};
 use crate::campaign::verb::Verb;
 use crate::faults::call::Class;
 
@@ -30,6 +30,8 @@ pub enum Victims {
     Movers,
     /// The engine, where it changes something in the directory of an image, and its keeper.
     Images,
+    /// Whoever has a part in stops, and creates from what these have saved.
+    Stops,
 }
 
 impl Fault {
@@ -47,10 +49,25 @@ impl Fault {
         if victims == Victims::Movers && random.u32(..4) == 0 {
             return Self::AtCall(AtCall::of_mover(random, verb));
         }
+        if victims == Victims::Stops && random.u32(..6) == 0 {
+            return Self::of_life(random, verb);
+        }
         match random.u32(..20) {
             0 => Self::None,
-            1..5 => Self::Driver(DriverFault::any(random, tags)),
+            1..5 if verb != Verb::Create => Self::Driver(DriverFault::any(random, tags)),
             _ => Self::AtCall(AtCall::any(random, verb, company)),
+        }
+    }
+
+    /// What comes to a container from whoever stops and creates it.
+    fn of_life(random: &mut Rng, verb: Verb) -> Self {
+        let later = random.u64(..400);
+        match (verb, random.u32(..4)) {
+            (Verb::Stop, 0) => Self::Beside(Beside::Checkpoint, later),
+            (Verb::Stop, 1) => Self::Beside(Beside::Kill, later),
+            (Verb::Stop, 2) => Self::ClockBack,
+            (Verb::Stop | Verb::Create | Verb::Start, _) => Self::Beside(Beside::Same, later / 4),
+            _ => Self::None,
         }
     }
 }
@@ -90,7 +107,9 @@ impl AtCall {
         let counted = counted(random, verb, company);
         let what = match (counted, random.u32(..20)) {
             (_, 0..7) => What::Fail(error(random)),
-            (Program::Runc | Program::Criu, _) | (_, 7..12) => What::Kill,
+            (Program::Runc | Program::Criu | Program::Kill | Program::Stopper, _) | (_, 7..12) => {
+                What::Kill
+            }
             (_, 12..14) => What::Signal(Signal::SIGTERM),
             (_, 14..16) => What::KillKeeper,
             (_, 16) => What::KillCaller,
@@ -112,8 +131,10 @@ impl AtCall {
 }
 
 fn counted(random: &mut Rng, verb: Verb, company: Company) -> Program {
-    let has_criu = (verb.makes_image() || verb == Verb::Restore) && company == Company::Alone;
+    let has_criu = verb.has_criu() && company == Company::Alone;
     match random.u32(..10) {
+        4 if verb == Verb::Stop => Program::Kill,
+        5 | 6 if verb == Verb::Stop => Program::Stopper,
         0..2 if has_criu => Program::Runc,
         2..4 if has_criu => Program::Criu,
         _ => Program::Engine,
@@ -128,13 +149,16 @@ fn error(random: &mut Rng) -> Errno {
 fn most_calls(counted: Program, verb: Verb, class: Class) -> u32 {
     match (counted, class, verb) {
         (Program::Engine, Class::Changes, Verb::LeaveRunning) => 180,
-        (Program::Engine, Class::Changes, Verb::Checkpoint | Verb::Paused) => 155,
-        (Program::Engine, Class::Changes, Verb::Restore) => 115,
+        (Program::Engine, Class::Changes, Verb::Checkpoint | Verb::Paused | Verb::Stop) => 155,
+        (Program::Engine, Class::Changes, Verb::Restore | Verb::Create) => 115,
         (Program::Engine, Class::Changes, _) => 90,
         (Program::Engine, Class::Files, _) => 40,
         (Program::Engine, Class::Images, Verb::Restore) => 4,
         (Program::Engine, Class::Images, _) => 60,
         (Program::Runc, ..) => 17,
+        (Program::Kill, Class::Changes, _) => 20,
+        (Program::Stopper, Class::Changes, _) => 9,
+        (Program::Kill | Program::Stopper, ..) => 10,
         // Not by chance.
         (_, Class::Tracing | Class::Images, _) => 1,
         (Program::Criu, Class::Changes, _) => 130,

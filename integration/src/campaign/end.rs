@@ -21,6 +21,10 @@ pub enum End {
     KilledAsBefore,
     /// It was killed, and has done what it was to do.
     KilledWhenDone,
+    /// It was not saved, which is said, and has got its signal, or SIGKILL.
+    Signalled,
+    /// It was created without an image, which is said; the images are there.
+    Cold,
     /// The driver has lost a process by itself.
     LostByDriver,
     /// CRIU was killed while it held the tasks by ptrace, and they are lost.
@@ -48,6 +52,8 @@ impl fmt::Display for End {
             Self::WaitsForRoom => "waits for room",
             Self::KilledAsBefore => "cut off, as before",
             Self::KilledWhenDone => "cut off, done",
+            Self::Signalled => "not saved, signal came",
+            Self::Cold => "starts cold",
             Self::LostByDriver => "lost by the driver",
             Self::LostByCriu => "lost with CRIU",
         })

@@ -5,6 +5,7 @@ use std::fmt;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 
+use crate::campaign::verb::Verb;
 use crate::faults::call::Class;
 
 /// One operation's bad luck.
@@ -16,6 +17,21 @@ pub enum Fault {
     Driver(DriverFault),
     /// Something happens at a system call.
     AtCall(AtCall),
+    /// Something else is done to the container so many milliseconds later.
+    Beside(Beside, u64),
+    /// The clock is set back: the newest image seems to be of a later time.
+    ClockBack,
+}
+
+/// What is done to a container beside an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Beside {
+    /// The same once more.
+    Same,
+    /// A checkpoint that leaves it running, which begins first.
+    Checkpoint,
+    /// SIGKILL: the grace period is over.
+    Kill,
 }
 
 /// Something that happens at the k-th call of a class that a program makes.
@@ -66,6 +82,10 @@ pub enum Mover {
 pub enum Program {
     /// `stasis-runtime` or `cuda-checkpoint`.
     Engine,
+    /// `stasis-runtime kill`, which begins a stop.
+    Kill,
+    /// `stasis-stop`, which has the checkpoint made.
+    Stopper,
     /// The low-level runtime.
     Runc,
     /// CRIU.
@@ -91,8 +111,20 @@ impl Program {
     pub fn name(self) -> &'static str {
         match self {
             Self::Engine => "engine",
+            Self::Kill => "who begins the stop",
+            Self::Stopper => "stasis-stop",
             Self::Runc => "runc",
             Self::Criu => "criu",
+        }
+    }
+
+    /// What the command lines have of the processes between the one that waits at its gate and
+    /// this program: a stop goes on when the caller has its answer.
+    pub(super) fn started_as(self, verb: Verb) -> &'static [&'static str] {
+        match (self, verb) {
+            (Self::Stopper, _) => &["stasis-stop"],
+            (Self::Engine, Verb::Stop) => &["stasis-stop", "checkpoint"],
+            _ => &[],
         }
     }
 }
@@ -138,6 +170,10 @@ impl Fault {
                 format!("driver: {action}")
             }
             Self::AtCall(fault) => fault.victim(),
+            Self::Beside(Beside::Same, _) => "the same twice".to_owned(),
+            Self::Beside(Beside::Checkpoint, _) => "a checkpoint beside it".to_owned(),
+            Self::Beside(Beside::Kill, _) => "SIGKILL for the container".to_owned(),
+            Self::ClockBack => "clock set back".to_owned(),
         }
     }
 

@@ -57,6 +57,7 @@ impl Subject<'_> {
                 }
             }
             "paused" => Found::At(Place::Paused),
+            "created" => Found::At(Place::Created),
             "running" => self.state_on_gpu()?,
             other => bail!("it is {other}"),
         })
@@ -140,6 +141,17 @@ impl StasisHost {
         Ok(self.gpu_memory()?.is_some())
     }
 
+    /// Whether somebody makes the checkpoint of a stop.
+    pub(super) fn stops_somebody(&self) -> bool {
+        let processes = fs::read_dir(self.host.path("/proc"));
+        let mut paths = processes
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|process| process.path());
+        paths.any(|process| is_of_stop(&command_line(&process)))
+    }
+
     /// Waits until no program of an operation is at work in the host. One that waits for room on a
     /// GPU which is short of it is not.
     pub(super) fn nobody_works(&self) -> Result<()> {
@@ -149,9 +161,11 @@ impl StasisHost {
             let mut found = Vec::new();
             for entry in fs::read_dir(self.host.path("/proc"))? {
                 let path = entry?.path();
-                let read = |file: &str| fs::read_to_string(path.join(file)).unwrap_or_default();
-                let name = read("comm");
-                let works = PROGRAMS.contains(&name.trim()) || read("cmdline").starts_with(KEEPER);
+                let name = fs::read_to_string(path.join("comm")).unwrap_or_default();
+                let line = command_line(&path);
+                let works = PROGRAMS.contains(&name.trim())
+                    || line.starts_with(KEEPER)
+                    || is_of_stop(&line);
                 let is_idle = || is_short && is_keeper_that_waits(&self.host, &path);
                 if works && !is_idle() {
                     found.push(format!("{} {}", path.display(), name.trim()));
@@ -163,13 +177,23 @@ impl StasisHost {
     }
 }
 
+fn command_line(process: &Path) -> String {
+    let line = fs::read(process.join("cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&line).into_owned()
+}
+
+/// Whoever makes the checkpoint of a stop, or has it made.
+fn is_of_stop(line: &str) -> bool {
+    let is_checkpoint = line.starts_with("/proc/self/exe\0") && line.contains("\0checkpoint\0");
+    is_checkpoint || line.starts_with("stasis-stop\0")
+}
+
 /// A keeper that tries has a file of its record open.
 fn is_keeper_that_waits(host: &Host, process: &Path) -> bool {
-    let command = fs::read_to_string(process.join("cmdline")).unwrap_or_default();
     let open = fs::read_dir(process.join("fd")).into_iter().flatten();
     let open = open.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
     let mut records = open.filter_map(|file| Some(host.path(file.parent()?)));
-    command.starts_with(KEEPER) && records.any(|record| waits_for_room(&record))
+    command_line(process).starts_with(KEEPER) && records.any(|record| waits_for_room(&record))
 }
 
 /// Whether all that is left to be undone is to give processes their GPU contents back.

@@ -9,8 +9,9 @@ use stasis::error::kind::{Kind, State};
 use crate::campaign::end::End;
 use crate::campaign::fault::{AtCall, Fault};
 use crate::campaign::found::Found;
+use crate::campaign::images::{Images, image_name};
 use crate::campaign::operation::Over;
-use crate::campaign::subject::{Images, Subject, image_name};
+use crate::campaign::subject::Subject;
 use crate::campaign::verb::{Place, Verb};
 use crate::faults::Hit;
 
@@ -25,7 +26,7 @@ pub struct Outcome {
     pub fired: Vec<String>,
     /// How it ended.
     pub end: End,
-    /// What it wrote to standard error.
+    /// What it wrote to standard error, and noted.
     pub said: String,
     /// The calls that were counted.
     pub calls: Vec<Hit>,
@@ -123,11 +124,14 @@ impl Subject<'_> {
             fault,
             over,
         } = done;
-        let judged = self.judge(verb, &image, &fault, &over);
+        let judged = match verb {
+            Verb::Stop | Verb::Create | Verb::Start => self.judge_life(verb, &fault, &over),
+            _ => self.judge(verb, &image, &fault, &over),
+        };
         let end = judged.or_else(|why| self.is_lost_with_criu(&over, why));
         let end = end.context(about)?;
         Ok(Outcome {
-            said: over.stderr,
+            said: over.stderr + &self.noted_since(over.log_began)?,
             verb,
             fault,
             fired: over.fired,
@@ -199,7 +203,7 @@ impl Subject<'_> {
         match &self.place {
             Place::Runs => self.counts_on()?,
             Place::Ended(_) => self.bundle.delete()?,
-            Place::Paused | Place::Suspended | Place::Waits => return Ok(end),
+            _ => return Ok(end),
         }
         self.nothing_is_recorded()?;
         Ok(end)

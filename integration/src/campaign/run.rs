@@ -86,7 +86,7 @@ impl Work<'_> {
             let failure = result.err().map(|error| {
                 let names: Vec<_> = self.extent.kinds.iter().map(|kind| kind.name).collect();
                 let hosts = names.join(" ");
-                let also = ["ROOM", "IMAGES", "WORKLOAD"].into_iter();
+                let also = ["ROOM", "IMAGES", "STOPS", "WORKLOAD"].into_iter();
                 let also = also.filter_map(|name| Some(format!(" {name}={}", env::var(name).ok()?)));
                 let also: String = also.collect();
                 format!(

@@ -8,9 +8,12 @@ use anyhow::{Context, Result, anyhow, ensure};
 use fastrand::Rng;
 
 use crate::campaign::chance::{Company, Victims};
+use crate::campaign::end::End;
 use crate::campaign::fault::Fault;
+use crate::campaign::images::Images;
 use crate::campaign::judge::Outcome;
-use crate::campaign::subject::{Images, SharedGates, Subject};
+use crate::campaign::lives;
+use crate::campaign::subject::{SharedGates, Subject};
 use crate::campaign::tally::Tally;
 use crate::campaign::verb::{Place, Verb};
 use crate::campaign::workload::Workload;
@@ -20,7 +23,7 @@ use crate::host::HostKind;
 use crate::host::installed::StasisHost;
 
 /// Deadlines so short that what cannot be locked, or has no room, fails soon.
-const SETTINGS: &str = "[deadlines]\nlock_ms = 4000\nroom_s = 1\n";
+const SETTINGS: &str = "[deadlines]\nlock_ms = 4000\nroom_s = 1\nstalled_s = 20\n";
 /// What a container may need beside the contexts of its processes.
 const SPARE_MIB: u32 = 16;
 const FIRST_PORT: u16 = 10000;
@@ -74,9 +77,13 @@ fn in_host(
     (victims, tally): (Victims, &mut Tally),
 ) -> Result<()> {
     let _containerd = stasis.containerd()?;
-    let shared = SharedGates::build(stasis, SETTINGS)?;
+    let settings = match victims {
+        Victims::Stops => &[lives::SETTINGS, SETTINGS].concat(),
+        _ => SETTINGS,
+    };
+    let shared = SharedGates::build(stasis, settings)?;
     // What an operation leaves for the next one, or for it to remove, is no leak.
-    one_without_a_fault(stasis, &shared)?;
+    one_without_a_fault(stasis, &shared, victims)?;
     let before = stasis.inventory()?;
     let count = random.usize(2..=NAMES.len());
     let mut subjects = Vec::new();
@@ -87,14 +94,15 @@ fn in_host(
         let workload = chosen.unwrap_or(any);
         eprintln!("SEED={seed}: {name} is {workload:?}");
         let subject = Subject::start(stasis, &shared, name, workload, port)?;
-        subjects.push(subject.writing(match victims {
-            Victims::Images => Images::Together,
-            Victims::Programs | Victims::Movers => Images::Apart(0),
-        }));
+        subjects.push(match victims {
+            Victims::Images => subject.writing(Images::Together),
+            Victims::Stops => subject.saved_at_stops()?,
+            Victims::Programs | Victims::Movers => subject,
+        });
     }
     let needs: Vec<u32> = subjects.iter().map(Subject::gpu_mib).collect();
     let (most, all) = (needs.iter().max().copied(), needs.iter().sum());
-    if let Some(most) = most.filter(|_| is_short(seed)) {
+    if let Some(most) = most.filter(|_| is_short(seed) && victims != Victims::Stops) {
         let mib = random.u32(most + SPARE_MIB..all);
         eprintln!("SEED={seed}: the GPU has {mib} MiB, and all of them need {all}");
         stasis.set_gpu_memory(Some(mib))?;
@@ -106,11 +114,16 @@ fn in_host(
         victims,
         tally,
     };
-    for _ in 0..sequence.random.u32(6..12) {
+    // A life has three operations, and the first one no image.
+    let rounds = match victims {
+        Victims::Stops => 25..35,
+        _ => 6..12,
+    };
+    for _ in 0..sequence.random.u32(rounds) {
         sequence.round()?;
     }
     sequence.end()?;
-    one_without_a_fault(stasis, &shared).context("after all containers were removed")?;
+    one_without_a_fault(stasis, &shared, victims).context("after all containers were removed")?;
     wait_until_clear(|| Ok(difference(&before, &stasis.inventory()?)))
         .context("after all containers were removed")
 }
@@ -120,9 +133,19 @@ fn is_short(seed: u64) -> bool {
     seed.is_multiple_of(3) || env::var("ROOM").is_ok_and(|room| room == "short")
 }
 
-fn one_without_a_fault(stasis: &StasisHost, shared: &SharedGates<'_>) -> Result<()> {
+fn one_without_a_fault(
+    stasis: &StasisHost,
+    shared: &SharedGates<'_>,
+    victims: Victims,
+) -> Result<()> {
     let mut other = Subject::start(stasis, shared, "other", Workload::Counter, FIRST_PORT)?;
     other.goes_through_both()?;
+    if victims == Victims::Stops {
+        other = other.saved_at_stops()?;
+        for verb in [Verb::Stop, Verb::Create, Verb::Start] {
+            other.succeeds(verb)?;
+        }
+    }
     other.end()
 }
 
@@ -140,7 +163,10 @@ impl Sequence<'_, '_> {
             .subjects
             .iter()
             .map(|subject| {
-                let verb = Verb::any(&mut self.random, &subject.place);
+                let verb = match self.victims {
+                    Victims::Stops => Verb::any_with_stops(&mut self.random, &subject.place),
+                    _ => Verb::any(&mut self.random, &subject.place),
+                };
                 let (tags, victims) = (subject.tags(), self.victims);
                 let fault = Fault::any(&mut self.random, verb, &tags, company, victims);
                 let paused = verb == Verb::Paused || subject.place == Place::Paused;
@@ -220,7 +246,14 @@ impl Sequence<'_, '_> {
 fn note(subject: &Subject<'_>, outcome: &Outcome, tally: &mut Tally) -> Result<()> {
     let (id, verb, victim) = (subject.id(), outcome.verb, outcome.fault.victim());
     let (fired, end) = (outcome.fired.join(", then "), outcome.end);
-    eprintln!("  {id}: {verb}, {victim}: {fired}: {end}");
+    let said = match end {
+        End::Succeeded => "",
+        _ => outcome.said.trim(),
+    };
+    eprintln!(
+        "  {id}: {verb}, {victim}: {fired}: {end} ({} calls) {said}",
+        outcome.calls.len()
+    );
     let is_faulty = !outcome.fired.is_empty();
     ensure!(is_faulty || end.needs_no_fault(), "{outcome:?}");
     tally.add(outcome);

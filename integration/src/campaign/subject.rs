@@ -6,6 +6,8 @@ use std::io::ErrorKind;
 use anyhow::{Context, Result, ensure};
 
 use crate::campaign::fault::Fault;
+use crate::campaign::images::{Images, image_name};
+use crate::campaign::lives::Lives;
 use crate::campaign::verb::{Place, Verb};
 use crate::campaign::workload::{Reading, Workload};
 use crate::container::bundle::Bundle;
@@ -37,15 +39,8 @@ pub struct Subject<'l> {
     /// What it has counted.
     pub(super) last: Reading,
     pub(super) images: Images,
-}
-
-/// Where its checkpoints write their images.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Images {
-    /// Each into a directory of its own, so many up to now.
-    Apart(u32),
-    /// All into one directory, where each takes the place of the one before.
-    Together,
+    /// If it is saved at its stops.
+    pub(super) lives: Option<Lives>,
 }
 
 /// Where runc's gate is.
@@ -117,6 +112,7 @@ impl<'l> Subject<'l> {
             lacks_keeper: false,
             last,
             images: Images::Apart(0),
+            lives: None,
         })
     }
 
@@ -170,6 +166,11 @@ impl<'l> Subject<'l> {
             Place::Paused => Verb::Resume,
             Place::Suspended => Verb::Wake,
             Place::Ended(_) => Verb::Restore,
+            Place::Stopped => {
+                self.succeeds(Verb::Create)?;
+                Verb::Start
+            }
+            Place::Created => Verb::Start,
         };
         let outcome = self.does(verb, Fault::None)?;
         ensure!(
@@ -198,12 +199,16 @@ impl<'l> Subject<'l> {
         self.succeeds(Verb::Restore)
     }
 
-    /// Takes a lost one away, and starts another in its place.
+    /// Takes a lost one away, and starts another in its place, unless its images are there.
     ///
     /// # Errors
     /// The runtime fails.
     pub fn start_again(&mut self) -> Result<()> {
         self.bundle.delete()?;
+        if self.lives.is_some() {
+            self.place = Place::Stopped;
+            return Ok(());
+        }
         // Others may have its room, and what is new cannot wait.
         let memory = self.stasis.gpu_memory()?;
         self.stasis.set_gpu_memory(None)?;
@@ -263,6 +268,7 @@ impl<'l> Subject<'l> {
     pub fn end(mut self) -> Result<()> {
         self.bundle.delete()?;
         self.nothing_is_recorded()?;
+        self.forget_lives()?;
         self.place = Place::Runs;
         self.remove_images(match self.images {
             Images::Apart(count) => count,
@@ -285,8 +291,4 @@ impl<'l> Subject<'l> {
         self.last = now;
         Ok(())
     }
-}
-
-pub(super) fn image_name(number: u32) -> String {
-    format!("image{number}")
 }

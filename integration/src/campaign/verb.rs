@@ -21,6 +21,12 @@ pub enum Verb {
     Suspend,
     /// The operator gives the GPU back.
     Wake,
+    /// Its caller stops it, and it is saved by that.
+    Stop,
+    /// Its caller creates the next one, which begins with the newest image.
+    Create,
+    /// Its caller starts that.
+    Start,
 }
 
 /// How a container is between two operations.
@@ -36,6 +42,10 @@ pub enum Place {
     Waits,
     /// It has ended, and this image has it.
     Ended(String),
+    /// It has ended, and the next one is to be created.
+    Stopped,
+    /// That is created, and not started.
+    Created,
 }
 
 impl Place {
@@ -47,7 +57,7 @@ impl Place {
 }
 
 impl Verb {
-    /// All of them.
+    /// Those of every container.
     pub const ALL: [Self; 7] = [
         Self::Checkpoint,
         Self::LeaveRunning,
@@ -74,6 +84,18 @@ impl Verb {
             Place::Suspended => Self::Wake,
             Place::Waits => [Self::Checkpoint, Self::LeaveRunning][random.usize(..2)],
             Place::Ended(_) => Self::Restore,
+            Place::Stopped => Self::Create,
+            Place::Created => Self::Start,
+        }
+    }
+
+    /// One of a container that is saved at its stops.
+    pub fn any_with_stops(random: &mut Rng, place: &Place) -> Self {
+        match (place, random.u32(..6)) {
+            (Place::Runs, 0) => Self::LeaveRunning,
+            (Place::Runs, 1) => Self::Suspend,
+            (Place::Runs | Place::Waits, _) | (Place::Suspended, 0..3) => Self::Stop,
+            _ => Self::any(random, place),
         }
     }
 
@@ -84,14 +106,25 @@ impl Verb {
             Self::Resume => Some(Self::Paused),
             Self::Restore => Some(Self::Checkpoint),
             Self::Wake => Some(Self::Suspend),
-            Self::Checkpoint | Self::LeaveRunning | Self::Paused | Self::Suspend => None,
+            Self::Create => Some(Self::Stop),
+            Self::Start => Some(Self::Create),
+            Self::Checkpoint | Self::LeaveRunning | Self::Paused | Self::Suspend | Self::Stop => {
+                None
+            }
         }
     }
 
     /// Whether it makes an image.
     #[must_use]
     pub fn makes_image(self) -> bool {
-        matches!(self, Self::Checkpoint | Self::LeaveRunning | Self::Paused)
+        use Verb::{Checkpoint, LeaveRunning, Paused, Stop};
+        matches!(self, Checkpoint | LeaveRunning | Paused | Stop)
+    }
+
+    /// Whether CRIU has a part in it.
+    #[must_use]
+    pub fn has_criu(self) -> bool {
+        self.makes_image() || matches!(self, Self::Restore | Self::Create)
     }
 
     /// Its name, for people.
@@ -105,6 +138,9 @@ impl Verb {
             Self::Restore => "restore",
             Self::Suspend => "suspend",
             Self::Wake => "end of a suspend",
+            Self::Stop => "stop",
+            Self::Create => "create",
+            Self::Start => "start",
         }
     }
 }

@@ -8,21 +8,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::check::process_tree::processes;
+use crate::check::process_tree::{parent, processes, started_by};
 use crate::faults::Action;
 
-/// Kills a process, if there is one.
-pub(super) fn kill_found(find: impl FnOnce() -> Option<Pid> + Send + 'static) -> Action {
-    Action::Do(Box::new(move || {
-        kill_if_there(find());
+/// Kills a process that is found from the program, if there is one.
+pub(super) fn kill_found(find: impl FnOnce(Pid) -> Option<Pid> + Send + 'static) -> Action {
+    Action::Do(Box::new(move |program| {
+        kill_if_there(find(program));
         Ok(())
     }))
 }
 
 /// Kills what has started an operation and reads what it says. In a test host that is what has
 /// brought it there, and waits for it.
-pub(super) fn kill_caller(operation: Pid, reader: Arc<Mutex<Option<ChildStderr>>>) -> Action {
-    Action::Do(Box::new(move || {
+pub(super) fn kill_caller(reader: Arc<Mutex<Option<ChildStderr>>>) -> Action {
+    Action::Do(Box::new(move |operation| {
         drop(taken(&reader));
         kill_if_there(parent(operation));
         Ok(())
@@ -36,8 +36,8 @@ pub(super) fn taken(reader: &Mutex<Option<ChildStderr>>) -> Option<ChildStderr> 
 }
 
 /// Kills CRIU, and says whether it held tasks by ptrace then.
-pub(super) fn kill_criu(criu: Pid, tasks_were_held: Arc<AtomicBool>) -> Action {
-    Action::Do(Box::new(move || {
+pub(super) fn kill_criu(tasks_were_held: Arc<AtomicBool>) -> Action {
+    Action::Do(Box::new(move |criu| {
         let held = processes().any(|process| tracer(process) == Some(criu));
         tasks_were_held.store(held, Ordering::SeqCst);
         Ok(kill(criu, Signal::SIGKILL)?)
@@ -47,21 +47,6 @@ pub(super) fn kill_criu(criu: Pid, tasks_were_held: Arc<AtomicBool>) -> Action {
 /// The process that undoes what an operation has begun, if there is one.
 pub(super) fn keeper_of(operation: Pid) -> Option<Pid> {
     started_by(operation, "stasis-keeper")
-}
-
-/// A process of this name that an operation has started, if there is one.
-pub(super) fn started_by(operation: Pid, name: &str) -> Option<Pid> {
-    processes().find(|pid| {
-        let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let first = arguments.split(|byte| *byte == 0).next();
-        first == Some(name.as_bytes()) && parent(*pid) == Some(operation)
-    })
-}
-
-fn parent(pid: Pid) -> Option<Pid> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let parent = stat.rsplit_once(") ")?.1.split(' ').nth(1)?;
-    Some(Pid::from_raw(parent.parse().ok()?))
 }
 
 fn tracer(pid: Pid) -> Option<Pid> {

@@ -41,6 +41,21 @@ pub(crate) fn processes() -> impl Iterator<Item = Pid> {
     pids.map(Pid::from_raw)
 }
 
+/// A process of this name that an operation has started, if there is one.
+#[must_use]
+pub fn started_by(operation: Pid, name: &str) -> Option<Pid> {
+    processes().find(|pid| {
+        let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let first = arguments.split(|byte| *byte == 0).next();
+        first == Some(name.as_bytes()) && parent(*pid) == Some(operation)
+    })
+}
+
+/// Its parent.
+pub(crate) fn parent(pid: Pid) -> Option<Pid> {
+    Some(Pid::from_raw(stat(pid)?.split(' ').nth(1)?.parse().ok()?))
+}
+
 fn descends_from(mut pid: i32, ancestor: u32) -> bool {
     while pid > 1 {
         if u32::try_from(pid) == Ok(ancestor) {

@@ -210,7 +210,12 @@ impl Call {
 
     fn is_of_file(&self) -> bool {
         let elsewhere = ["/proc", "/sys", "/dev"];
-        let is_log = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "log");
+        let is_log = |path: &PathBuf| {
+            path.extension().is_some_and(|ending| ending == "log")
+                || ["log.json", "log/stasis"]
+                    .iter()
+                    .any(|log| path.ends_with(log))
+        };
         let is_on_disk = self.path.as_ref().is_some_and(|path| {
             // A descriptor of a pipe or socket has no path from the root.
             path.has_root()

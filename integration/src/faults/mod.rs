@@ -3,12 +3,13 @@
 //! has the call fail, at the k-th.
 //!
 //! Only the program's own threads are traced, not what it starts: CRIU restores processes with
-//! ptrace itself, and nothing has two tracers.
+//! ptrace itself, and nothing has two tracers. What starts the program is traced until it has.
 
 pub mod call;
 mod gate;
 mod plan;
 mod stop;
+mod thread;
 mod tracer;
 
 pub use gate::{Gate, Held};

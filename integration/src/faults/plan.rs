@@ -14,10 +14,10 @@ pub enum Action {
     Kill,
     /// The call is not made, and fails so.
     Fail(Errno),
-    /// This is done while the program stands still; then the call is made.
-    Do(Box<dyn FnOnce() -> Result<()> + Send>),
+    /// This is done with the program while it stands still; then the call is made.
+    Do(Box<dyn FnOnce(Pid) -> Result<()> + Send>),
     /// The program gets SIGKILL; then this other one is traced, if there is one.
-    KillThen(Box<dyn FnOnce() -> Option<Pid> + Send>, Box<Plan>),
+    KillThen(Box<dyn FnOnce(Pid) -> Option<Pid> + Send>, Box<Plan>),
 }
 
 /// At which call what is done.

@@ -20,6 +20,7 @@ use super::call::Call;
 use super::gate::Held;
 use super::plan::{Action, Hit, Plan};
 use super::stop::{self, Stop};
+use super::thread::{fail, go_on, seize};
 
 /// Says in which phase an operation is.
 pub type Phase = Box<dyn Fn() -> String + Send>;
@@ -55,8 +56,24 @@ impl Trace {
     ///
     /// # Errors
     /// It cannot be traced.
-    pub fn from_start(mut held: Held, plan: Plan, phase: Phase) -> Result<Self> {
-        let trace = Self::start(held.pid, plan, phase, Counts::FromNextProgram)?;
+    pub fn from_start(held: Held, plan: Plan, phase: Phase) -> Result<Self> {
+        Self::of_descendant(held, &[], plan, phase)
+    }
+
+    /// Traces a program that one which waits at its gate starts, or what it has started: the
+    /// command lines have these words, one after the other.
+    ///
+    /// # Errors
+    /// The one that waits cannot be traced.
+    pub fn of_descendant(
+        held: Held,
+        words: &[&'static str],
+        plan: Plan,
+        phase: Phase,
+    ) -> Result<Self> {
+        let counts = Counts::FromNextProgram;
+        let mut held = held;
+        let trace = Self::start(held.pid, words, plan, phase, counts)?;
         held.let_go()?;
         Ok(trace)
     }
@@ -66,14 +83,22 @@ impl Trace {
     /// # Errors
     /// It cannot be traced.
     pub fn of_running(program: Pid, plan: Plan, phase: Phase) -> Result<Self> {
-        Self::start(program, plan, phase, Counts::AtOnce)
+        Self::start(program, &[], plan, phase, Counts::AtOnce)
     }
 
-    fn start(program: Pid, plan: Plan, phase: Phase, counts: Counts) -> Result<Self> {
+    fn start(
+        program: Pid,
+        words: &[&'static str],
+        plan: Plan,
+        phase: Phase,
+        counts: Counts,
+    ) -> Result<Self> {
         let enough = Arc::new(AtomicBool::new(false));
         let (ready, is_ready) = channel();
         let tracer = Tracer {
             program,
+            to_come: words.iter().rev().copied().collect(),
+            follows: !words.is_empty(),
             counts,
             plan: Some(plan),
             phase,
@@ -123,6 +148,9 @@ enum Counts {
 
 struct Tracer {
     program: Pid,
+    /// Words of the programs on the way to the one whose calls are counted, the next one last.
+    to_come: Vec<&'static str>,
+    follows: bool,
     counts: Counts,
     /// Until it is carried out.
     plan: Option<Plan>,
@@ -136,30 +164,37 @@ struct Tracer {
 
 impl Tracer {
     fn run(mut self, ready: &Sender<()>) -> Result<Traced> {
-        seize(self.program).with_context(|| format!("tracing process {}", self.program))?;
+        let seized = seize(self.program, self.options());
+        seized.with_context(|| format!("tracing process {}", self.program))?;
         ready.send(())?;
         // What this thread still traces when it ends goes on untraced.
         while !self.is_over() {
             match stop::next()? {
                 Stop::Nobody => break,
-                Stop::Ended(thread) if thread == self.program => break,
+                Stop::Ended(thread) if thread == self.program && self.to_come.is_empty() => break,
                 Stop::Ended(_) => {}
                 Stop::Program(thread) if self.counts == Counts::FromNextProgram => {
                     self.counts = Counts::AtOnce;
                     go_on(thread, None);
                 }
+                Stop::Program(process) if process != self.program => self.follow(process),
                 // The engine hands over to runc.
                 Stop::Program(_) => break,
+                Stop::Entry(thread) | Stop::Exit(thread) if self.is_behind(thread) => {
+                    let _ = ptrace::detach(thread, None);
+                }
                 Stop::Signal(thread, signal) => go_on(thread, Some(signal)),
                 Stop::New(thread, new) => {
-                    if !self.is_of_program(new) {
+                    if self.to_come.is_empty() && !self.is_of_program(new) {
                         // Its first stop may be over; then it is let go already.
                         let _ = waitpid(new, Some(WaitPidFlag::__WALL));
                         let _ = ptrace::detach(new, None);
                     }
                     go_on(thread, None);
                 }
-                Stop::Other(thread) if self.is_of_program(thread) => go_on(thread, None),
+                Stop::Other(thread) if !self.to_come.is_empty() || self.is_of_program(thread) => {
+                    go_on(thread, None);
+                }
                 Stop::Other(process) => drop(ptrace::detach(process, None)),
                 Stop::Exit(thread) => {
                     if let Some(error) = self.failing.remove(&thread) {
@@ -181,13 +216,39 @@ impl Tracer {
         Path::new(&format!("/proc/{}/task/{thread}", self.program)).exists()
     }
 
+    /// Whether it is of a program that was on the way.
+    fn is_behind(&self, thread: Pid) -> bool {
+        self.follows && self.to_come.is_empty() && !self.is_of_program(thread)
+    }
+
+    /// What the program has started is the next one on the way, or nobody's concern.
+    fn follow(&mut self, process: Pid) {
+        let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line);
+        if self.to_come.pop_if(|word| line.contains(*word)).is_some() {
+            self.program = process;
+            go_on(process, None);
+        } else {
+            let _ = ptrace::detach(process, None);
+        }
+    }
+
+    /// What it starts is traced as long as one of that is to come.
+    fn options(&self) -> Options {
+        let children = Options::PTRACE_O_TRACEFORK | Options::PTRACE_O_TRACEVFORK;
+        match self.to_come[..] {
+            [] => Options::empty(),
+            _ => children,
+        }
+    }
+
     fn is_over(&self) -> bool {
         let is_done = self.plan.is_none() && self.failing.is_empty();
         is_done || self.enough.load(Ordering::SeqCst)
     }
 
     fn before_call(&mut self, thread: Pid) -> Result<()> {
-        let Some(plan) = &self.plan else {
+        let Some(plan) = self.plan.as_ref().filter(|_| self.to_come.is_empty()) else {
             return Ok(());
         };
         // It may have been killed.
@@ -214,7 +275,7 @@ impl Tracer {
     fn carry_out(&mut self, action: Action, thread: Pid) -> Result<()> {
         match action {
             Action::Kill => kill(self.program, Signal::SIGKILL)?,
-            Action::Do(act) => act()?,
+            Action::Do(act) => act(self.program)?,
             Action::Fail(error) => {
                 let mut registers = ptrace::getregs(thread)?;
                 // No call: the kernel leaves the result as it is.
@@ -223,40 +284,14 @@ impl Tracer {
                 self.failing.insert(thread, error);
             }
             Action::KillThen(find, plan) => {
-                let next = find();
+                let next = find(self.program);
                 kill(self.program, Signal::SIGKILL)?;
                 // It may have ended by itself.
-                if let Some(next) = next.filter(|next| seize(*next).is_ok()) {
+                if let Some(next) = next.filter(|next| seize(*next, Options::empty()).is_ok()) {
                     (self.program, self.plan, self.count) = (next, Some(*plan), 0);
                 }
             }
         }
         Ok(())
     }
-}
-
-/// Begins to trace all threads of a process.
-fn seize(process: Pid) -> Result<()> {
-    // Neither fork nor vfork: what it starts is not traced.
-    let options =
-        Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_TRACECLONE | Options::PTRACE_O_TRACEEXEC;
-    for entry in fs::read_dir(format!("/proc/{process}/task"))? {
-        let thread = Pid::from_raw(entry?.file_name().to_string_lossy().parse()?);
-        ptrace::seize(thread, options)?;
-        // Once it has stopped it is let go from call to call.
-        ptrace::interrupt(thread)?;
-    }
-    Ok(())
-}
-
-fn fail(thread: Pid, error: Errno) {
-    if let Ok(mut registers) = ptrace::getregs(thread) {
-        registers.rax = (-i64::from(error as i32)).cast_unsigned();
-        let _ = ptrace::setregs(thread, registers);
-    }
-}
-
-/// To the next call; a thread that was killed meanwhile goes to its end.
-fn go_on(thread: Pid, signal: Option<Signal>) {
-    let _ = ptrace::syscall(thread, signal);
 }

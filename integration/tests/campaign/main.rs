@@ -15,14 +15,24 @@ use stasis_integration::needs;
 /// `make campaign` goes on from here.
 #[test]
 fn fifty_random_faults() -> Result<()> {
+    // Who moves GPU contents is hit by `make campaign`.
+    random_faults(50, Victims::Programs)
+}
+
+/// `make campaign STOPS=1` goes on from here.
+#[test]
+fn random_faults_in_stops_and_creates() -> Result<()> {
+    random_faults(25, Victims::Stops)
+}
+
+fn random_faults(faults: u32, victims: Victims) -> Result<()> {
     needs!(StandIn);
     run(&Extent {
-        faults: 50,
+        faults,
         seed: seed()?,
         jobs: 1,
         kinds: hosts()?,
-        // Who moves GPU contents is hit by `make campaign`.
-        victims: Victims::Programs,
+        victims,
         time: Duration::MAX,
     })
 }

@@ -46,7 +46,7 @@ fn paused_by_somebody_else(gate: &Gate<'_>, counter: &Bundle<'_>) -> Result<()> 
             hit.phase == "lock" && is_of(hit, "rename", "intent.json")
         })),
         // The record of who is locked cannot be written then.
-        action: Action::Do(Box::new(move || {
+        action: Action::Do(Box::new(move |_| {
             ensure!(pause.status()?.success(), "it cannot be paused");
             Ok(fs::remove_file(new)?)
         })),

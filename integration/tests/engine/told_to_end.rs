@@ -81,7 +81,7 @@ fn before_runc_is_started<'l>(stasis: &'l StasisHost, plain: Bundle<'l>) -> Resu
         let plan = Plan {
             class: Class::Changes,
             at: At::First(Box::new(records)),
-            action: Action::Do(Box::new(move || Ok(kill(program, Signal::SIGTERM)?))),
+            action: Action::Do(Box::new(move |_| Ok(kill(program, Signal::SIGTERM)?))),
         };
         let seen = Trace::from_start(held, plan, Box::new(String::new))?.seen()?;
         ensure!(!seen.hits.is_empty(), "it recorded nothing");

@@ -1,5 +1,7 @@
 //! Containers that are created first and started then, as engines do it.
 
+use std::process::Child;
+
 use anyhow::Result;
 
 use super::Bundle;
@@ -35,6 +37,22 @@ impl Bundle<'_> {
     /// The runtime fails.
     pub fn start(&self) -> Result<()> {
         self.quiet(&["start", &self.id])
+    }
+
+    /// Begins its creation; [`Bundle::message`] and [`Bundle::warnings`] are for when it is over.
+    ///
+    /// # Errors
+    /// The runtime cannot be started.
+    pub fn begin_create(&self) -> Result<Child> {
+        self.begin_quietly(&["create", "--bundle", &self.directory(), &self.id])
+    }
+
+    /// Begins its start.
+    ///
+    /// # Errors
+    /// As [`Bundle::begin_create`].
+    pub fn begin_start(&self) -> Result<Child> {
+        self.begin_quietly(&["start", &self.id])
     }
 
     /// Sends it a signal, as its caller does.

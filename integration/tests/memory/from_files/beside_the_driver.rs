@@ -84,7 +84,7 @@ fn met(
             let path = hit.call.path.as_deref();
             hit.phase == phase && path.is_some_and(|path| path.ends_with("cgroup.procs"))
         })),
-        action: Action::Do(Box::new(move || {
+        action: Action::Do(Box::new(move |_| {
             ensure!(stops.status()?.success(), "nobody is there");
             thread::spawn(move || {
                 thread::sleep(Duration::from_millis(500));

@@ -72,7 +72,7 @@ fn cancelled_while_it_stores(
             let path = hit.call.path.as_deref().and_then(|path| path.to_str());
             hit.phase == "store" && path.is_some_and(|path| path.starts_with("pipe:"))
         })),
-        action: Action::Do(Box::new(move || {
+        action: Action::Do(Box::new(move |_| {
             ensure!(signals.status()?.success(), "nobody is there");
             Ok(())
         })),

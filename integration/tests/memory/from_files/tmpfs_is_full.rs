@@ -108,7 +108,7 @@ fn filled(
             is_reserved |= path.starts_with("/run/stasis/ledger");
             is_reserved && path.ends_with("cgroup.procs")
         })),
-        action: Action::Do(Box::new(move || {
+        action: Action::Do(Box::new(move |_| {
             ensure!(fills.status()?.success(), "it is not filled");
             Ok(())
         })),
