@@ -2,6 +2,7 @@
 //! at their start; what cannot be restored starts cold, and says why.
 
 use std::fs;
+use std::process::Stdio;
 
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill};
@@ -27,11 +28,12 @@ fn all_cases(kind: HostKind) -> Result<()> {
     assert_eq!(stasis.ask_until_up(10000)?, "101");
     job.checkpoint("good", &[])?;
     job.delete()?;
-    let cases: [(&str, Case); 7] = [
+    let cases: [(&str, Case); 8] = [
         ("start", it_goes_on_at_its_start),
         ("end", it_is_ended_before_its_start),
         ("before", nothing_else_touches_it_before),
         ("killed", what_is_killed_leaves_nothing),
+        ("twice", the_second_of_two_creates_takes_nothing_away),
         ("damaged", what_is_damaged_is_passed_over),
         ("cold", what_cannot_be_restored_starts_cold),
         ("names", what_is_no_name_creates_nothing),
@@ -44,6 +46,9 @@ fn all_cases(kind: HostKind) -> Result<()> {
     stasis.set(&stasis.low_level, AT_CREATE)?;
     without_a_gpu(stasis)
 }
+
+/// clock_nanosleep(2) in `/proc/PID/syscall`.
+const SLEEPS: &str = "230 ";
 
 type Case = fn(&StasisHost, &Bundle<'_>) -> Result<()>;
 
@@ -135,6 +140,36 @@ fn what_is_killed_leaves_nothing(stasis: &StasisHost, job: &Bundle<'_>) -> Resul
     stasis.nothing_to_put_right()?;
     assert_eq!(job.status()?, "");
     Ok(())
+}
+
+/// A caller that has had no answer asks again: the image is restored, and nobody starts cold.
+fn the_second_of_two_creates_takes_nothing_away(
+    stasis: &StasisHost,
+    job: &Bundle<'_>,
+) -> Result<()> {
+    job.begin_with("job-good")?;
+    let held = stasis.host.path("/run/held");
+    let script = ": >/run/held; while [ -e /run/held ]; do sleep 0.1; done";
+    job.before("restore", script, AT_CREATE)?;
+    let mut first = job.begin_create()?;
+    wait_until_clear(|| Ok((!held.exists()).then(|| "no restore".to_owned())))?;
+    let directory = job.directory();
+    let second = ["create", "--bundle", &directory, &job.id];
+    let mut second = job.runtime(&second).stderr(Stdio::null()).spawn()?;
+    let waits = || -> Result<bool> {
+        let runtime = descendant(&second, "stasis-runtime")?;
+        let runtime = runtime.context("the second one is over")?;
+        let doing = fs::read_to_string(format!("/proc/{runtime}/syscall"));
+        Ok(doing.unwrap_or_default().starts_with(SLEEPS))
+    };
+    wait_until_clear(|| Ok((!waits()?).then(|| "the second one".to_owned())))?;
+    fs::remove_file(held)?;
+    assert!(first.wait()?.success() && !second.wait()?.success());
+    stasis.set(&stasis.low_level, AT_CREATE)?;
+    assert_eq!(job.warnings()?, "");
+    job.start()?;
+    assert_eq!(stasis.ask_until_up(10000)?, "102");
+    job.delete()
 }
 
 /// As a machine leaves images that has lost power. The one before is taken.

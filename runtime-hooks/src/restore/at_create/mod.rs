@@ -69,6 +69,10 @@ pub fn create(
     let Err(error) = from_image(context, options, asked, restore_args) else {
         return Ok(Created::FromImage);
     };
+    // Of one that another create has made meanwhile nothing is to be said either.
+    if matches!(error, Error::Refused { .. }) && is_taken(context, id) {
+        return Ok(Created::Cold(None));
+    }
     if !leaves_nothing(&error) {
         operations_log::write(context, Verb::Create, id, &timeline, Some(&error));
         return Err(error);

@@ -4,6 +4,7 @@ mod reach;
 mod together;
 
 use std::path::Path;
+use std::time::Duration;
 
 use stasis_linux::cgroup::criu_yard;
 
@@ -60,7 +61,12 @@ impl<'a> Plan<'a> {
     ) -> Result<Self, Refusal> {
         let (id, image) = (&options.id, &options.image_path);
         let plugins = PluginsForRestore::prepare(context)?;
-        let operation = recovery::begin(context, id)?;
+        // One that is to be created would start cold otherwise, while its image is whole.
+        let wait = match goal {
+            Goal::Created => context.settings.deadlines.stalled(),
+            Goal::Running | Goal::Together(_) => Duration::ZERO,
+        };
+        let operation = recovery::begin_within(wait, context, id)?;
         let directory = operation.directory();
         let hold = match goal {
             Goal::Running => None,
