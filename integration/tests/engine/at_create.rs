@@ -1,6 +1,8 @@
 //! Containers that begin with an image: they are created and nothing of them runs, and they go on
 //! at their start; what cannot be restored starts cold, and says why.
 
+mod killed;
+
 use std::fs;
 use std::process::Stdio;
 
@@ -28,11 +30,12 @@ fn all_cases(kind: HostKind) -> Result<()> {
     assert_eq!(stasis.ask_until_up(10000)?, "101");
     job.checkpoint("good", &[])?;
     job.delete()?;
-    let cases: [(&str, Case); 8] = [
+    let cases: [(&str, Case); 9] = [
         ("start", it_goes_on_at_its_start),
         ("end", it_is_ended_before_its_start),
         ("before", nothing_else_touches_it_before),
         ("killed", what_is_killed_leaves_nothing),
+        ("rest", killed::nothing_is_left_for_the_next_one_of_its_id),
         ("twice", the_second_of_two_creates_takes_nothing_away),
         ("damaged", what_is_damaged_is_passed_over),
         ("cold", what_cannot_be_restored_starts_cold),

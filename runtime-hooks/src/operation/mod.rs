@@ -233,6 +233,8 @@ impl Operation {
     /// Removes all records of the container, once all its processes are as they were found, or are
     /// gone. Nothing of this value may be used afterwards but its end.
     pub fn clear(&self) {
+        // Without a container it would be taken for that of the next one of the id.
+        self.awaits_no_start();
         // From here on nothing is to be undone; the keeper removes what is left.
         let _ = fs::remove_file(self.directory.join(undo::FILE_NAME));
         directory::remove(&self.directory);
