@@ -159,7 +159,9 @@ mod tests {
         let key = key.path();
         for image in ["1-stop", "2-stop"] {
             fs::create_dir(key.join(image)).unwrap();
-            [(); 2].map(|()| leave(key).unwrap());
+            for _ in 0..2 {
+                leave(key).unwrap();
+            }
         }
         assert_eq!(left(key).unwrap().as_deref(), Some("2-stop"));
         go_on_with(&key.join("2-stop")).unwrap();
