@@ -4,7 +4,10 @@ use super::*;
 
 #[test]
 fn each_command_has_examples_that_it_takes() {
-    for command in [Arguments::command(), cuda_checkpoint::command_line()] {
+    for command in [
+        Arguments::command().disable_help_subcommand(true),
+        cuda_checkpoint::command_line(),
+    ] {
         assert_eq!(documents::faults(&command), [""; 0]);
     }
 }
