@@ -102,12 +102,7 @@ fn at_a_stop_without_a_gpu(stasis: &StasisHost) -> Result<()> {
     })?;
     plain.create()?;
     plain.start()?;
-    wait_until_clear(|| {
-        Ok(plain
-            .exec("cat /ready")
-            .err()
-            .map(|error| error.to_string()))
-    })?;
+    plain.until_ready()?;
     plain.kill("TERM")?;
     wait_until_clear(|| Ok(Some(plain.status()?).filter(|status| status != "stopped")))?;
     stasis.nobody_is_stopped()?;

@@ -9,7 +9,6 @@ use nix::sys::signal::{Signal, kill};
 use serde_json::json;
 use stasis::error::kind::{Kind, State};
 use stasis_integration::check::assert_text::assert_contains;
-use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::faults::call::Class;
 use stasis_integration::faults::{Action, At, Gate, Hit, Plan, Trace};
@@ -38,10 +37,7 @@ fn restores_go_on(kind: HostKind) -> Result<()> {
     let plain = Bundle::make(stasis, "plain", &["/bin/sh", "-c", &script])?;
     plain.change(|spec| spec["linux"]["devices"] = json!([]))?;
     plain.run()?;
-    wait_until_clear(|| {
-        let ready = plain.exec("cat /ready").is_ok();
-        Ok((!ready).then(|| "it would not hear SIGTERM".to_owned()))
-    })?;
+    plain.until_ready().context("it would not hear SIGTERM")?;
     plain.checkpoint("image", &[])?;
     plain.delete()?;
     stasis.host.write(CRIU, TELLS)?;

@@ -17,11 +17,10 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, open, openat2, statvfs};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2, statvfs};
 use serde::{Deserialize, Serialize};
 use stasis_config::Settings;
 use stasis_linux::mountinfo::{Mount, mounts};
-use stasis_memory_store::is_in_memory;
 
 use crate::container::Container;
 use crate::container::spec::{Bind, Spec};
@@ -74,11 +73,15 @@ impl Mounted {
 
     fn of(spec: &Spec, bind: &Bind<'_>, mounts: &[Mount]) -> Option<Self> {
         let source = PathBuf::from(bind.source);
-        if bind.is_read_only || !answers(mounts, &source) || !is_directory(&source) {
+        if bind.is_read_only {
+            return None;
+        }
+        let mount = answering(mounts, &source)?;
+        if !is_directory(&source) {
             return None;
         }
         let destination: PathBuf = Path::new("/").join(bind.destination).components().collect();
-        let ends = is_tmpfs(&source)
+        let ends = mount.kind == b"tmpfs"
             && match destination == Path::new(SHARED_MEMORY) && spec.has_own_namespace("ipc") {
                 true => device(&source) != device(Path::new(SHARED_MEMORY)),
                 false => is_volume(&source),
@@ -134,13 +137,13 @@ pub(crate) fn used_bytes(container: &Container) -> u64 {
     bytes.fold(0, u64::saturating_add)
 }
 
-/// Whether a path is on a file system that has no server: another one's may never answer, and
-/// nothing there is looked at.
-fn answers(mounts: &[Mount], path: &Path) -> bool {
+/// The mount that a path is on, if its file system has no server: another one's may never answer,
+/// and nothing there is looked at.
+fn answering<'m>(mounts: &'m [Mount], path: &Path) -> Option<&'m Mount> {
     let above = mounts.iter().filter(|mount| path.starts_with(&mount.point));
     // Of two on one directory the later one hides the other, and is the one that is found.
     let mount = above.max_by_key(|mount| mount.point.components().count());
-    mount.is_some_and(|mount| WITHOUT_SERVER.contains(&mount.kind.as_slice()))
+    mount.filter(|mount| WITHOUT_SERVER.contains(&mount.kind.as_slice()))
 }
 
 /// By no link, which may lead to another file system.
@@ -160,11 +163,6 @@ fn has_name_of_volume(source: &Path) -> bool {
     let mut parts = source.components().rev().map(|part| part.as_os_str());
     let [name, kind, volumes] = [(); 3].map(|()| parts.next().unwrap_or_default());
     volumes == "volumes" && (name == "_data" || kind == "kubernetes.io~empty-dir")
-}
-
-fn is_tmpfs(directory: &Path) -> bool {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    open(directory, flags, Mode::empty()).is_ok_and(is_in_memory)
 }
 
 fn device(path: &Path) -> Option<u64> {
@@ -188,7 +186,8 @@ mod tests {
             ("/fuse", false),
             ("relative", false),
         ] {
-            assert_eq!(answers(&mounts, Path::new(path)), expected, "{path}");
+            let found = answering(&mounts, Path::new(path));
+            assert_eq!(found.is_some(), expected, "{path}");
         }
     }
 

@@ -34,8 +34,7 @@ impl CarriedFiles {
         let has = Spec::read(bundle).map_or_else(|_| Vec::new(), |spec| mounted::all(&spec));
         let mut carried = Self::default();
         for had in &had {
-            let has = has.iter().find(|has| has.destination == had.destination);
-            match (had.archive, has) {
+            match (had.archive, at_its_place(had, &has)) {
                 (Some(number), Some(has)) if has.files == Files::End => {
                     let is_empty = has.is_empty().map_err(refused(has.source.clone()))?;
                     let archive = image.join(archive_name(number));
@@ -43,7 +42,7 @@ impl CarriedFiles {
                     carried.archives.extend(to);
                 }
                 (Some(_), _) => return Err(no_place(had, bundle)),
-                (None, has) => carried.notes.extend(lacks(had, has)),
+                (None, _) => carried.notes.extend(lacks(had, &has)),
             }
         }
         Ok(carried)
@@ -66,9 +65,13 @@ impl CarriedFiles {
     }
 }
 
+fn at_its_place<'m>(had: &MountedFiles, has: &'m [Mounted]) -> Option<&'m Mounted> {
+    has.iter().find(|has| has.destination == had.destination)
+}
+
 /// What is on a disk of one host is not on that of another one, nor in a new volume.
-pub(crate) fn lacks(had: &MountedFiles, has: Option<&Mounted>) -> Option<String> {
-    let has = has?;
+pub(crate) fn lacks(had: &MountedFiles, has: &[Mounted]) -> Option<String> {
+    let has = at_its_place(had, has).filter(|_| had.archive.is_none())?;
     has.is_empty().is_ok_and(|is_empty| is_empty).then(|| {
         format!(
             "{} had files when the image was made, and {}, which is mounted there now, has none: \

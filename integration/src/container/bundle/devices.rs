@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::{Bundle, spec};
+use crate::check::wait::wait_until_clear;
 
 impl Bundle<'_> {
     /// Changes the specification, as an engine does that writes it anew for a restore.
@@ -64,6 +65,14 @@ impl Bundle<'_> {
         let mut spec = self.spec()?;
         spec::give(&mut spec, gpus).context("there are not so many GPUs")?;
         self.change(|now| *now = spec)
+    }
+
+    /// Waits until its program has made `/ready`.
+    ///
+    /// # Errors
+    /// It has made none for a long time.
+    pub fn until_ready(&self) -> Result<()> {
+        wait_until_clear(|| Ok(self.exec("cat /ready").err().map(|error| error.to_string())))
     }
 
     /// What a shell in the container says to a script.

@@ -243,12 +243,7 @@ fn without_a_gpu(stasis: &StasisHost) -> Result<()> {
         let warned = plain.warnings()?;
         assert_eq!(warned.contains("started cold"), cold, "{warned}");
         plain.start()?;
-        wait_until_clear(|| {
-            Ok(plain
-                .exec("cat /ready")
-                .err()
-                .map(|error| error.to_string()))
-        })?;
+        plain.until_ready()?;
         plain.kill("HUP")?;
         assert_eq!(plain.status()?, "running");
         plain.kill("INT")?;

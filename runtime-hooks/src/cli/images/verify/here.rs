@@ -12,7 +12,7 @@ use serde::Serialize;
 use stasis_config::{DriverLibraries, Settings};
 
 use super::Report;
-use crate::container::mounted::{self, Mounted};
+use crate::container::mounted;
 use crate::container::spec::Spec;
 use crate::error::admission::AdmissionError;
 use crate::error::kind::Kind;
@@ -132,12 +132,8 @@ fn judge_container(settings: &Settings, report: &mut Report, bundle: &Path, expe
     }
     let has = mounted::all(&spec);
     let had = NotKept::read(&report.image).ok().flatten();
-    let lacking = had.iter().flat_map(|had| &had.mounted).filter_map(|had| {
-        let is_its = |has: &&Mounted| has.destination == had.destination;
-        let has = has.iter().find(is_its);
-        lacks(had, has.filter(|_| had.archive.is_none()))
-    });
-    report.notes.extend(lacking);
+    let had = had.iter().flat_map(|had| &had.mounted);
+    report.notes.extend(had.filter_map(|had| lacks(had, &has)));
     judge_files(report, bundle, &spec, expected);
 }
 
