@@ -40,7 +40,7 @@ static void verify(void **arguments) {
 
 static void nap(void) { nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL); }
 
-/* As workloads/meet.h has it. */
+/* As workloads/ranks/meet.h has it. */
 static void meet(void **arguments) {
     uint64_t(*slots)[4] = *(void **)arguments[0], *state = *(void **)arguments[3];
     uint32_t rank = *(uint32_t *)arguments[1], ranks = *(uint32_t *)arguments[2];
@@ -94,12 +94,14 @@ EXPORT int cuDeviceGetUuid_v2(void *uuid, int device) {
 
 EXPORT int cuDeviceGetUuid(void *uuid, int device) { return cuDeviceGetUuid_v2(uuid, device); }
 
-/* One context of each device; a thread has one at a time. */
+/* One context of each device. A thread has a stack of them, of which the last is the current one. */
 static struct context {
-    int is_there;
+    unsigned retained;
     int has_peer_access[GPUS];
 } contexts[GPUS];
-static _Thread_local struct context *current;
+#define DEPTH 32
+static _Thread_local struct context *current, *below[DEPTH];
+static _Thread_local unsigned depth;
 
 EXPORT int cuDevicePrimaryCtxRetain(struct context **context, int device) {
     int result = check_device(device);
@@ -108,16 +110,60 @@ EXPORT int cuDevicePrimaryCtxRetain(struct context **context, int device) {
     if (result)
         return result;
     *context = &contexts[device];
-    if (!(*context)->is_there)
+    if ((*context)->retained++ == 0)
         gpu_count((unsigned)device, CONTEXT_BYTES);
-    (*context)->is_there = 1;
     gpu_leave();
+    return 0;
+}
+
+/* What a context had stays, which nobody here uses afterwards. */
+EXPORT int cuDevicePrimaryCtxRelease_v2(int device) {
+    int result = check_device(device);
+    if (result == 0)
+        result = gpu_enter();
+    if (result)
+        return result;
+    struct context *context = &contexts[device];
+    result = context->retained ? 0 : INVALID_CONTEXT;
+    if (result == 0 && --context->retained == 0)
+        gpu_count((unsigned)device, -(long long)CONTEXT_BYTES);
+    gpu_leave();
+    return result;
+}
+
+EXPORT int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *is_active) {
+    int result = check_device(device);
+    if (result)
+        return result;
+    *flags = 0;
+    *is_active = contexts[device].retained != 0;
     return 0;
 }
 
 EXPORT int cuCtxSetCurrent(struct context *context) {
     current = context;
     return gpu_devices() ? 0 : NOT_INITIALIZED;
+}
+
+EXPORT int cuCtxPushCurrent_v2(struct context *context) {
+    if (!gpu_devices())
+        return NOT_INITIALIZED;
+    if (!context || depth == DEPTH)
+        return INVALID_CONTEXT;
+    below[depth++] = current;
+    current = context;
+    return 0;
+}
+
+EXPORT int cuCtxPopCurrent_v2(struct context **context) {
+    if (!gpu_devices())
+        return NOT_INITIALIZED;
+    if (!current)
+        return INVALID_CONTEXT;
+    if (context)
+        *context = current;
+    current = depth ? below[--depth] : NULL;
+    return 0;
 }
 
 /* The current context may use the other one's memory from now on, or no more. */
@@ -175,8 +221,10 @@ EXPORT int cuMemAlloc_v2(device_pointer *pointer, size_t bytes) {
 EXPORT int cuMemAllocManaged(device_pointer *pointer, size_t bytes, unsigned flags) {
     (void)flags;
     int result = cuMemAlloc_v2(pointer, bytes);
-    if (result == 0)
+    if (result == 0) {
         gpu_hold_managed_memory(bytes);
+        memory_find((void *)*pointer)->kind = MANAGED;
+    }
     return result;
 }
 

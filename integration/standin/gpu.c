@@ -9,6 +9,7 @@
 #include "mailbox.h"
 #include "memory.h"
 #include "result.h"
+#include "sharing/vmm.h"
 #include "stream.h"
 #include "thread.h"
 
@@ -23,9 +24,6 @@
 #include <unistd.h>
 
 #define PAGE 4096ULL
-/* With peer access and an allocation of this size driver 580 fails to restore; up to 256 MiB it restores. */
-#define LOST_WITH_PEER_ACCESS (512ULL << 20)
-
 static struct mailbox *box;
 /* The driver does not survive fork: a child of a process with CUDA never has it. */
 static int is_child;
@@ -40,6 +38,8 @@ static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t opened = PTHREAD_COND_INITIALIZER;
 static int calls;   /* that are inside */
 static int closing; /* a lock waits for them, so no others come in */
+/* Calls that are made on the restore thread, by code that was put there, are not held, whatever the state is. */
+static _Thread_local int is_exempt;
 
 /* GPU memory to host memory. */
 static int checkpoint(void) {
@@ -60,11 +60,11 @@ static int take_devices(const uint8_t *gpus) {
 }
 
 static int restore(void) {
-    if (shares_device_memory) {
+    if (shares_device_memory || memory_has_opened() || vmm_has_imports()) {
         is_lost = 1;
         return NOT_SUPPORTED; /* noticed this late by driver 580, and final */
     }
-    if (peer_accesses && memory_largest() >= LOST_WITH_PEER_ACCESS) {
+    if ((peer_accesses && memory_largest() >= LOST_WITH_PEER_ACCESS) || vmm_largest_of_peers() >= LOST_WITH_PEER_ACCESS) {
         is_lost = 1;
         return INVALID_VALUE;
     }
@@ -156,6 +156,7 @@ static int serve(void) {
 
 static void *restore_thread(void *unused) {
     (void)unused;
+    is_exempt = 1;
     __atomic_store_n(&box->restore_thread, (int32_t)syscall(SYS_gettid), __ATOMIC_RELEASE);
     for (;;) {
         uint32_t asked = __atomic_load_n(&box->asked, __ATOMIC_ACQUIRE);
@@ -174,8 +175,15 @@ static void set_tag(void) {
     snprintf(box->tag, sizeof box->tag, "%s", tag ? tag : program_invocation_short_name);
 }
 
-/* The mailbox stays with the parent, the nodes do not: the child has them for ever, as with driver 580. */
+/*
+ * The mailbox stays with the parent, the nodes do not: the child has them for ever, as with driver 580. Files of shared memory are the
+ * stand-in's alone.
+ */
 static void after_fork_in_child(void) {
+    if (box) {
+        memory_close_files();
+        vmm_close_files();
+    }
     is_child = box != NULL || is_child;
     box = NULL;
 }
@@ -229,6 +237,8 @@ int gpu_start(void) {
 int gpu_enter(void) {
     if (!box)
         return NOT_INITIALIZED;
+    if (is_exempt)
+        return 0;
     pthread_mutex_lock(&gate);
     while (box->state != RUNNING || closing)
         pthread_cond_wait(&opened, &gate);
@@ -238,6 +248,8 @@ int gpu_enter(void) {
 }
 
 void gpu_leave(void) {
+    if (is_exempt)
+        return;
     pthread_mutex_lock(&gate);
     calls--;
     pthread_mutex_unlock(&gate);
@@ -246,6 +258,15 @@ void gpu_leave(void) {
 unsigned gpu_devices(void) { return box ? devices : 0; }
 
 unsigned gpu_first(unsigned device) { return first_gpu[device]; }
+
+unsigned gpu_now(unsigned device) { return box->gpu[places[device]]; }
+
+int gpu_device_on(unsigned gpu) {
+    for (unsigned device = 0; device < devices; device++)
+        if (gpu_now(device) == gpu)
+            return (int)device;
+    return -1;
+}
 
 void gpu_count(unsigned device, long long bytes) { box->bytes[places[device]] += (uint64_t)bytes; }
 

@@ -10,12 +10,12 @@ use anyhow::{Context, Result, ensure};
 pub use crate::check::requirement::has_gpu;
 
 /// The workload programs.
-pub const WORKLOADS: [&str; 14] = [
+pub const WORKLOADS: [&str; 15] = [
     "copy", "counter", "forker", "grab", "hostile", "kept", "late", "memcheck", "peers", "plain",
-    "ranks", "ring", "silent", "tree",
+    "ranks", "ring", "sharing", "silent", "tree",
 ];
 /// Those of several files that use CUDA.
-const WITH_CUDA: [&str; 1] = ["hostile"];
+const WITH_CUDA: [&str; 2] = ["hostile", "ranks"];
 
 /// How many GPUs the stand-in can have.
 pub const MOST_GPUS: usize = 4;
@@ -110,8 +110,16 @@ fn build_all() -> Result<PathBuf> {
             "gpu.c",
             "devices.c",
             "memory.c",
+            "contents.c",
             "stream.c",
             "driver_api.c",
+            "sharing/file.c",
+            "sharing/allocations.c",
+            "sharing/mappings.c",
+            "sharing/reservations.c",
+            "sharing/vmm_api.c",
+            "sharing/legacy.c",
+            "sharing/pointers.c",
         ],
     )?;
     library(&lib, "libnvidia-ml.so.1", &standin, &["libnvidia-ml.c"])?;

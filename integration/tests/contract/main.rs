@@ -20,6 +20,7 @@ mod nodes;
 mod one_process;
 mod peers;
 mod ranks;
+mod sharing;
 mod slots;
 mod workload;
 

@@ -68,6 +68,14 @@ impl Workload {
         Self::start("peers", 2, &[], &arguments, &[])
     }
 
+    /// An owner of so much GPU memory and an importer of it, its children in this order, on two GPUs
+    /// if there are so many.
+    pub(crate) fn sharing(mib: u32, options: &[&str]) -> Result<Self> {
+        let mib = mib.to_string();
+        let arguments = [&[mib.as_str()], options].concat();
+        Self::start("sharing", 2, &[], &arguments, &[])
+    }
+
     /// Starts a program that could see so many GPUs.
     fn start(
         program: &str,
