@@ -1,4 +1,4 @@
-//! CRIU can dump a process that uses the stand-in exactly when its GPU state is checkpointed.
+//! CRIU can dump processes that use the stand-in exactly when their GPU state is checkpointed.
 
 use std::time::Duration;
 
@@ -16,16 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[test]
 fn criu_dumps_only_what_is_off_the_gpu() -> Result<()> {
     needs!(StandIn);
-    let host = Host::start(Suite::Trixie, Cgroups::V2)?;
-    let built = c_build::build()?;
-    host.install_dir(&built.join("lib64"), LIBRARIES)?;
-    host.install(&built.join("bin/counter"), "/usr/local/bin/counter")?;
-    for (path, kind, major, minor) in c_build::NODES {
-        host.mknod(path, kind, major, minor)?;
-    }
-    let driver = CudaDriver::open(Some(&built.join("lib64/libcuda.so.1")))?;
-
-    let inside = start_counter(&host)?;
+    let (host, driver) = host_with("counter")?;
+    let inside = start(&host, "counter 10000")?;
     let pid = host.outside(&inside)?.as_raw();
     assert_eq!(ask(&host)?, "101");
     assert!(dump(&host, &inside).is_err(), "dumped while RUNNING");
@@ -47,14 +39,60 @@ fn criu_dumps_only_what_is_off_the_gpu() -> Result<()> {
     Ok(())
 }
 
-/// Starts a counter that outlives the shell; its pid in the host. Descriptors from outside the
-/// host, which CRIU cannot find a mount for, are closed before.
-fn start_counter(host: &Host) -> Result<String> {
+/// Virtual memory is in files while it is on the GPU, which CRIU must not see.
+#[test]
+fn criu_dumps_virtual_memory_that_is_off_the_gpu() -> Result<()> {
+    needs!(StandIn);
+    let (host, driver) = host_with("sharing")?;
+    let inside = start(&host, "sharing 10000 2 own")?;
+    assert_eq!(ask(&host)?, "101 201");
+    let members = || children(&host, &inside);
+    for pid in members()? {
+        driver.lock(pid, PATIENCE)?;
+        driver.checkpoint(pid)?;
+    }
+    dump(&host, &inside)?;
+    let dumped = host.path(format!("/proc/{inside}"));
+    wait_until_clear(|| Ok(dumped.exists().then(|| "the dumped process".to_owned())))?;
+    restore(&host)?;
+    for pid in members()? {
+        driver.restore(pid, &GpuMap::identity())?;
+        driver.unlock(pid)?;
+    }
+    assert_eq!(ask(&host)?, "102 202");
+    Ok(())
+}
+
+/// A host with the stand-in and this workload, and its driver.
+fn host_with(workload: &str) -> Result<(Host, CudaDriver)> {
+    let host = Host::start(Suite::Trixie, Cgroups::V2)?;
+    let built = c_build::build()?;
+    host.install_dir(&built.join("lib64"), LIBRARIES)?;
+    let program = format!("/usr/local/bin/{workload}");
+    host.install(&built.join("bin").join(workload), &program)?;
+    for (path, kind, major, minor) in c_build::NODES {
+        host.mknod(path, kind, major, minor)?;
+    }
+    let driver = CudaDriver::open(Some(&built.join("lib64/libcuda.so.1")))?;
+    Ok((host, driver))
+}
+
+/// The children of a process of the host, as they are called here.
+fn children(host: &Host, inside: &str) -> Result<Vec<i32>> {
+    let list = format!("/proc/{inside}/task/{inside}/children");
+    let pids = host.run_for_text(&["cat", &list])?;
+    let outside = pids.split_whitespace().map(|pid| host.outside(pid));
+    outside.map(|pid| Ok(pid?.as_raw())).collect()
+}
+
+/// Starts a workload at port 10000 that outlives the shell; its pid in the host. Descriptors from
+/// outside the host, which CRIU cannot find a mount for, are closed before.
+fn start(host: &Host, workload: &str) -> Result<String> {
     let script = format!(
         "for descriptor in $(ls /proc/$$/fd); do
             [ $descriptor -le 2 ] || eval \"exec $descriptor<&-\"
         done
-        LD_LIBRARY_PATH={LIBRARIES} setsid counter 10000 </dev/null >/dev/null 2>&1 &
+        LD_LIBRARY_PATH={LIBRARIES} setsid {workload} </dev/null >/dev/null 2>&1 &
         pid=$!
         until ss -lun | grep -q ':10000 '; do sleep 0.05; done
         echo $pid"

@@ -68,8 +68,8 @@ impl Workload {
         Self::start("peers", 2, &[], &arguments, &[])
     }
 
-    /// An owner of so much GPU memory and an importer of it, its children in this order, on two GPUs
-    /// if there are so many.
+    /// An owner of so much GPU memory and an importer of it, on two GPUs if there are so many: its
+    /// children, in this order.
     pub(crate) fn sharing(mib: u32, options: &[&str]) -> Result<Self> {
         let mib = mib.to_string();
         let arguments = [&[mib.as_str()], options].concat();
