@@ -1,7 +1,6 @@
 /* Memory that was created or imported. */
 #define _GNU_SOURCE
 #include "../gpu.h"
-#include "../memory.h"
 #include "../result.h"
 #include "vmm.h"
 

@@ -1,6 +1,5 @@
 /* The calls of virtual memory management. */
 #include "../gpu.h"
-#include "../memory.h"
 #include "../result.h"
 #include "../stream.h"
 #include "vmm.h"
