@@ -12,7 +12,7 @@ use crate::event::{Deadline, Event, next_event};
 use crate::ffi::{self, RunTo, SignalMask, resume};
 use crate::gate::gate as gate_of;
 use crate::registers::Registers;
-use crate::rseq::CriticalSection;
+use crate::way_back::CriticalSection;
 use crate::way_back::{ChildFrame, WayBack};
 
 /// The number of no system call.

@@ -29,9 +29,10 @@
 //! * *Lose a restartable sequence*: a thread that was stopped in one begins it again.
 //!
 //! The files, from the bottom: `ffi` and `registers` (of x86-64), `event` (stops),
-//! `gate` (the instruction), `calls` (one call), `rseq`, `way_back`, `borrowed` (registers taken
+//! `gate` (the instruction), `calls` (one call), `way_back`, `borrowed` (registers taken
 //! and put back), `seized` (a running thread is stopped), `outside` (where threads are), `clone`
-//! and `reaping`, `proxy`, `receive` (a file for a proxy), `worker`.
+//! and `reaping`, `proxy`, `receive` (a file for a proxy), `worker`, `send` (a thread executes code
+//! of its process, and goes back by itself).
 
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("registers and code are those of x86-64, and stasis was not tried elsewhere");
@@ -48,8 +49,8 @@ mod proxy;
 mod reaping;
 mod receive;
 mod registers;
-mod rseq;
 mod seized;
+mod send;
 mod status;
 mod way_back;
 mod worker;
@@ -59,7 +60,9 @@ pub use outside::wait_until_outside;
 pub use proxy::{Proxy, Shared};
 pub use reaping::reap;
 pub use receive::SCRATCH_BYTES;
-pub use worker::{Life, Start, Worker};
+pub use registers::Start;
+pub use send::{Errand, FRAME_BYTES, Sent, send, stack_pointer_of};
+pub use worker::{Life, Worker};
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ use std::io;
 use std::ops::Range;
 
 use nix::unistd::Pid;
-use stasis_linux::procfs::{threads, waits_behind};
+use stasis_linux::procfs::{threads, waiting};
 
 use crate::event::Deadline;
 use crate::registers::Registers;
@@ -40,8 +40,8 @@ fn is_outside(
     is_gone: impl FnOnce() -> bool,
 ) -> io::Result<bool> {
     // Most threads of most programs wait for something: that is seen much faster.
-    if let Some(instruction) = waits_behind(pid, thread)? {
-        return Ok(!code.contains(&instruction));
+    if let Some(place) = waiting(pid, thread)? {
+        return Ok(!code.contains(&place.instruction));
     }
     if !is_alive(thread)? {
         return Ok(true);

@@ -20,6 +20,17 @@ const USER64: u64 = 0x33;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Registers(libc::user_regs_struct);
 
+/// Code that a thread or process is to execute.
+#[derive(Debug, Clone, Copy)]
+pub struct Start {
+    /// Its first instruction.
+    pub code: u64,
+    /// Its stack pointer, as a function finds it.
+    pub stack: u64,
+    /// Its first argument.
+    pub argument: u64,
+}
+
 /// Where a thread makes a system call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Gate {
@@ -136,6 +147,22 @@ impl Registers {
             own.r8, own.r9, own.r10, own.r11, own.r12, own.r13, own.r14, own.r15, own.rdi, own.rsi,
             own.rbp, own.rbx, own.rdx, own.rax, own.rcx, own.rsp, own.rip, own.eflags, segments,
         ]
+    }
+
+    /// Whether the thread waits in a system call that it can make again, from a frame as well: of
+    /// one that was interrupted before nobody knows which it was ([`RESTART`]).
+    pub(crate) fn wait_in_a_call(&self) -> bool {
+        let call = self.0.orig_rax;
+        let is_interrupted = (-516..=-512).contains(&self.0.rax.cast_signed());
+        call.cast_signed() >= 0 && call != RESTART && is_interrupted
+    }
+
+    /// About to execute code that does not return to here, as the same thread: it keeps what the
+    /// kernel and its libraries know it by.
+    pub(crate) fn sent_to(self, start: Start) -> Self {
+        let mut registers = self.starting(start.code, start.stack, start.argument).0;
+        registers.fs_base = self.0.fs_base;
+        Self(registers)
     }
 
     /// About to execute code that never returns, with one argument.

@@ -4,6 +4,7 @@ mod hostile;
 mod killed;
 mod program;
 mod proxies;
+mod sent;
 mod workers;
 
 use std::fs::{self, File};

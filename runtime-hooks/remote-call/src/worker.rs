@@ -17,7 +17,7 @@ use crate::clone::{Numbered, arguments};
 use crate::event::{Deadline, Event, event_now, next_event};
 use crate::ffi::{RunTo, resume};
 use crate::proxy::Proxy;
-use crate::registers::Registers;
+use crate::registers::{Registers, Start};
 use crate::status::traced_child;
 
 /// Such a process. It is killed when this is dropped; its owner has to reap it ([`crate::reap`]).
@@ -34,17 +34,6 @@ pub enum Life {
     Goes,
     /// It has ended.
     Ended,
-}
-
-/// What a worker executes.
-#[derive(Debug, Clone, Copy)]
-pub struct Start {
-    /// Code that never returns.
-    pub code: u64,
-    /// Its stack pointer, as a function finds it.
-    pub stack: u64,
-    /// Its first argument.
-    pub argument: u64,
 }
 
 impl Worker {

@@ -37,7 +37,7 @@ pub use stat::{Stat, TaskState};
 pub use status::Status;
 pub(crate) use status::{cpu_list, cpu_set};
 pub(crate) use threads::is_dying;
-pub use threads::{children, children_of_thread, processes, threads, waits_behind};
+pub use threads::{Waiting, children, children_of_thread, processes, threads, waiting};
 
 /// `None` for the answers of `/proc/PID` about a process that has ended: ENOENT when its
 /// directory is gone, ESRCH when it was reaped after a file of it was opened.

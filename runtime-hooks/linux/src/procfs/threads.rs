@@ -56,9 +56,17 @@ pub fn children_of_thread(pid: i32, thread: i32) -> Vec<i32> {
     words(&text).filter_map(number).collect()
 }
 
-/// The address of the instruction behind which a thread waits in the kernel; `None` if it runs, or
-/// has ended.
-pub fn waits_behind(pid: i32, thread: i32) -> io::Result<Option<u64>> {
+/// Where a thread waits in the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Waiting {
+    /// Its stack pointer.
+    pub stack_pointer: u64,
+    /// The address behind the instruction by which it went there.
+    pub instruction: u64,
+}
+
+/// Where a thread waits in the kernel; `None` if it runs, or has ended.
+pub fn waiting(pid: i32, thread: i32) -> io::Result<Option<Waiting>> {
     let path = format!("/proc/{pid}/task/{thread}/syscall");
     let path = Path::new(&path);
     let Some(text) = read(path, MAX_SYSCALL_BYTES)? else {
@@ -67,14 +75,19 @@ pub fn waits_behind(pid: i32, thread: i32) -> io::Result<Option<u64>> {
     if text.trim_ascii() == b"running" {
         return Ok(None);
     }
-    // The call and its arguments, if it is in one, the stack pointer, and this.
-    let address = words(&text)
-        .last()
-        .and_then(|word| word.strip_prefix(b"0x"));
-    let address = address
-        .and_then(hexadecimal)
-        .ok_or_else(|| malformed(path))?;
-    Ok(Some(address))
+    // The call and its arguments, if it is in one, and then these two.
+    let all: Vec<&[u8]> = words(&text).collect();
+    let address = |from_end: usize| {
+        let word = all.get(all.len().checked_sub(from_end)?)?;
+        word.strip_prefix(b"0x").and_then(hexadecimal)
+    };
+    match (address(2), address(1)) {
+        (Some(stack_pointer), Some(instruction)) => Ok(Some(Waiting {
+            stack_pointer,
+            instruction,
+        })),
+        _ => Err(malformed(path)),
+    }
 }
 
 fn numbers(directory: &Path) -> io::Result<Vec<i32>> {
@@ -103,12 +116,12 @@ mod tests {
         assert!(children(own).contains(&i32::try_from(child.id()).unwrap()));
         let pid = i32::try_from(child.id()).unwrap();
         // It may still run, and then waits for its input.
-        while waits_behind(pid, pid).unwrap().is_none() {
+        while waiting(pid, pid).unwrap().is_none() {
             std::thread::yield_now();
         }
         drop(child.stdin.take());
         child.wait().unwrap();
         assert_eq!(children(i32::MAX), []);
-        assert_eq!(waits_behind(i32::MAX, 1).unwrap(), None);
+        assert_eq!(waiting(i32::MAX, 1).unwrap(), None);
     }
 }

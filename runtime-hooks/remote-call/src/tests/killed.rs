@@ -30,15 +30,24 @@ const READY: &str = "traces from ";
 #[test]
 #[ignore = "started by other tests"]
 fn a_tracer() {
-    println!("\n{READY}{}", nix::unistd::gettid());
-    let mut line = String::new();
-    io::stdin().read_line(&mut line).unwrap();
-    let Ok(pid) = line.trim().parse() else {
+    let Some(told) = lines_of_a_tracer() else {
         return;
     };
+    let pid = i32::try_from(told[0]).unwrap();
     let mut proxy = Proxy::of_running(pid, Shared::Memory, || false).unwrap();
     assert!(proxy.call(libc::SYS_getpid, &[]).is_ok());
     proxy.end().unwrap();
+}
+
+/// What a process that is started here is told, by one line, once it can be traced.
+pub(super) fn lines_of_a_tracer() -> Option<Vec<u64>> {
+    println!("\n{READY}{}", nix::unistd::gettid());
+    let mut line = String::new();
+    io::stdin().read_line(&mut line).unwrap();
+    let numbers = line.split_whitespace().map(|number| number.parse().ok());
+    numbers
+        .collect::<Option<Vec<u64>>>()
+        .filter(|all| !all.is_empty())
 }
 
 /// Whether a tracer came to the step at which it was to be killed.
@@ -51,8 +60,14 @@ enum Came {
 /// Kills a tracer of that program when it stands before (even) or behind (odd) one of its acts, and
 /// `meanwhile` has been done.
 fn kill_at(step: usize, program: &Child, meanwhile: impl FnOnce()) -> Came {
+    let told = program.id().to_string();
+    kill_one_at("tests::killed::a_tracer", &told, step, meanwhile)
+}
+
+/// The same of a process that is that test, and is told that.
+fn kill_one_at(test: &str, told: &str, step: usize, meanwhile: impl FnOnce()) -> Came {
     let mut tracer = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "tests::killed::a_tracer", "--ignored"])
+        .args(["--exact", test, "--ignored"])
         .arg("--nocapture")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -65,7 +80,7 @@ fn kill_at(step: usize, program: &Child, meanwhile: impl FnOnce()) -> Came {
     ptrace::seize(thread, Options::PTRACE_O_TRACESYSGOOD).unwrap();
     ptrace::interrupt(thread).unwrap();
     let mut input = tracer.stdin.take().unwrap();
-    writeln!(input, "{}", program.id()).unwrap();
+    writeln!(input, "{told}").unwrap();
     let came = run_to(step, thread);
     meanwhile();
     tracer.kill().unwrap();
@@ -108,9 +123,19 @@ fn has_ended(status: WaitStatus) -> bool {
 }
 
 /// At how many steps it was killed, until one that a tracer does not come to.
-fn kill_at_all(program: &mut Program, mut check: impl FnMut(&mut Program, usize)) -> usize {
+fn kill_at_all(program: &mut Program, check: impl FnMut(&mut Program, usize)) -> usize {
+    let told = program.child.id().to_string();
+    kill_at_all_as("tests::killed::a_tracer", &told, program, check)
+}
+
+pub(super) fn kill_at_all_as(
+    test: &str,
+    told: &str,
+    program: &mut Program,
+    mut check: impl FnMut(&mut Program, usize),
+) -> usize {
     for step in 0.. {
-        if kill_at(step, &program.child, || ()) == Came::ToTheEnd {
+        if kill_one_at(test, told, step, || ()) == Came::ToTheEnd {
             return step;
         }
         check(program, step);

@@ -4,7 +4,7 @@
 use std::io::{Read, Seek};
 use std::os::fd::AsFd;
 
-use stasis_linux::procfs::waits_behind;
+use stasis_linux::procfs::waiting;
 
 use super::program::Program;
 use super::*;
@@ -214,8 +214,8 @@ fn a_thread_is_seen_in_the_code_that_it_executes() {
         let syscall = fs::read_to_string(format!("/proc/{}/syscall", sleeper.id())).unwrap();
         syscall.starts_with(&its_sleep)
     });
-    let instruction = waits_behind(pid(&sleeper), pid(&sleeper)).unwrap();
-    let instruction = instruction.unwrap();
+    let place = waiting(pid(&sleeper), pid(&sleeper)).unwrap();
+    let instruction = place.unwrap().instruction;
     let look = |child, code| wait_until_outside(pid(child), &code, || false);
     let kind = |result: io::Result<()>| result.unwrap_err().kind();
     let seen = [

@@ -13,7 +13,7 @@ use super::place::{ALIGNMENT, Places};
 use crate::ffi::{SignalMask, has_shadow_stack};
 use crate::memory;
 use crate::registers::{Gate, Registers};
-use crate::rseq::CriticalSection;
+use crate::way_back::CriticalSection;
 
 /// From the bottom: what the new process does, what the thread waits for, and how it goes on.
 const CHILD: u64 = 0;
@@ -117,6 +117,29 @@ impl WayBack {
     pub(crate) fn clear(&self) -> io::Result<()> {
         memory::write(self.thread.as_raw(), self.start, &self.before)
     }
+}
+
+/// Writes the last of them alone, for a thread that comes to it by itself: it goes on with these
+/// registers and this mask.
+///
+/// # Errors
+/// Those of ptrace(2) and process_vm_writev(2).
+pub(crate) fn lay_going_on(
+    thread: Pid,
+    start: u64,
+    found: Registers,
+    mask: SignalMask,
+) -> io::Result<()> {
+    let extended = Extended::of(thread)?;
+    let place = (start + BYTES).next_multiple_of(ALIGNMENT);
+    let frame = Frame {
+        sigreturn: 0,
+        registers: found.resuming_from_frame(),
+        mask,
+        extended: place,
+    };
+    memory::write(thread.as_raw(), start, &frame.bytes())?;
+    memory::write(thread.as_raw(), place, &extended.bytes)
 }
 
 fn frames(

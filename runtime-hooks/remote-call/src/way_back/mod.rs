@@ -37,8 +37,10 @@ mod extended;
 mod frame;
 mod frames;
 mod place;
+mod rseq;
 
-pub(crate) use frames::WayBack;
+pub(crate) use frames::{WayBack, lay_going_on};
+pub(crate) use rseq::CriticalSection;
 
 /// What clone(2) is told, so that the new process finds its frame, and its parent finds it.
 #[derive(Debug, Clone, Copy)]
