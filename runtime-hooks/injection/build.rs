@@ -1,5 +1,6 @@
 //! Builds the code that is injected, the same optimized one for every profile, and refuses it if
-//! it could not run at any address, alone.
+//! it could not run at any address, alone: what answers the driver's copying, and what its
+//! checkpoint thread runs.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -11,77 +12,106 @@ use object::{File, Object, ObjectSection, ObjectSymbol, RelocationKind, SectionF
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-const SOURCE: &str = "../injected-copy";
+/// Where the sources of an image are, the type that describes it, and what is where in it.
+struct Image {
+    name: &'static str,
+    source: &'static str,
+    described_by: &'static str,
+    places: &'static [&'static str],
+}
+
+const IMAGES: [Image; 2] = [
+    Image {
+        name: "copy",
+        source: "../injected-copy",
+        described_by: "Image",
+        places: &["memcpy", "mmap", "helper", "board"],
+    },
+    Image {
+        name: "survey",
+        source: "../injected-survey",
+        described_by: "SurveyImage",
+        places: &["survey", "board"],
+    },
+];
 const SECTION: &str = ".image";
 
 fn main() -> Result<()> {
-    println!("cargo::rerun-if-changed={SOURCE}");
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    fs::write(out.join("image.rs"), image(&out)?)?;
+    for image in IMAGES {
+        println!("cargo::rerun-if-changed={}", image.source);
+        let described = out.join(image.name).with_extension("rs");
+        fs::write(described, image.build(&out)?)?;
+    }
     Ok(())
 }
 
-/// Builds the image; an expression of type `Image`.
-fn image(out: &Path) -> Result<String> {
-    let linked = fs::read(link(&compile(out)?)?)?;
-    let linked = File::parse(linked.as_slice())?;
-    stands_alone(&linked)?;
-    let section = linked.section_by_name(SECTION).ok_or("no code")?;
-    fs::write(out.join("image.bin"), section.data()?)?;
-    let [memcpy, mmap, helper, board] =
-        ["memcpy", "mmap", "helper", "board"].map(|name| offset(&linked, name));
-    Ok(format!(
-        "Image {{ code: include_bytes!(concat!(env!(\"OUT_DIR\"), \"/image.bin\")), \
-         memcpy: {}, mmap: {}, helper: {}, board: {} }}",
-        memcpy?, mmap?, helper?, board?
-    ))
-}
+impl Image {
+    /// Builds it; an expression of the type that describes it.
+    fn build(&self, out: &Path) -> Result<String> {
+        let linked = fs::read(self.link(&self.compile(out)?)?)?;
+        let linked = File::parse(linked.as_slice())?;
+        stands_alone(&linked)?;
+        let section = linked.section_by_name(SECTION).ok_or("no code")?;
+        let file = format!("{}.bin", self.name);
+        fs::write(out.join(&file), section.data()?)?;
+        let mut fields = String::new();
+        for place in self.places {
+            fields += &format!(", {place}: {}", offset(&linked, place)?);
+        }
+        let described_by = self.described_by;
+        Ok(format!(
+            "{described_by} {{ code: include_bytes!(concat!(env!(\"OUT_DIR\"), \"/{file}\"))\
+             {fields} }}"
+        ))
+    }
 
-/// One object: a function of `core` that is called, and not inlined, is undefined in it.
-fn compile(out: &Path) -> Result<PathBuf> {
-    let object = out.join("image.o");
-    let mut rustc = Command::new(env::var("RUSTC")?);
-    rustc
-        .arg(format!("{SOURCE}/src/image.rs"))
-        .args([
-            "--crate-name=stasis_image",
-            "--crate-type=lib",
-            "--edition=2024",
-        ])
-        .arg(format!("--target={}", env::var("TARGET")?))
-        .args([
-            "-Copt-level=3",
-            "-Ccodegen-units=1",
-            "-Cpanic=abort",
-            "-Crelocation-model=pic",
-        ])
-        .args([
-            "-Cno-redzone=yes",
-            "-Cforce-unwind-tables=no",
-            "-Cdebuginfo=0",
-        ])
-        .arg(format!("--emit=obj={}", object.display()));
-    run(&mut rustc)?;
-    Ok(object)
-}
+    /// One object: a function of `core` that is called, and not inlined, is undefined in it.
+    fn compile(&self, out: &Path) -> Result<PathBuf> {
+        let object = out.join(self.name).with_extension("o");
+        let mut rustc = Command::new(env::var("RUSTC")?);
+        rustc
+            .arg(format!("{}/src/image.rs", self.source))
+            .args([
+                "--crate-name=stasis_image",
+                "--crate-type=lib",
+                "--edition=2024",
+            ])
+            .arg(format!("--target={}", env::var("TARGET")?))
+            .args([
+                "-Copt-level=3",
+                "-Ccodegen-units=1",
+                "-Cpanic=abort",
+                "-Crelocation-model=pic",
+            ])
+            .args([
+                "-Cno-redzone=yes",
+                "-Cforce-unwind-tables=no",
+                "-Cdebuginfo=0",
+            ])
+            .arg(format!("--emit=obj={}", object.display()));
+        run(&mut rustc)?;
+        Ok(object)
+    }
 
-/// Links it at address 0, without what is not reached. Relocations are kept to be looked at.
-fn link(object: &Path) -> Result<PathBuf> {
-    let linked = object.with_extension("elf");
-    let mut ld = Command::new("ld");
-    ld.args([
-        "-static",
-        "-nostdlib",
-        "--gc-sections",
-        "--no-undefined",
-        "--emit-relocs",
-    ])
-    .args(["--build-id=none", "-T"])
-    .arg(format!("{SOURCE}/image.ld"))
-    .arg("-o")
-    .args([&linked, object]);
-    run(&mut ld)?;
-    Ok(linked)
+    /// Links it at address 0, without what is not reached. Relocations are kept to be looked at.
+    fn link(&self, object: &Path) -> Result<PathBuf> {
+        let linked = object.with_extension("elf");
+        let mut ld = Command::new("ld");
+        ld.args([
+            "-static",
+            "-nostdlib",
+            "--gc-sections",
+            "--no-undefined",
+            "--emit-relocs",
+        ])
+        .args(["--build-id=none", "-T"])
+        .arg(format!("{}/image.ld", self.source))
+        .arg("-o")
+        .args([&linked, object]);
+        run(&mut ld)?;
+        Ok(linked)
+    }
 }
 
 fn run(command: &mut Command) -> Result<()> {

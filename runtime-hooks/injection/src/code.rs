@@ -22,7 +22,23 @@ pub struct Image {
 }
 
 /// The image that was built.
-pub const IMAGE: Image = include!(concat!(env!("OUT_DIR"), "/image.rs"));
+pub const IMAGE: Image = include!(concat!(env!("OUT_DIR"), "/copy.rs"));
+
+/// Position-independent code for the checkpoint thread (`stasis-injected-survey`), and where in it
+/// things are, as offsets in bytes. Its board may lie anywhere.
+#[derive(Clone, Copy, Debug)]
+pub struct SurveyImage {
+    /// The code.
+    pub code: &'static [u8],
+    /// Where the thread begins: its board is in `rdi`. It goes back by the frame that the board
+    /// names.
+    pub survey: usize,
+    /// Behind the code: whole pages.
+    pub board: usize,
+}
+
+/// The image that was built.
+pub const SURVEY: SurveyImage = include!(concat!(env!("OUT_DIR"), "/survey.rs"));
 
 #[cfg(test)]
 mod tests;

@@ -16,6 +16,7 @@
 //! * [`make_readable`]: addresses that devices were mapped at can be read while they are away.
 //! * [`rehearse`]: whether contents can come back, before they are taken away.
 //! * [`hole`]: contents are taken away from their process, and given back.
+//! * [`survey`]: which GPU memory a locked process has, and from whom.
 //! * [`put_back`]: the same, by whoever comes after a process of ours that was killed.
 //!
 //! # If we are killed
@@ -39,6 +40,7 @@ mod readable;
 mod record;
 mod rehearsal;
 pub mod slots;
+pub mod survey;
 mod workers;
 
 pub use arm::Armed;

@@ -71,6 +71,21 @@ pub fn build_id(process: &ProcessRef) -> Result<BuildId, Refusal> {
     found
 }
 
+/// The addresses of functions that the driver's library offers. Changes nothing; takes as long as
+/// [`inspect`].
+///
+/// # Errors
+/// Why they are not known; also of a process that is traced: nobody else can stop a thread of it.
+pub fn functions(process: &ProcessRef, names: &[&'static str]) -> Result<Vec<u64>, Refusal> {
+    let found = untraced(process.pid())
+        .and_then(|()| the_driver(process))
+        .and_then(|driver| symbols::functions(&driver, names));
+    if process.is_gone() {
+        return Err(Refusal::Ended);
+    }
+    found
+}
+
 fn find(process: &ProcessRef) -> Result<Slots, Refusal> {
     let pid = process.pid();
     let driver = the_driver(process)?;

@@ -65,6 +65,9 @@ pub enum Refusal {
     /// Its target is no code of a file.
     #[error("something else answers its libcuda.so's calls of {0}")]
     Hooked(Function),
+    /// An older one.
+    #[error("its libcuda.so has no {0}")]
+    NoFunction(&'static str),
     /// None that is known, or several.
     #[error("it does not have exactly one C library, or another than glibc")]
     OtherLibc,

@@ -32,14 +32,8 @@ pub(super) struct Symbols {
 
 impl Symbols {
     pub(super) fn read(library: &Library) -> Result<Self, Refusal> {
-        let malformed = |error: object::read::Error| Refusal::Malformed(error.to_string());
-        check_size(library.file.metadata()?.len(), MAX_FILE_BYTES)?;
         let cache = ReadCache::new(&library.file);
-        let elf = Elf::parse(&cache).map_err(malformed)?;
-        if elf.elf_header().e_machine(LittleEndian) != EM_X86_64 {
-            return Err(Refusal::Architecture);
-        }
-        let bias = bias(&elf, library.start).ok_or_else(no_beginning)?;
+        let (elf, bias) = parse(library, &cache)?;
         let build_id = elf.build_id().map_err(malformed)?;
         Ok(Self {
             build_id: build_id.and_then(BuildId::of_note),
@@ -66,12 +60,46 @@ impl Symbols {
     }
 }
 
+fn malformed(error: object::read::Error) -> Refusal {
+    Refusal::Malformed(error.to_string())
+}
+
+/// A library, and what is added to an address in its file for that in the process.
+fn parse<'c>(library: &Library, cache: &'c ReadCache<&'c File>) -> Result<(Elf<'c>, u64), Refusal> {
+    check_size(library.file.metadata()?.len(), MAX_FILE_BYTES)?;
+    let elf = Elf::parse(cache).map_err(malformed)?;
+    if elf.elf_header().e_machine(LittleEndian) != EM_X86_64 {
+        return Err(Refusal::Architecture);
+    }
+    let bias = bias(&elf, library.start).ok_or_else(no_beginning)?;
+    Ok((elf, bias))
+}
+
+/// The addresses of functions that a library offers, in their order.
+pub(super) fn functions(library: &Library, names: &[&'static str]) -> Result<Vec<u64>, Refusal> {
+    let cache = ReadCache::new(&library.file);
+    let (elf, bias) = parse(library, &cache)?;
+    let mut found = vec![None; names.len()];
+    for symbol in elf.dynamic_symbols().take(MAX_SYMBOLS) {
+        let is_function = symbol.elf_symbol().st_type() == STT_FUNC && !symbol.is_undefined();
+        let name = symbol.name_bytes().ok().filter(|_| is_function);
+        let index = names
+            .iter()
+            .position(|wanted| name == Some(wanted.as_bytes()));
+        if let Some(index) = index {
+            found[index] = Some(bias.wrapping_add(symbol.address()));
+        }
+    }
+    let each = names.iter().zip(found);
+    each.map(|(name, found)| found.ok_or(Refusal::NoFunction(name)))
+        .collect()
+}
+
 fn no_beginning() -> Refusal {
     Refusal::Malformed("no segment begins where its file begins".to_owned())
 }
 
-/// What is added to an address in the file for that in the process: the segment with the beginning
-/// of the file is mapped at `start`.
+/// The segment with the beginning of the file is mapped at `start`.
 fn bias(elf: &Elf<'_>, start: u64) -> Option<u64> {
     let mut segments = elf.elf_program_headers().iter();
     let first = segments.find(|segment| {

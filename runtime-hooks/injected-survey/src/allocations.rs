@@ -1,0 +1,160 @@
+//! The allocations of GPU memory, found by asking at addresses: no call lists them.
+//!
+//! With driver 580 each lies in a mapping without rights and without a name, or in one of a device
+//! (host memory), and begins at a multiple of 2 MiB, but for small ones that share 2 MiB: of these
+//! one is found. That is enough: what is shared, or too large, has whole multiples. (What a module
+//! has as variables looks like memory that was opened by a legacy handle.)
+
+use crate::board::{Allocation, Answer, Cursor, DEVICES, Kind, Range, Request};
+use crate::contexts::Contexts;
+use crate::driver::{Attribute, Driver, Location, Result};
+use crate::system::now;
+
+/// Where an allocation can begin.
+const STEP: u64 = 2 << 20;
+/// The time is asked for once in so many steps, each of which takes some 4 µs.
+const STEPS: u64 = 64;
+/// `CU_MEMORYTYPE_DEVICE`.
+const DEVICE: u64 = 2;
+
+/// Looks for them until the answer is full or the time is over, and says where to go on.
+pub(crate) fn allocations(
+    driver: Driver<'_>,
+    contexts: &Contexts,
+    request: &Request,
+    answer: &mut Answer,
+) -> Result<()> {
+    let began = now();
+    let (mut at, mut steps) = (request.from, 0_u64);
+    while let Some(range) = range(request, at) {
+        let address = at.address.max(range.start);
+        if address >= range.end {
+            at = Cursor {
+                range: at.range + 1,
+                address: 0,
+            };
+            continue;
+        }
+        let (found, next) = look(driver, contexts, address)?;
+        at.address = next;
+        let is_full = found.is_some_and(|found| !answer.add(found));
+        steps += 1;
+        let is_late = || steps.is_multiple_of(STEPS) && now() - began > request.limit_ns;
+        if is_full || is_late() {
+            break;
+        }
+    }
+    answer.next = at;
+    Ok(())
+}
+
+fn range(request: &Request, at: Cursor) -> Option<Range> {
+    let index = usize::try_from(at.range).ok()?;
+    let is_one = at.range < request.count;
+    request.ranges.get(index).copied().filter(|_| is_one)
+}
+
+/// What is at an address, and where to look next.
+fn look(
+    driver: Driver<'_>,
+    contexts: &Contexts,
+    address: u64,
+) -> Result<(Option<Allocation>, u64)> {
+    let range = driver.address_range(address).ok();
+    let Ok(handle) = driver.retain_handle(address) else {
+        let Some((start, bytes)) = range else {
+            return Ok((None, behind(address, 0)));
+        };
+        let mut found = Allocation {
+            address: start,
+            bytes,
+            ..Allocation::default()
+        };
+        ordinary(driver, contexts, address, &mut found);
+        return Ok((Some(found), behind(address, start.saturating_add(bytes))));
+    };
+    let properties = driver.properties(handle);
+    driver.release_handle(handle)?;
+    // A context that may not use it knows nothing of it.
+    let range = match range {
+        Some(range) => Some(range),
+        None => in_another_context(driver, contexts, address)?,
+    };
+    let (start, bytes) = range.unwrap_or((address, STEP));
+    let mut found = Allocation {
+        address: start,
+        bytes,
+        kind: Kind::Unknown as u64,
+        ..Allocation::default()
+    };
+    if let (Ok(properties), Some(_)) = (properties, range) {
+        found.kind = Kind::Virtual as u64;
+        found.location_type = u64::from(properties.location.kind.cast_unsigned());
+        found.location = u64::from(properties.location.id.cast_unsigned());
+        found.handle_types = u64::from(properties.handle_types.cast_unsigned());
+        found.access = access(contexts, |location| {
+            driver
+                .access(location, address)
+                .is_ok_and(|flags| flags != 0)
+        });
+    }
+    Ok((Some(found), behind(address, start.saturating_add(bytes))))
+}
+
+/// Begin and length of what an address is in.
+fn in_another_context(
+    driver: Driver<'_>,
+    contexts: &Contexts,
+    address: u64,
+) -> Result<Option<(u64, u64)>> {
+    for (_, context) in contexts.each() {
+        driver.push(context)?;
+        let range = driver.address_range(address);
+        driver.pop()?;
+        if let Ok(range) = range {
+            return Ok(Some(range));
+        }
+    }
+    Ok(None)
+}
+
+/// What is no memory of virtual memory management.
+fn ordinary(driver: Driver<'_>, contexts: &Contexts, address: u64, found: &mut Allocation) {
+    let attribute = |attribute| driver.attribute(attribute, address).unwrap_or_default();
+    let pool = attribute(Attribute::Pool);
+    let kind = if attribute(Attribute::IsManaged) != 0 {
+        Kind::Managed
+    } else if pool != 0 {
+        Kind::Pool
+    } else if attribute(Attribute::IsLegacyIpcCapable) == 0
+        && attribute(Attribute::MemoryType) == DEVICE
+    {
+        Kind::LegacyImport
+    } else {
+        Kind::Ordinary
+    };
+    found.kind = kind as u64;
+    if pool != 0 {
+        found.access = access(contexts, |location| {
+            driver
+                .pool_access(pool, location)
+                .is_ok_and(|flags| flags != 0)
+        });
+    }
+}
+
+/// By bits: the devices for which it is so.
+fn access(contexts: &Contexts, has: impl Fn(Location) -> bool) -> u64 {
+    let devices = contexts
+        .each()
+        .filter(|(device, _)| has(Location::of_device(*device)));
+    devices.fold(0, |all, (device, _)| all | 1 << device)
+}
+
+/// Where the next allocation can begin, behind what ends there.
+fn behind(address: u64, end: u64) -> u64 {
+    let end = end.max(address.saturating_add(1));
+    end.checked_next_multiple_of(STEP).unwrap_or(u64::MAX)
+}
+
+const _: () = assert!(DEVICES <= 64);

@@ -1,0 +1,215 @@
+//! Calls of libcuda, by their addresses. Declarations as in cuda.h 12.8 to 13.5; a device's number
+//! (`CUdevice`) is its ordinal.
+#![allow(unsafe_code)] // foreign functions
+
+use core::ffi::{c_int, c_uint};
+use core::mem::transmute;
+
+/// The calls, in the order of their addresses in a request, by the names that libcuda has for them.
+pub const FUNCTIONS: [&str; 15] = [
+    "cuMemRetainAllocationHandle",
+    "cuMemGetAllocationPropertiesFromHandle",
+    "cuMemRelease",
+    "cuMemGetAddressRange_v2",
+    "cuPointerGetAttribute",
+    "cuMemGetAccess",
+    "cuMemPoolGetAccess",
+    "cuDeviceGetCount",
+    "cuDevicePrimaryCtxGetState",
+    "cuDevicePrimaryCtxRetain",
+    "cuDevicePrimaryCtxRelease_v2",
+    "cuCtxPushCurrent_v2",
+    "cuCtxPopCurrent_v2",
+    "cuCtxEnablePeerAccess",
+    "cuCtxDisablePeerAccess",
+];
+
+/// A call that has failed: its position in [`FUNCTIONS`], and its `CUresult`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Failed {
+    pub(crate) call: u64,
+    pub(crate) result: c_int,
+}
+
+pub(crate) type Result<T> = core::result::Result<T, Failed>;
+
+/// `CUmemLocation`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Location {
+    pub(crate) kind: c_int,
+    pub(crate) id: c_int,
+}
+
+impl Location {
+    /// `CU_MEM_LOCATION_TYPE_DEVICE`.
+    pub(crate) fn of_device(device: c_int) -> Self {
+        Self {
+            kind: 1,
+            id: device,
+        }
+    }
+}
+
+/// `CUmemAllocationProp`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Properties {
+    pub(crate) kind: c_int,
+    pub(crate) handle_types: c_int,
+    pub(crate) location: Location,
+    pub(crate) others: [u64; 2],
+}
+
+/// `CUpointer_attribute`.
+#[derive(Debug, Clone, Copy)]
+#[repr(i32)]
+pub(crate) enum Attribute {
+    MemoryType = 2,
+    IsManaged = 8,
+    IsLegacyIpcCapable = 10,
+    Pool = 17,
+}
+
+/// libcuda, in the process of the thread.
+#[derive(Clone, Copy)]
+pub(crate) struct Driver<'a>(&'a [u64; FUNCTIONS.len()]);
+
+/// Calls the function at that position, of that type.
+macro_rules! call {
+    ($driver:ident, $position:literal, ($($type:ty),*), $($argument:expr),*) => {{
+        // SAFETY: who asks has written the address of the function that is declared so.
+        let function: extern "C" fn($($type),*) -> c_int = unsafe { transmute($driver.0[$position]) };
+        match function($($argument),*) {
+            0 => Ok(()),
+            result => Err(Failed { call: $position, result }),
+        }
+    }};
+}
+
+impl<'a> Driver<'a> {
+    /// # Safety
+    /// These are the addresses of [`FUNCTIONS`], in a process and on a thread that may call them.
+    pub(crate) unsafe fn new(functions: &'a [u64; FUNCTIONS.len()]) -> Self {
+        Self(functions)
+    }
+
+    /// The handle of what is mapped at an address. It has to be released.
+    pub(crate) fn retain_handle(self, address: u64) -> Result<u64> {
+        let mut handle = 0;
+        call!(self, 0, (&mut u64, u64), &mut handle, address).map(|()| handle)
+    }
+
+    pub(crate) fn properties(self, handle: u64) -> Result<Properties> {
+        let mut properties = Properties::default();
+        call!(self, 1, (&mut Properties, u64), &mut properties, handle).map(|()| properties)
+    }
+
+    pub(crate) fn release_handle(self, handle: u64) -> Result<()> {
+        call!(self, 2, (u64), handle)
+    }
+
+    /// Begin and length of the allocation or mapping that an address is in.
+    pub(crate) fn address_range(self, address: u64) -> Result<(u64, u64)> {
+        let (mut start, mut length) = (0, 0);
+        let types = call!(
+            self,
+            3,
+            (&mut u64, &mut u64, u64),
+            &mut start,
+            &mut length,
+            address
+        );
+        types.map(|()| (start, length))
+    }
+
+    /// Of all that are asked for, none has more than a word.
+    pub(crate) fn attribute(self, attribute: Attribute, address: u64) -> Result<u64> {
+        let mut value = 0;
+        let attribute = attribute as c_int;
+        call!(
+            self,
+            4,
+            (&mut u64, c_int, u64),
+            &mut value,
+            attribute,
+            address
+        )
+        .map(|()| value)
+    }
+
+    /// `CUmemAccess_flags`: 0 is no access.
+    pub(crate) fn access(self, location: Location, address: u64) -> Result<u64> {
+        let mut flags = 0;
+        call!(
+            self,
+            5,
+            (&mut u64, &Location, u64),
+            &mut flags,
+            &location,
+            address
+        )
+        .map(|()| flags)
+    }
+
+    /// The same, of a memory pool.
+    pub(crate) fn pool_access(self, pool: u64, location: Location) -> Result<u32> {
+        let mut flags = 0;
+        call!(
+            self,
+            6,
+            (&mut u32, u64, &Location),
+            &mut flags,
+            pool,
+            &location
+        )
+        .map(|()| flags)
+    }
+
+    pub(crate) fn device_count(self) -> Result<c_int> {
+        let mut count = 0;
+        call!(self, 7, (&mut c_int), &mut count).map(|()| count)
+    }
+
+    pub(crate) fn has_primary_context(self, device: c_int) -> Result<bool> {
+        let (mut flags, mut is_active): (c_uint, c_int) = (0, 0);
+        call!(
+            self,
+            8,
+            (c_int, &mut c_uint, &mut c_int),
+            device,
+            &mut flags,
+            &mut is_active
+        )
+        .map(|()| is_active != 0)
+    }
+
+    /// It has to be released.
+    pub(crate) fn retain_context(self, device: c_int) -> Result<u64> {
+        let mut context = 0;
+        call!(self, 9, (&mut u64, c_int), &mut context, device).map(|()| context)
+    }
+
+    pub(crate) fn release_context(self, device: c_int) -> Result<()> {
+        call!(self, 10, (c_int), device)
+    }
+
+    /// Makes it the thread's context, until [`Self::pop`].
+    pub(crate) fn push(self, context: u64) -> Result<()> {
+        call!(self, 11, (u64), context)
+    }
+
+    pub(crate) fn pop(self) -> Result<()> {
+        let mut context = 0;
+        call!(self, 12, (&mut u64), &mut context)
+    }
+
+    /// Of the thread's context to this one.
+    pub(crate) fn enable_peer_access(self, to: u64) -> Result<()> {
+        call!(self, 13, (u64, c_uint), to, 0)
+    }
+
+    pub(crate) fn disable_peer_access(self, to: u64) -> Result<()> {
+        call!(self, 14, (u64), to)
+    }
+}

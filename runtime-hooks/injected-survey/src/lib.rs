@@ -1,0 +1,36 @@
+//! What the checkpoint thread of a CUDA driver runs for us, while its process is locked.
+//!
+//! The driver holds every call of a locked process but those of the thread that carries out
+//! checkpoints (`cuCheckpointProcessGetRestoreThreadId`; driver 580.159), so this thread can ask
+//! libcuda which GPU memory there is, with which rights, and from whom. It is sent here
+//! (`stasis-remote-call`), makes its calls, and goes back to what it was doing by itself, whether
+//! we live or not: a call inside of libcuda is never interrupted.
+//!
+//! The crate is built twice, as `stasis-injected-copy` is. For us it gives the layout of the
+//! [`Board`], and its tests run every function with a driver of theirs. For the CUDA process the
+//! root is `image.rs`: freestanding, position-independent, without data of its own.
+//!
+//! What it changes: nothing that lasts. A handle is released in the step that took it, and so is
+//! a context. Peer access that a context does not have is given and taken again, which is how it
+//! is known; one that it has is left alone.
+//!
+//! The files, from the bottom: `board` (the layout), `system` (calls of the kernel), `driver`
+//! (calls of libcuda), `contexts`, `peers` and `allocations` (what is asked), `survey` (the whole).
+#![cfg_attr(not(test), no_std)]
+
+mod allocations;
+mod board;
+mod contexts;
+mod driver;
+mod peers;
+mod survey;
+mod system;
+
+pub use board::{
+    Allocation, Answer, Board, Cursor, DEVICES, Kind, RANGES, Range, Request, State, What,
+};
+pub use driver::FUNCTIONS;
+pub use survey::survey;
+
+#[cfg(test)]
+mod tests;

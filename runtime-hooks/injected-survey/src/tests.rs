@@ -1,0 +1,135 @@
+//! The very functions that are injected, with a driver of the test's.
+#![allow(unsafe_code)] // boards of zeros, and a library of the test's
+
+mod fake;
+
+use super::*;
+use fake::{IMPORT, LARGE, OTHERS, POOL, with_driver};
+
+const MIB: u64 = 1 << 20;
+
+/// A board as it is found: zeros.
+fn board() -> Box<Board> {
+    // SAFETY: zeros are a board.
+    unsafe { Box::new_zeroed().assume_init() }
+}
+
+fn request(what: What, from: Cursor, limit_ns: u64) -> Request {
+    let mut ranges = [Range::default(); RANGES];
+    ranges[0] = fake::SPACE;
+    // Nothing is there.
+    ranges[1] = Range {
+        start: 0x5000_0000,
+        end: 0x5000_1000,
+    };
+    Request {
+        frame: 0,
+        functions: fake::functions(),
+        what: what as u64,
+        limit_ns,
+        from,
+        count: 2,
+        ranges,
+    }
+}
+
+/// Writes the request as another process does, and reads the answer so.
+fn ask<T>(request: &Request, read: impl FnOnce(&board::Read<'_>) -> T) -> T {
+    let mut board = board();
+    let place: *mut Board = &raw mut *board;
+    let words: Vec<u64> = request.words().collect();
+    // SAFETY: the words of a request at the place for them.
+    unsafe {
+        let to = place.byte_add(Board::REQUEST).cast::<u64>();
+        std::ptr::copy_nonoverlapping(words.as_ptr(), to, words.len());
+        survey(place);
+        let answer = place.byte_add(Board::ANSWER).cast::<[u64; Answer::WORDS]>();
+        read(&Answer::read(&*answer))
+    }
+}
+
+#[test]
+fn all_kinds_are_told_with_their_rights() {
+    with_driver(|| {
+        let request = request(What::Allocations, Cursor::default(), u64::MAX);
+        let found = ask(&request, |answer| {
+            assert!(answer.is_answered);
+            assert_eq!(answer.failed, None);
+            assert_eq!((answer.next.range, answer.active), (2, 0b11));
+            answer.allocations().collect::<Vec<_>>()
+        });
+        let seen = |each: &Allocation| (each.address, each.bytes, each.kind, each.access);
+        let seen: Vec<_> = found.iter().map(seen).collect();
+        let kind = |kind: Kind| kind as u64;
+        assert_eq!(
+            seen,
+            [
+                (LARGE, 512 * MIB, kind(Kind::Ordinary), 0),
+                (IMPORT, 2 * MIB, kind(Kind::Virtual), 0b01),
+                (OTHERS, 4 * MIB, kind(Kind::Virtual), 0b10),
+                (POOL, 32 * MIB, kind(Kind::Pool), 0b11),
+            ]
+        );
+        assert_eq!((found[1].location, found[1].handle_types), (1, 0));
+        assert_eq!((found[2].location, found[2].handle_types), (1, 1));
+    });
+}
+
+/// One step each time, and then from where it was.
+#[test]
+fn an_answer_that_is_late_says_where_to_go_on() {
+    with_driver(|| {
+        let (mut from, mut found, mut asked) = (Cursor::default(), Vec::new(), 0);
+        while from.range < 2 {
+            let request = request(What::Allocations, from, 0);
+            ask(&request, |answer| {
+                found.extend(answer.allocations().map(|each| each.address));
+                assert_ne!(answer.next, from);
+                from = answer.next;
+            });
+            asked += 1;
+        }
+        assert_eq!(found, [LARGE, IMPORT, OTHERS, POOL]);
+        assert!(asked > 1, "{asked}");
+    });
+}
+
+#[test]
+fn peer_access_that_is_there_is_left_alone() {
+    with_driver(|| {
+        let request = request(What::Peers, Cursor::default(), u64::MAX);
+        for _ in 0..2 {
+            ask(&request, |answer| {
+                assert_eq!(answer.failed, None);
+                assert_eq!(answer.peers[..3], [0b10, 0, 0]);
+            });
+            // Of the first to the second; the other one was given and taken.
+            assert_eq!(fake::peer_access(), [(0, 1)]);
+        }
+    });
+}
+
+#[test]
+fn a_call_that_must_not_fail_is_named() {
+    with_driver(|| {
+        fake::fail_to_count();
+        let request = request(What::Allocations, Cursor::default(), u64::MAX);
+        ask(&request, |answer| {
+            let (call, result) = answer.failed.unwrap();
+            assert_eq!(
+                FUNCTIONS[usize::try_from(call).unwrap()],
+                "cuDeviceGetCount"
+            );
+            assert_eq!(result, 3);
+        });
+    });
+}
+
+/// Whatever a process writes there.
+#[test]
+fn an_answer_of_anything_is_read_within_its_bounds() {
+    let words = vec![u64::MAX; Answer::WORDS];
+    let words: Box<[u64; Answer::WORDS]> = words.try_into().unwrap();
+    let read = Answer::read(&words);
+    assert_eq!(read.allocations().count(), 512);
+}

@@ -1,0 +1,227 @@
+//! Memory of ours in a process, for the time of a survey.
+
+use std::io;
+use std::ops::{ControlFlow, Range};
+use std::time::{Duration, Instant};
+
+use nix::libc;
+use serde::{Deserialize, Serialize};
+use stasis_injected_survey::{Board, FUNCTIONS};
+use stasis_linux::ProcessRef;
+use stasis_linux::procfs::{for_each_mapping, waiting};
+use stasis_remote_call::{FRAME_BYTES, Numbered, Proxy, memory, reap};
+
+use crate::area::{in_process, make};
+use crate::code::SURVEY;
+use crate::error::InjectionError;
+use crate::prepare::{map, unsigned};
+use crate::record::{PAGE, Span};
+use crate::slots::{Refusal, functions};
+
+/// What libcuda's calls may need. Only what is used takes memory.
+const STACK: u64 = 1 << 20;
+/// In our page: a number that nobody else writes there, and that of a process that we make.
+const NUMBER: u64 = 64;
+
+/// From the bottom: a page that nobody may touch, the stack, the frame by which the thread goes
+/// back, a page of ours, the board, the code.
+const FRAME: u64 = PAGE + STACK;
+const OWN_PAGE: u64 = FRAME + FRAME_BYTES;
+const BOARD: u64 = OWN_PAGE + PAGE;
+const CODE: u64 = BOARD + Board::LENGTH as u64;
+const LENGTH: u64 = CODE + SURVEY.board as u64;
+
+/// How long a thread of the driver may be on its way back.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What is put into a process for a survey: to be kept, durably, before [`crate::survey::ask`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SurveyRecord {
+    /// All memory of ours.
+    all: Span,
+    /// What is in our page, so that memory of somebody else is never taken for it.
+    mark: u64,
+    /// The driver's thread that may be there.
+    thread: i32,
+    /// The addresses of libcuda's functions.
+    functions: [u64; FUNCTIONS.len()],
+}
+
+/// What has become of it.
+#[derive(Debug)]
+pub enum Removed {
+    /// The process has ended.
+    Ended,
+    /// There is nothing of ours in it any more.
+    Gone,
+    /// The driver's thread is still there: it is in a call of libcuda, which nobody may interrupt.
+    InUse,
+}
+
+impl SurveyRecord {
+    pub(super) fn thread(&self) -> i32 {
+        self.thread
+    }
+
+    pub(super) fn functions(&self) -> [u64; FUNCTIONS.len()] {
+        self.functions
+    }
+
+    /// Where the thread begins.
+    pub(super) fn code(&self) -> u64 {
+        self.at(CODE) + SURVEY.survey as u64
+    }
+
+    pub(super) fn stack(&self) -> u64 {
+        self.at(FRAME)
+    }
+
+    pub(super) fn frame(&self) -> u64 {
+        self.at(FRAME)
+    }
+
+    pub(super) fn board(&self) -> u64 {
+        self.at(BOARD)
+    }
+
+    fn at(&self, offset: u64) -> u64 {
+        self.all.start + offset
+    }
+
+    fn places(&self) -> Range<u64> {
+        self.all.start..self.all.start + self.all.length
+    }
+
+    fn proxy(&self) -> Numbered {
+        Numbered {
+            listed: self.at(OWN_PAGE + NUMBER),
+            cleared_at_end: None,
+        }
+    }
+
+    /// Whether the thread is seen to have left. One that runs may be there: it is not stopped for
+    /// that, since it may be inside of libcuda.
+    pub(super) fn has_left(&self, process: &ProcessRef) -> io::Result<bool> {
+        let places = self.places();
+        let seen = waiting(process.pid(), self.thread)?;
+        Ok(seen.is_some_and(|seen| {
+            !places.contains(&seen.stack_pointer) && !places.contains(&seen.instruction)
+        }))
+    }
+}
+
+/// Puts code into a process, for its driver's thread. A thread of the process stands still for
+/// that.
+///
+/// # Errors
+/// [`InjectionError::Prepare`]: the process is as it was.
+pub fn prepare(process: &ProcessRef, thread: i32) -> Result<SurveyRecord, InjectionError> {
+    let found = functions(process, &FUNCTIONS).map_err(of_refusal);
+    let placed = found.and_then(|functions| {
+        let functions = functions
+            .try_into()
+            .map_err(|_| io::ErrorKind::InvalidData)?;
+        in_process(process, |proxy| place(proxy, thread, functions))
+    });
+    placed.map_err(InjectionError::Prepare)
+}
+
+fn of_refusal(refusal: Refusal) -> io::Error {
+    io::Error::other(refusal)
+}
+
+fn place(
+    proxy: &mut Proxy,
+    thread: i32,
+    functions: [u64; FUNCTIONS.len()],
+) -> io::Result<SurveyRecord> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let start = map(proxy, 0, LENGTH, protection, flags)?;
+    let record = SurveyRecord {
+        all: Span {
+            start,
+            length: LENGTH,
+        },
+        mark: fastrand::u64(1..),
+        thread,
+        functions,
+    };
+    fill(proxy, &record).inspect_err(|_| {
+        let _ = proxy.call(libc::SYS_munmap, &[start, LENGTH]);
+    })?;
+    Ok(record)
+}
+
+/// A child that the process forks meanwhile gets nothing of it.
+fn fill(proxy: &mut Proxy, record: &SurveyRecord) -> io::Result<()> {
+    let (start, code) = (record.all.start, record.at(CODE));
+    memory::write(proxy.pid(), code, SURVEY.code)?;
+    memory::write(proxy.pid(), record.at(OWN_PAGE), &record.mark.to_ne_bytes())?;
+    let none = unsigned(libc::PROT_NONE);
+    let executable = unsigned(libc::PROT_READ | libc::PROT_EXEC);
+    let stays = unsigned(libc::MADV_DONTFORK);
+    make(
+        proxy,
+        &[
+            (libc::SYS_madvise, [start, LENGTH, stays, 0, 0, 0]),
+            (libc::SYS_mprotect, [start, PAGE, none, 0, 0, 0]),
+            (
+                libc::SYS_mprotect,
+                [code, LENGTH - CODE, executable, 0, 0, 0],
+            ),
+        ],
+    )
+}
+
+/// Takes it out of a process, once the driver's thread has left. May be done again and again, by
+/// anybody, as long as nobody else does; who put it there has ended, or does this.
+///
+/// # Errors
+/// [`InjectionError::PutBack`].
+pub fn remove(process: &ProcessRef, record: &SurveyRecord) -> Result<Removed, InjectionError> {
+    match try_remove(process, record) {
+        _ if process.is_gone() => Ok(Removed::Ended),
+        other => other.map_err(InjectionError::PutBack),
+    }
+}
+
+fn try_remove(process: &ProcessRef, record: &SurveyRecord) -> io::Result<Removed> {
+    let (pid, is_gone) = (process.pid(), || process.is_gone());
+    if !is_there(pid, record)? {
+        return Ok(Removed::Gone);
+    }
+    let began = Instant::now();
+    while !record.has_left(process)? {
+        if began.elapsed() > PATIENCE || process.is_gone() {
+            return Ok(Removed::InUse);
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    let mut number = [0; 4];
+    memory::read(pid, record.proxy().listed, &mut number)?;
+    reap(pid, &[i32::from_ne_bytes(number)], is_gone)?;
+    let mut proxy = Proxy::numbered(pid, record.proxy(), is_gone)?;
+    let Span { start, length } = record.all;
+    let unmapped = proxy.call(libc::SYS_munmap, &[start, length]);
+    proxy.end()?;
+    unmapped?;
+    Ok(Removed::Gone)
+}
+
+/// Whether our memory is there: executable memory without a file, and our number.
+fn is_there(pid: i32, record: &SurveyRecord) -> io::Result<bool> {
+    let code = record.at(CODE);
+    let found = for_each_mapping(pid, |mapping| {
+        // The kernel may have joined it with another's.
+        let has_code = mapping.start <= code && code < mapping.end;
+        match has_code && mapping.has(b'x') && mapping.inode == 0 {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    })?;
+    if found.is_none() {
+        return Ok(false);
+    }
+    Ok(memory::word(pid, record.at(OWN_PAGE))? == record.mark)
+}
