@@ -60,11 +60,11 @@ static int take_devices(const uint8_t *gpus) {
 }
 
 static int restore(void) {
-    if (shares_device_memory || memory_has_opened() || vmm_has_imports()) {
+    if (shares_device_memory || vmm_has_imports()) {
         is_lost = 1;
         return NOT_SUPPORTED; /* noticed this late by driver 580, and final */
     }
-    if ((peer_accesses && memory_largest() >= LOST_WITH_PEER_ACCESS) || vmm_largest_of_peers() >= LOST_WITH_PEER_ACCESS) {
+    if (memory_has_opened() || (peer_accesses && memory_largest() >= LOST_WITH_PEER_ACCESS) || vmm_largest_of_peers() >= LOST_WITH_PEER_ACCESS) {
         is_lost = 1;
         return INVALID_VALUE;
     }

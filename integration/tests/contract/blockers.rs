@@ -2,7 +2,8 @@
 
 use crate::by_pid::ByPid;
 use anyhow::{Context, Result};
-use stasis::preflight::peer_access::PeerAccess;
+use stasis::preflight::sharing::Sharing;
+use stasis::preflight::sharing::peer_access::PeerAccess;
 use stasis::preflight::{ContainerFacts, find};
 use stasis_integration::needs;
 use stasis_linux::{ProcessRef, Snapshot};
@@ -20,7 +21,7 @@ pub(crate) fn names(pid: i32) -> Result<String> {
         snapshot: &Snapshot::take(&process, &[pid].into())?,
         members: &vec![(process, state)],
         inventory: &inventory()?,
-        peer_access: PeerAccess::Unknown,
+        sharing: Sharing::Guessed(PeerAccess::Unknown),
         asked: None,
     })?;
     let names: Vec<_> = found.iter().map(|finding| finding.kind.name()).collect();

@@ -22,6 +22,7 @@ mod peers;
 mod ranks;
 mod sharing;
 mod slots;
+mod survey;
 mod workload;
 
 use std::path::PathBuf;

@@ -1,7 +1,8 @@
-//! A process that may have peer access between two GPUs is refused, unless the settings or the
-//! container's annotation say that it has none.
+//! A process that has peer access between two GPUs, and an allocation that is too large for it, is
+//! refused once it is locked. Where that cannot be known, one that may have both is refused before,
+//! unless the container's annotation says that it has none.
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use serde_json::{Value, json};
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::container::bundle::{Bundle, ROOT};
@@ -9,8 +10,12 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{CUDA_CHECKPOINT, PROGRAM, StasisHost};
 use stasis_integration::{needs, on_hosts};
 
-/// Enough to be refused, with a context of any size.
-const LARGE: &str = "1024";
+/// An allocation that the driver does not restore with peer access.
+const LARGE: &str = "512";
+/// Enough to be refused where nothing is known, with a context of any size.
+const GUESSED: &str = "1024";
+/// What has nothing known.
+const BY_DRIVER: &str = "gpu_checkpoint.path = \"driver\"\n";
 /// What the driver was seen to restore.
 const SMALL: &str = "256";
 
@@ -21,8 +26,9 @@ fn all_cases(kind: HostKind) -> Result<()> {
     let stasis = &StasisHost::with_containerd(kind)?;
     stasis.inject("gpus 2")?;
     it_is_refused_and_goes_on(stasis)?;
-    small_memory_is_no_reason(stasis)?;
+    small_memory_or_no_access_is_no_reason(stasis)?;
     the_settings_let_it_through(stasis)?;
+    where_nothing_is_known_it_is_guessed(stasis)?;
     the_annotation_lets_it_through(stasis)
 }
 
@@ -44,14 +50,11 @@ fn it_is_refused_and_goes_on(stasis: &StasisHost) -> Result<()> {
         &message,
         &[
             "peer-access: ",
-            "(peers): it holds ",
+            "(peers): its GPU 0 has peer access to its GPU 1, and it has an allocation of 512 MiB",
             "cudaDeviceDisablePeerAccess",
             "CUDA_VISIBLE_DEVICES",
-            "io.stasis.peer-access=none",
-            "nothing was changed",
         ],
     );
-    ensure!(!peers.image_path("refused").exists(), "an image directory");
     let toggle = ["--toggle", "--container", "large", "--root", ROOT];
     let toggle = [&[CUDA_CHECKPOINT][..], &toggle].concat();
     assert_contains(&stasis.fails(&toggle)?, &["peer-access: "]);
@@ -60,19 +63,37 @@ fn it_is_refused_and_goes_on(stasis: &StasisHost) -> Result<()> {
         .args(["check", "--json", "--root", ROOT, "large"])
         .output()?;
     let report: Value = serde_json::from_slice(&check.stdout)?;
-    assert_eq!(report["blockers"][0]["kind"], "peer-access");
-    assert_eq!(report["checkpointable"], false);
+    assert_eq!(report["checkpointable"], true);
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("102 202"));
     peers.delete()
 }
 
-fn small_memory_is_no_reason(stasis: &StasisHost) -> Result<()> {
-    let peers = start(stasis, "small", 10001, &[SMALL])?;
+fn small_memory_or_no_access_is_no_reason(stasis: &StasisHost) -> Result<()> {
+    for (id, options) in [("small", &[SMALL][..]), ("none", &[GUESSED, "disabled"])] {
+        let peers = start(stasis, id, 10001, options)?;
+        peers.run()?;
+        assert_eq!(stasis.ask_until_up(10001)?, "101 201");
+        peers.checkpoint("image", &[])?;
+        peers.restore("image")?;
+        assert_eq!(stasis.ask(10001)?.as_deref(), Some("102 202"));
+        peers.delete()?;
+    }
+    Ok(())
+}
+
+fn where_nothing_is_known_it_is_guessed(stasis: &StasisHost) -> Result<()> {
+    stasis.set(&stasis.low_level, BY_DRIVER)?;
+    let peers = start(stasis, "guessed", 10004, &[GUESSED, "disabled"])?;
     peers.run()?;
-    assert_eq!(stasis.ask_until_up(10001)?, "101 201");
-    peers.checkpoint("image", &[])?;
-    peers.restore("image")?;
-    assert_eq!(stasis.ask(10001)?.as_deref(), Some("102 202"));
+    assert_eq!(stasis.ask_until_up(10004)?, "101 201");
+    let message = peers.checkpoint_fails("refused", &[])?;
+    let parts = [
+        "peer-access: ",
+        "(peers): it holds ",
+        "io.stasis.peer-access=none",
+    ];
+    assert_contains(&message, &[&parts[..], &["nothing was changed"]].concat());
+    assert_eq!(stasis.ask(10004)?.as_deref(), Some("102 202"));
     peers.delete()
 }
 
@@ -90,12 +111,13 @@ fn the_settings_let_it_through(stasis: &StasisHost) -> Result<()> {
 }
 
 fn the_annotation_lets_it_through(stasis: &StasisHost) -> Result<()> {
-    let peers = start(stasis, "declared", 10003, &[LARGE, "disabled"])?;
+    let peers = start(stasis, "declared", 10003, &[GUESSED, "disabled"])?;
     peers.change(|spec| spec["annotations"] = json!({"io.stasis.peer-access": "none"}))?;
     peers.run()?;
     assert_eq!(stasis.ask_until_up(10003)?, "101 201");
     peers.checkpoint("image", &[])?;
     peers.restore("image")?;
     assert_eq!(stasis.ask(10003)?.as_deref(), Some("102 202"));
+    stasis.set(&stasis.low_level, "")?;
     peers.delete()
 }

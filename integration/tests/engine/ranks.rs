@@ -19,7 +19,8 @@ fn all_cases(kind: HostKind) -> Result<()> {
     stasis.set("runc", PATIENT)?;
     ranks_go_on_through_five_cycles(stasis, "in-step", &["3"])?;
     ranks_go_on_through_five_cycles(stasis, "ahead", &["3", "ahead=15"])?;
-    ranks_that_share_gpu_memory_would_be_lost(stasis)
+    processes_that_share_gpu_memory_would_be_lost(stasis)?;
+    processes_with_memory_of_their_own_are_not(stasis)
 }
 
 /// Three ranks on two GPUs that meet all the time: the meetings go on, each with all of them.
@@ -42,33 +43,88 @@ fn ranks_go_on_through_five_cycles(stasis: &StasisHost, name: &str, how: &[&str]
     ranks.delete()
 }
 
-/// What the pre-flight protects from: the driver saves such a job and cannot restore it.
-fn ranks_that_share_gpu_memory_would_be_lost(stasis: &StasisHost) -> Result<()> {
-    let command = ["/bin/ranks", "10001", "2", "p2p", "nccl=/bin/pause"];
-    let job = Bundle::make(stasis, "job", &command)?;
+/// What the survey protects from: the driver saves such a job and cannot restore it.
+fn processes_that_share_gpu_memory_would_be_lost(stasis: &StasisHost) -> Result<()> {
+    let kinds = [
+        (
+            "import",
+            &[][..],
+            "(801)",
+            "1 allocations of other processes' GPU memory imported (2 MiB",
+        ),
+        (
+            "legacy",
+            &["legacy"],
+            "CUDA_ERROR_INVALID_VALUE",
+            "1 allocations of other processes opened by cudaIpcOpenMemHandle (2 MiB",
+        ),
+    ];
+    for (id, options, by, evidence) in kinds {
+        let command = [&["/bin/sharing", "10001", "2"], options].concat();
+        let job = Bundle::make(stasis, id, &command)?;
+        job.give(&[0, 1])?;
+        job.run()?;
+        let before = stasis.ask_until_up(10001)?;
+        let message = job.checkpoint_fails("refused", &[])?;
+        assert_contains(
+            &message,
+            &[
+                "nccl-p2p",
+                "(sharing): it has",
+                evidence,
+                "NCCL_P2P_DISABLE=1",
+            ],
+        );
+        goes_on(stasis, &before)?;
+        nothing_is_left(stasis)?;
+        stasis.set("runc", "preflight.allow = [\"nccl-p2p\"]\n")?;
+        let message = job.checkpoint_fails("allowed", &["--leave-running"])?;
+        assert_contains(&message, &[by, "have to be killed"]);
+        let notes = stasis.operation("checkpoint")?["notes"].to_string();
+        assert_contains(&notes, &["allowed nccl-p2p", evidence]);
+        stasis.set("runc", "")?;
+        job.delete()?;
+    }
+    Ok(())
+}
+
+/// Of which no handle can be made, as of what is imported.
+fn processes_with_memory_of_their_own_are_not(stasis: &StasisHost) -> Result<()> {
+    let job = Bundle::make(stasis, "own", &["/bin/sharing", "10001", "2", "own"])?;
     job.give(&[0, 1])?;
     job.run()?;
-    let met = meetings(&stasis.ask_until_up(10001)?)?;
-    let message = job.checkpoint_fails("refused", &[])?;
-    assert_contains(
-        &message,
-        &["nccl-p2p", "NCCL_P2P_DISABLE=1", "nothing was changed"],
-    );
-    assert!(meetings(&stasis.ask(10001)?.unwrap_or_default())? > met);
-
-    stasis.set(
-        "runc",
-        &format!("{PATIENT}preflight.allow = [\"nccl-p2p\"]\n"),
-    )?;
-    let message = job.checkpoint_fails("allowed", &["--leave-running"])?;
-    assert!(
-        message.contains("(801)") && message.contains("have to be killed"),
-        "{message}"
-    );
-    let notes = stasis.operation("checkpoint")?["notes"].to_string();
-    assert!(notes.contains("allowed nccl-p2p"), "{notes}");
-    stasis.set("runc", "")?;
+    let before = stasis.ask_until_up(10001)?;
+    job.checkpoint("image", &[])?;
+    job.restore("image")?;
+    goes_on(stasis, &before)?;
     job.delete()
+}
+
+/// Both count on: each answer is one more.
+fn goes_on(stasis: &StasisHost, before: &str) -> Result<()> {
+    let counts = |answer: &str| -> Vec<u64> {
+        let words = answer.split_whitespace();
+        words.filter_map(|word| word.parse().ok()).collect()
+    };
+    let now = stasis.ask(10001)?.context("the workload is silent")?;
+    let next: Vec<u64> = counts(before).iter().map(|count| count + 1).collect();
+    ensure!(
+        !next.is_empty() && counts(&now) == next,
+        "{now} after {before}"
+    );
+    Ok(())
+}
+
+/// No code of ours, and no record of any.
+fn nothing_is_left(stasis: &StasisHost) -> Result<()> {
+    let anonymous = "cat $(grep -lx sharing /proc/[0-9]*/comm | sed s/comm/maps/) | \
+                     grep -E ' r-xp 00000000 00:00 0 *$' || true";
+    let found = stasis.host.run(&["sh", "-c", anonymous])?.stdout;
+    let found = String::from_utf8_lossy(&found);
+    ensure!(found.trim().is_empty(), "code is left: {found}");
+    let records = stasis.records()?;
+    ensure!(records.is_empty(), "left: {records}");
+    Ok(())
 }
 
 /// "ok RANKS MEETINGS CHECKSUM"

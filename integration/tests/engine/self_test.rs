@@ -18,6 +18,8 @@ use stasis_integration::host::installed::{
 use stasis_integration::{needs, on_hosts};
 
 /// How orders for the driver name the process that is tried.
+const PASSED: &str =
+    " has passed the self-test); what processes share is known once they are locked";
 const TRIED: &str = "stasis-gpu-self-test";
 const PORT: u16 = 10311;
 const LIMIT: u64 = 128 << 20;
@@ -86,7 +88,7 @@ fn passed(found: &Value) -> Result<String> {
     let build = evidence
         .strip_prefix("GPU contents are copied by ")
         .and_then(|rest| rest.split_once(" workers beside the driver's thread (libcuda "))
-        .and_then(|(_, rest)| rest.strip_suffix(" has passed the self-test)"));
+        .and_then(|(_, rest)| rest.strip_suffix(PASSED));
     Ok(build.with_context(|| evidence.to_owned())?.to_owned())
 }
 
@@ -100,7 +102,7 @@ fn a_build_is_tried_once(stasis: &StasisHost) -> Result<()> {
     let build = passed(&check(stasis)?)?;
     let kept = fs::read(stasis.host.path(format!("{RESULTS}/{build}.json")))?;
     let kept: Value = serde_json::from_slice(&kept)?;
-    assert_eq!(kept["verdict"], json!("passed"));
+    assert_eq!(kept["tried"]["copying"], json!("passed"));
     nothing_is_left(stasis)?;
 
     // Not tried again.
@@ -148,7 +150,10 @@ fn a_driver_that_copies_in_another_way(stasis: &StasisHost) -> Result<()> {
         let [result] = &results(stasis)?[..] else {
             anyhow::bail!("not one result");
         };
-        assert_contains(&result["verdict"]["not_passed"].to_string(), &why[2..]);
+        assert_contains(
+            &result["tried"]["copying"]["not_passed"].to_string(),
+            &why[2..],
+        );
         nothing_is_left(stasis)?;
         stasis.inject("")?;
     }

@@ -2,7 +2,7 @@
 
 use crate::checkpoint::allowed;
 use crate::checkpoint::captured::{Captured, Found, as_reported};
-use crate::checkpoint::plan::judge::refuse_blockers;
+use crate::checkpoint::plan::judge::{Looked, refuse_blockers};
 use crate::checkpoint::plan::{Plan, query};
 use crate::container::ContainerError;
 use crate::cuda::nvml::Inventory;
@@ -61,10 +61,8 @@ fn look_again(
     let snapshot = container.snapshot().map_err(ContainerError::Processes)?;
     let members = query(&plan.driver, container, &snapshot)?;
     let inventory = Inventory::read(&context.settings)?;
-    let options = plan.options;
-    let allowed_ones =
-        refuse_blockers(context, options, container, &snapshot, &members, &inventory)?;
-    for finding in allowed_ones {
+    let looked = Looked::with_cuda(container, &snapshot, &members, &inventory, &plan.copying);
+    for finding in refuse_blockers(context, plan.options, &looked)? {
         timeline.note(allowed(&finding));
     }
     let as_found = Found {

@@ -38,8 +38,9 @@ pub(super) fn make_files(
         // Who is to make them says so.
         no_file: &|_| None,
     });
+    let copied = captured.held(route.copied_from(settings));
     plan.copying
-        .try_driver(&captured.held(route.copied_from(settings)));
+        .try_driver(copied.iter().map(|(process, _)| process));
     match route.in_files() {
         None => note_by_criu(&route, captured, timeline),
         Some(minimum) => {

@@ -19,6 +19,7 @@ pub(crate) mod let_go;
 pub mod plan;
 pub(crate) mod route;
 pub(crate) mod seal;
+mod sharing;
 pub mod without_gpu_state;
 pub(crate) mod write_image;
 
@@ -35,6 +36,7 @@ use crate::checkpoint::into_files::{find, lead_into_files, make_files, store_bes
 use crate::checkpoint::let_go::{after_let_go, let_go, take_back};
 use crate::checkpoint::plan::{Plan, Verdict};
 use crate::checkpoint::seal::{seal, unsealed};
+use crate::checkpoint::sharing::refuse_shared;
 use crate::checkpoint::write_image::write_image;
 use crate::container::inherited_devices;
 use crate::context::{Context, Outcome};
@@ -218,6 +220,7 @@ fn save_with<'p>(
     plan.follow(job.members(), captured)?;
     plan.operation.record(&captured.intent)?;
     go_on(plan)?;
+    timeline.time("survey", || refuse_shared(plan, job.members()))?;
     let processes = plan.container.snapshot();
     for replaced in inherited_devices::give_up(&plan.driver, job.members(), processes)? {
         timeline.note(replaced.to_string());

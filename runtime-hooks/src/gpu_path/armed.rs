@@ -8,7 +8,7 @@ use stasis_linux::ProcessRef;
 use stasis_memory_store::EarlyChecksums;
 
 use super::new_file::Made;
-use super::records::HeldRecord;
+use super::records::{HeldRecord, Injected};
 
 /// From the record on, whoever comes after us puts the process back.
 pub(super) fn arm(
@@ -19,7 +19,8 @@ pub(super) fn arm(
 ) -> io::Result<(Armed, HeldRecord)> {
     let slots = slots::inspect(process).map_err(io::Error::other)?;
     let prepared = prepare(process, slots, transfer, workers).map_err(io::Error::other)?;
-    let record = HeldRecord::write(records, process, prepared.record());
+    let record = Injected::Copy(prepared.record().clone());
+    let record = HeldRecord::write(records, process, &record);
     // Nobody else would know of what is in the process.
     let record =
         record.inspect_err(|_| drop(stasis_injection::put_back(process, prepared.record())))?;

@@ -57,6 +57,11 @@ pub(crate) fn why_not_passed(settings: &Settings, process: &ProcessRef) -> Optio
     self_test::passed(settings, &build_id).and_then(|_| refused())
 }
 
+/// Whether the checkpoint thread of a process can be asked what it shares, as far as is known.
+pub(super) fn is_surveyed(settings: &Settings, process: &ProcessRef) -> bool {
+    build_of(process).is_ok_and(|id| self_test::is_surveyed(settings, &id))
+}
+
 /// Whether contents of a process may still be loaded while they are copied. One whose build is not
 /// known to wait for them is copied once all are there.
 pub(super) fn waits_for_loading(settings: &Settings, process: &ProcessRef) -> bool {

@@ -4,6 +4,7 @@ mod consumed;
 mod devices;
 mod into_files;
 mod state;
+mod survey;
 mod while_loading;
 
 use std::fmt;
@@ -53,9 +54,8 @@ impl CopyingDriver {
     }
 
     /// Before anything of these processes is locked: has this node's driver tried, if it was not.
-    pub(crate) fn try_driver(&self, processes: &[(ProcessRef, u64)]) {
+    pub(crate) fn try_driver<'p>(&self, processes: impl IntoIterator<Item = &'p ProcessRef>) {
         if self.settings.gpu_checkpoint.path == GpuCheckpointPath::Auto {
-            let processes = processes.iter().map(|(process, _)| process);
             let note = build::try_unknown(&self.settings, processes);
             self.state().copying.notes.extend(note);
         }

@@ -19,6 +19,7 @@ mod records;
 pub mod self_test;
 mod share;
 mod steps;
+pub mod survey;
 
 pub(crate) use build::why_not_passed;
 pub(crate) use copier::Unanswered;

@@ -25,6 +25,7 @@ use super::new_file::{Made, NewFile};
 use super::records::{HeldRecord, has_record, put_back_all};
 use super::share::Share;
 use super::steps::{asked, next, said, say_result};
+use super::survey::Survey;
 use crate::cuda::process_set::as_found::ProcessId;
 use crate::host::respawn;
 
@@ -49,6 +50,8 @@ pub enum GpuCopy {
     MakePrivate(Vec<ProcessId>),
     /// Lets a checkpointed process read where devices were mapped.
     MakeReadable(ProcessId, Vec<Span>),
+    /// Asks a locked process which GPU memory it has.
+    Survey(Survey),
 }
 
 /// One call of the driver.
@@ -110,6 +113,7 @@ impl GpuCopy {
             Self::PutBack(records) => said(put_back_all(&records)),
             Self::MakePrivate(processes) => said(make_all_private(processes)),
             Self::MakeReadable(process, devices) => said(make_readable(process, &devices)),
+            Self::Survey(survey) => say_result(survey.run()),
         }
     }
 }

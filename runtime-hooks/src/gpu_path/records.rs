@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use stasis_injection::survey::{Removed, SurveyRecord, remove};
 use stasis_injection::{PutBack, Record, put_back};
 use stasis_linux::ProcessRef;
 use stasis_linux::file::{self, Access, Durability};
@@ -27,7 +28,35 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Debug, Serialize, Deserialize)]
 struct Recorded {
     process: ProcessId,
-    record: Record,
+    record: Injected,
+}
+
+/// What is in a process.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) enum Injected {
+    /// Code that copies for the driver.
+    Copy(Record),
+    /// Code for the driver's checkpoint thread.
+    Survey(SurveyRecord),
+}
+
+impl Injected {
+    /// Puts the process back.
+    fn put_back(&self, process: &ProcessRef) -> io::Result<()> {
+        match self {
+            Self::Copy(record) => match put_back(process, record).map_err(io::Error::other)? {
+                PutBack::CodeLeft(error) => Err(error),
+                PutBack::Ended | PutBack::NothingThere | PutBack::Returned(_) => Ok(()),
+            },
+            Self::Survey(record) => match remove(process, record).map_err(io::Error::other)? {
+                Removed::InUse => {
+                    let there = "the driver's checkpoint thread is in code of ours";
+                    Err(io::Error::new(io::ErrorKind::TimedOut, there))
+                }
+                Removed::Ended | Removed::Gone => Ok(()),
+            },
+        }
+    }
 }
 
 /// A record whose process is ours to put back.
@@ -42,7 +71,7 @@ impl HeldRecord {
     pub(super) fn write(
         directory: &Path,
         process: &ProcessRef,
-        record: &Record,
+        record: &Injected,
     ) -> io::Result<Self> {
         let lock = lock_of(directory, process.pid())?;
         lock_soon(&lock)?;
@@ -80,7 +109,10 @@ pub(super) fn copied(directory: &Path) -> u64 {
         let text = file::read(&path, MAX_BYTES).ok()??;
         let recorded: Recorded = serde_json::from_slice(&text).ok()?;
         let process = recorded.process.open().ok()??;
-        Some(recorded.record.reported(process.pid()).ok()?.copied)
+        match recorded.record {
+            Injected::Copy(record) => Some(record.reported(process.pid()).ok()?.copied),
+            Injected::Survey(_) => None,
+        }
     };
     let copied = records_in(directory).into_iter().filter_map(copied);
     copied.fold(0, u64::saturating_add)
@@ -107,10 +139,7 @@ fn put_one_back(directory: &Path, path: &Path) -> io::Result<()> {
     let lock = lock_of(directory, process.pid)?;
     lock_within(PATIENCE, &lock, Sharing::Exclusive)?;
     if let Some(process) = process.open()? {
-        match put_back(&process, &record).map_err(io::Error::other)? {
-            PutBack::CodeLeft(error) => return Err(error),
-            PutBack::Ended | PutBack::NothingThere | PutBack::Returned(_) => {}
-        }
+        record.put_back(&process)?;
     }
     let removed = fs::remove_file(path).or_else(|error| match error.kind() {
         io::ErrorKind::NotFound => Ok(()),

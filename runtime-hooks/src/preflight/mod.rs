@@ -10,11 +10,10 @@ pub mod cuda_processes;
 pub mod exec_sessions;
 pub(crate) mod joined_namespace;
 mod lasting;
-pub(crate) mod nccl;
 pub(crate) mod nested_namespace;
 pub(crate) mod open_files;
-pub mod peer_access;
 pub(crate) mod same_memory;
+pub mod sharing;
 pub(crate) mod tcp;
 mod unix;
 
@@ -32,9 +31,10 @@ use crate::host::deadline::{PROC, within};
 use crate::preflight::asked::Asked;
 use crate::preflight::blocker::Finding;
 use crate::preflight::by_criu::{ByCriu, devices};
-use crate::preflight::nccl::{Candidate, sharing_ranks};
 use crate::preflight::open_files::{Environment, OpenFiles};
-use crate::preflight::peer_access::PeerAccess;
+use crate::preflight::sharing::Sharing;
+use crate::preflight::sharing::nccl::Candidate;
+use crate::preflight::sharing::peer_access::PeerAccess;
 use crate::preflight::tcp::Connections;
 
 /// The capabilities that every user of NVML may open: MIG's configuration and its monitor. Those of
@@ -53,8 +53,8 @@ pub struct ContainerFacts<'a> {
     pub members: &'a ProcessStates,
     /// The machine's GPUs.
     pub inventory: &'a Inventory,
-    /// The container's declaration about peer access.
-    pub peer_access: PeerAccess,
+    /// How it is known what GPU memory its processes share.
+    pub sharing: Sharing,
     /// What CRIU will be asked for; `None` if no dump follows.
     pub asked: Option<&'a Asked>,
 }
@@ -67,13 +67,13 @@ pub struct ContainerFacts<'a> {
 pub fn find(facts: &ContainerFacts<'_>) -> io::Result<Vec<Finding>> {
     let snapshot = facts.snapshot.clone();
     let (members, inventory) = (facts.members.clone(), facts.inventory.clone());
-    let (peer_access, asked) = (facts.peer_access, facts.asked.cloned());
+    let (sharing, asked) = (facts.sharing, facts.asked.cloned());
     within(PROC, move || {
         find_now(&ContainerFacts {
             snapshot: &snapshot,
             members: &members,
             inventory: &inventory,
-            peer_access,
+            sharing,
             asked: asked.as_ref(),
         })
     })?
@@ -116,7 +116,9 @@ fn find_now(facts: &ContainerFacts<'_>) -> io::Result<Vec<Finding>> {
             candidates.push(Candidate { process, held });
         }
     }
-    found.extend(nccl(&candidates, &connections)?);
+    if let Sharing::Guessed(_) = facts.sharing {
+        found.extend(sharing::nccl::findings(&candidates, &connections)?);
+    }
     found.extend(by_criu.map_or(Ok(Vec::new()), ByCriu::findings)?);
     found.extend(facts.snapshot.headless().iter().map(|headless| Finding {
         kind: BlockerKind::MainThreadEnded,
@@ -154,14 +156,6 @@ fn of_cuda_process(
     findings.into_iter().flatten()
 }
 
-fn nccl(candidates: &[Candidate], connections: &Connections) -> io::Result<Vec<Finding>> {
-    let ranks = sharing_ranks(candidates, connections)?;
-    let findings = ranks
-        .into_iter()
-        .filter_map(|(process, evidence)| finding(BlockerKind::NcclP2p, process, Some(evidence)));
-    Ok(findings.collect())
-}
-
 impl ContainerFacts<'_> {
     /// The CUDA state of a process; `None` if it does not use CUDA.
     #[must_use]
@@ -182,9 +176,11 @@ impl ContainerFacts<'_> {
     }
 
     fn peer_access_of(&self, process: &ProcessRef) -> Option<String> {
-        match self.peer_access {
-            PeerAccess::Unknown => peer_access::evidence(&self.inventory.uses(process.pid())),
-            PeerAccess::DeclaredNone => None,
+        match self.sharing {
+            Sharing::Guessed(PeerAccess::Unknown) => {
+                sharing::peer_access::evidence(&self.inventory.uses(process.pid()))
+            }
+            Sharing::Guessed(PeerAccess::DeclaredNone) | Sharing::AtTheLock => None,
         }
     }
 }

@@ -36,7 +36,7 @@ fn kinds(state: Option<CudaState>, inventory: &Inventory) -> Vec<BlockerKind> {
         snapshot: &Snapshot::take(&own(), &[own().pid()].into()).unwrap(),
         members: &members,
         inventory,
-        peer_access: PeerAccess::Unknown,
+        sharing: Sharing::Guessed(PeerAccess::Unknown),
         asked: None,
     });
     found.unwrap().iter().map(|finding| finding.kind).collect()

@@ -68,6 +68,11 @@ pub(crate) enum Error {
         cause: Box<Error>,
         lost: Vec<ProcessFailure>,
     },
+    #[error("{cause}; {}", outcome(.lost))]
+    Shared {
+        cause: Box<Error>,
+        lost: Vec<ProcessFailure>,
+    },
     #[error("it cannot be recorded that the operator has suspended it; {}", outcome(.lost))]
     NotRecorded {
         #[source]
@@ -92,6 +97,7 @@ impl Error {
             Self::Group { lost, .. }
             | Self::InheritedDevices { lost, .. }
             | Self::NoRoomInside { lost, .. }
+            | Self::Shared { lost, .. }
             | Self::NotRecorded { lost, .. }
             | Self::Cancelled { lost } => lost,
             _ => &[],
@@ -109,7 +115,7 @@ impl Error {
             Self::Mixed { .. } => Kind::WrongState,
             Self::Operation(error) | Self::NotRecorded { cause: error, .. } => error.kind(),
             Self::InheritedDevices { .. } => Kind::InheritedDevices,
-            Self::NoRoomInside { cause, .. } => cause.kind(),
+            Self::NoRoomInside { cause, .. } | Self::Shared { cause, .. } => cause.kind(),
             Self::Blocked(_) => Kind::Blocked,
             Self::NoHostMemory(error) => error.kind(),
             Self::Refused(refusal) => refusal.kind(),

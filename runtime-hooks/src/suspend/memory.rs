@@ -17,7 +17,7 @@ use crate::cuda::process_set::as_found::SafeState;
 use crate::gpu_path::NewFiles;
 use crate::operation::{Intent, Left};
 use crate::preflight::ContainerFacts;
-use crate::preflight::peer_access::PeerAccess;
+use crate::preflight::sharing::Sharing;
 use crate::restore::admission::admit_with_room;
 
 /// A process, and what it holds on GPUs, in bytes.
@@ -52,7 +52,8 @@ impl Suspension {
             .iter()
             .map(|(process, _)| (process.clone(), intent.bytes_of(process)))
             .collect();
-        self.copying.try_driver(&held);
+        self.copying
+            .try_driver(held.iter().map(|(process, _)| process));
         self.copying.make(&held, &NewFiles::Nameless, |process| {
             let gpus = &intent.member(process)?.process.gpus;
             inventory.numa_node(gpus.iter().map(|gpu| gpu.uuid))
@@ -117,7 +118,7 @@ impl Suspension {
             snapshot: &self.container.snapshot()?,
             members,
             inventory,
-            peer_access: PeerAccess::of(&self.container),
+            sharing: Sharing::AtTheLock,
             asked: None,
         };
         let captured = look(&self.context, &self.container, &facts);

@@ -30,7 +30,7 @@ use crate::operation::Operation;
 use crate::operation::undo::{Begun, Undo};
 use crate::preflight::blocker::{Blockers, OF_THE_DRIVER};
 use crate::preflight::cuda_processes::refuse_below_frozen;
-use crate::preflight::peer_access::PeerAccess;
+use crate::preflight::sharing::Sharing;
 use crate::preflight::{self, ContainerFacts};
 use crate::recovery;
 
@@ -204,14 +204,17 @@ impl Suspension {
     }
 
     fn refuse_blockers(&self, members: &ProcessStates, inventory: &Inventory) -> Result<(), Error> {
+        let (copying, container) = (&self.copying, &self.container);
+        let sharing = Sharing::of(copying, container, members);
         let mut found = preflight::find(&ContainerFacts {
-            snapshot: &self.container.snapshot()?,
+            snapshot: &container.snapshot()?,
             members,
             inventory,
-            peer_access: PeerAccess::of(&self.container),
+            sharing,
             asked: None,
         })?;
         found.retain(|finding| OF_THE_DRIVER.contains(&finding.kind));
+        sharing.once_tried(copying, container, members, &mut found);
         Blockers::check(found, &self.context.settings)?;
         Ok(())
     }

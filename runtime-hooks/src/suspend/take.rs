@@ -9,6 +9,8 @@ use crate::cuda::nvml::Inventory;
 use crate::cuda::process_set::ProcessStates;
 use crate::ledger::amounts::Amounts;
 use crate::operation::{Intent, PendingOn};
+use crate::preflight::blocker::Blockers;
+use crate::preflight::sharing::at_the_lock;
 
 impl Suspension {
     pub(super) fn suspend(&self, members: &ProcessStates) -> Result<(), Error> {
@@ -47,6 +49,7 @@ impl Suspension {
         job: CudaJob<'d, Locked>,
         intent: &Intent,
     ) -> Result<CudaJob<'d, Checkpointed>, Error> {
+        let job = self.refuse_shared(job)?;
         let job = self.take_inherited_devices(job)?;
         // For a roll-back; if this cannot be written, that waits for room that others take.
         let to_go_back = Amounts::from(&intent.room_to_go_back());
@@ -70,6 +73,26 @@ impl Suspension {
         match led {
             Ok(()) => Ok(job),
             Err(cause) => Err(Error::NoRoomInside {
+                cause: Box::new(cause),
+                lost: job.roll_back(),
+            }),
+        }
+    }
+
+    /// Once they are locked it is known what they share.
+    fn refuse_shared<'d>(&self, job: CudaJob<'d, Locked>) -> Result<CudaJob<'d, Locked>, Error> {
+        let seen = || -> Result<(), Error> {
+            let (container, inventory) = (&self.container, self.inventory()?);
+            let snapshot = container.snapshot()?;
+            let members = job.members();
+            let seen = at_the_lock(&self.copying, members, container, &inventory, &snapshot)?;
+            self.copying.add_notes(seen.notes);
+            Blockers::check(seen.found, &self.context.settings)?;
+            Ok(())
+        };
+        match seen() {
+            Ok(()) => Ok(job),
+            Err(cause) => Err(Error::Shared {
                 cause: Box::new(cause),
                 lost: job.roll_back(),
             }),

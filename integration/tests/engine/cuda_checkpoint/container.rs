@@ -88,18 +88,24 @@ pub(crate) fn ranks_are_locked_together_or_refused(stasis: &StasisHost) -> Resul
     let answer = stasis.ask(10202)?.unwrap_or_default();
     assert!(answer.starts_with("ok "), "{answer}");
     ranks.delete()?;
-    let sharing = ["/bin/ranks", "10203", "2", "nccl=/bin/pause"];
-    let ranks = Bundle::make(stasis, "sharing", &sharing)?;
+    stasis.inject("gpus 2")?;
+    let ranks = Bundle::make(stasis, "sharing", &["/bin/sharing", "10203"])?;
+    ranks.give(&[0, 1])?;
     ranks.run()?;
-    stasis.ask_until_up(10203)?;
+    let before = stasis.ask_until_up(10203)?;
     let toggle = ["--toggle", "--container", "sharing", "--root", ROOT];
     fails(
         stasis,
         &toggle,
-        &["nccl-p2p", "NCCL_P2P_DISABLE=1", "nothing was done"],
+        &[
+            "nccl-p2p",
+            "it has 1 allocations",
+            "all processes are as before",
+        ],
     )?;
-    let answer = stasis.ask(10203)?.unwrap_or_default();
-    assert!(answer.starts_with("ok "), "{answer}");
+    let answer = stasis.ask(10203)?.context("the workload is silent")?;
+    assert_ne!(answer, before);
+    stasis.inject("")?;
     ranks.delete()?;
     stasis.set(&stasis.low_level, "")
 }

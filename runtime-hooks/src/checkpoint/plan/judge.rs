@@ -27,7 +27,7 @@ use crate::operation::Operation;
 use crate::preflight::asked::Asked;
 use crate::preflight::blocker::{Blockers, Finding};
 use crate::preflight::cuda_processes::{CudaMembers, cuda_members};
-use crate::preflight::peer_access::PeerAccess;
+use crate::preflight::sharing::Sharing;
 use crate::preflight::{self, ContainerFacts};
 use crate::preflight::{exec_sessions, joined_namespace, nested_namespace, same_memory};
 use crate::recovery::group::member::Member;
@@ -86,13 +86,13 @@ pub(super) fn judge(
     };
     refuse_pre_dump(options, &members)?;
     let hooks = Hooks::of(&context.settings.hooks, container)?;
-    let earlier = operation.recorded()?;
-    let earlier = earlier.map(|intent| intent.still_holding(&members));
+    let earlier = (operation.recorded()?).map(|intent| intent.still_holding(&members));
     let inventory = Inventory::read(&context.settings)?;
+    let looked = Looked::with_cuda(container, &snapshot, &members, &inventory, &copying);
     let allowed = match hooks.before_checkpoint {
         // The program may remove them when it is told. They are looked for then.
         Some(_) => Vec::new(),
-        None => refuse_blockers(context, options, container, &snapshot, &members, &inventory)?,
+        None => refuse_blockers(context, options, &looked)?,
     };
     let as_found = Found {
         members: &as_reported(&members),
@@ -195,7 +195,14 @@ pub(super) fn refuse_without_gpu_state(
         return Ok(());
     }
     let (none, unasked) = (ProcessStates::new(), Inventory::default());
-    refuse_blockers(context, options, container, snapshot, &none, &unasked).map(drop)
+    let looked = Looked {
+        container,
+        snapshot,
+        members: &none,
+        inventory: &unasked,
+        copying: None,
+    };
+    refuse_blockers(context, options, &looked).map(drop)
 }
 
 /// What CRIU will be asked for at a checkpoint with these options.
@@ -208,25 +215,62 @@ pub(crate) fn asked(
     Asked::of(context.low_level.flavor, options, annotated.as_deref())
 }
 
+/// A container as it is now.
+pub(crate) struct Looked<'a> {
+    pub(crate) container: &'a Container,
+    pub(crate) snapshot: &'a Snapshot,
+    /// Its CUDA processes.
+    pub(crate) members: &'a ProcessStates,
+    pub(crate) inventory: &'a Inventory,
+    /// Their driver, if there are any.
+    pub(crate) copying: Option<&'a CopyingDriver>,
+}
+
+impl<'a> Looked<'a> {
+    pub(crate) fn with_cuda(
+        container: &'a Container,
+        snapshot: &'a Snapshot,
+        members: &'a ProcessStates,
+        inventory: &'a Inventory,
+        copying: &'a CopyingDriver,
+    ) -> Self {
+        Self {
+            container,
+            snapshot,
+            members,
+            inventory,
+            copying: Some(copying),
+        }
+    }
+}
+
 /// Refuses all blockers except those that the administrator allows, which it returns.
 pub(crate) fn refuse_blockers(
     context: &Context,
     options: &CheckpointRequest,
-    container: &Container,
-    snapshot: &Snapshot,
-    members: &ProcessStates,
-    inventory: &Inventory,
+    looked: &Looked<'_>,
 ) -> Result<Vec<Finding>, Refusal> {
+    let Looked {
+        container,
+        snapshot,
+        members,
+        inventory,
+        copying,
+    } = *looked;
     let asked = asked(context, container, &options.criu);
+    let sharing = copying.map_or(Sharing::AtTheLock, |copying| {
+        Sharing::of(copying, container, members)
+    });
     let facts = ContainerFacts {
         snapshot,
         members,
         inventory,
-        peer_access: PeerAccess::of(container),
+        sharing,
         asked: Some(&asked),
     };
-    Ok(Blockers::check(
-        find_blockers(container, &facts)?,
-        &context.settings,
-    )?)
+    let mut found = find_blockers(container, &facts)?;
+    if let Some(copying) = copying {
+        sharing.once_tried(copying, container, members, &mut found);
+    }
+    Ok(Blockers::check(found, &context.settings)?)
 }

@@ -11,7 +11,7 @@ use stasis_linux::{ProcessRef, Snapshot};
 
 use crate::bulk_memory::plugin::Plugins;
 use crate::checkpoint::captured::{Captured, Found};
-use crate::checkpoint::plan::judge::{Judged, judge, refuse_blockers};
+use crate::checkpoint::plan::judge::{Judged, Looked, judge, refuse_blockers};
 use crate::checkpoint::without_gpu_state::PlainDump;
 use crate::container::hooks::Hooks;
 use crate::container::{Container, ContainerError};
@@ -178,8 +178,8 @@ impl<'a> Plan<'a> {
         let inventory = Inventory::read(&context.settings)?;
         if !captured.is_of(container, members, &snapshot) {
             let found = query(&self.driver, container, &snapshot)?;
-            let options = self.options;
-            refuse_blockers(context, options, container, &snapshot, &found, &inventory)?;
+            let looked = Looked::with_cuda(container, &snapshot, &found, &inventory, &self.copying);
+            refuse_blockers(context, self.options, &looked)?;
         }
         // Who is not known yet has begun to use CUDA since, and was locked by us.
         let members: Vec<_> = members

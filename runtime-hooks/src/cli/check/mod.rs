@@ -2,6 +2,7 @@
 
 pub(in crate::cli) mod by_engine;
 mod hooks;
+mod later;
 mod packing;
 mod room;
 mod text;
@@ -23,6 +24,7 @@ use crate::container::hooks::Hooks;
 use crate::container::{Container, ContainerError};
 use crate::context::Context;
 use crate::cuda::nvml::{Inventory, ListedUse};
+use crate::cuda::process_set::ProcessStates;
 use crate::cuda::{CudaState, OpenError};
 use crate::error::kind::Kind;
 use crate::error::{Refusal, chain};
@@ -33,7 +35,8 @@ use crate::preflight::blocker::{Finding, consequence, way_out};
 use crate::preflight::capabilities::Capabilities;
 use crate::preflight::cuda_processes::{CudaMembers, cuda_members};
 use crate::preflight::exec_sessions;
-use crate::preflight::peer_access::PeerAccess;
+use crate::preflight::sharing::Sharing;
+use crate::preflight::sharing::peer_access::PeerAccess;
 use crate::request::CriuOption;
 pub use by_engine::check_by_engine;
 pub use hooks::DeclaredHooks;
@@ -186,7 +189,10 @@ impl Report {
         cuda: Option<CudaMembers>,
         has: &Capabilities,
     ) -> Result<(), Refusal> {
-        let members = cuda.map(|cuda| cuda.members).unwrap_or_default();
+        let (members, copying) = match cuda {
+            Some(cuda) => (cuda.members, Some(cuda.copying)),
+            None => (ProcessStates::new(), None),
+        };
         let inventory = if members.is_empty() {
             // A container without CUDA is checkpointed without a query of the GPUs.
             Inventory::default()
@@ -204,7 +210,7 @@ impl Report {
             snapshot,
             members: &members,
             inventory: &inventory,
-            peer_access: PeerAccess::of(container),
+            sharing: Sharing::Guessed(PeerAccess::of(container)),
             asked: Some(&asked),
         };
         let describe = |member: &Member| Process {
@@ -216,7 +222,10 @@ impl Report {
             exec: member.origin == Origin::Exec,
         };
         self.processes = snapshot.members().iter().map(describe).collect();
-        let found = find_blockers(container, &facts)?;
+        let mut found = find_blockers(container, &facts)?;
+        if let Some(copying) = copying {
+            self.leave_to_the_lock(Sharing::of(&copying, container, &members), &mut found);
+        }
         for finding in found.into_iter().chain(exec_sessions::findings(snapshot)) {
             self.add(finding, &context.settings);
         }
@@ -287,12 +296,5 @@ impl Report {
         if is_free && self.refusal.is_none() {
             (self.checkpointable, self.kind) = (true, None);
         }
-    }
-
-    /// What its processes hold on GPUs.
-    pub(in crate::cli) fn gpu_bytes(&self) -> u64 {
-        let of_gpus = self.processes.iter().flat_map(|process| &process.gpus);
-        let bytes = of_gpus.map(|gpu| gpu.memory_bytes.unwrap_or_default());
-        bytes.fold(0, u64::saturating_add)
     }
 }

@@ -52,4 +52,11 @@ impl Report {
         let most = MostWritten::of(memory, container, bytes, self.by_criu_bytes)?;
         Ok(most.admit_apart(settings)?)
     }
+
+    /// What its processes hold on GPUs.
+    pub(in crate::cli) fn gpu_bytes(&self) -> u64 {
+        let of_gpus = self.processes.iter().flat_map(|process| &process.gpus);
+        let bytes = of_gpus.map(|gpu| gpu.memory_bytes.unwrap_or_default());
+        bytes.fold(0, u64::saturating_add)
+    }
 }

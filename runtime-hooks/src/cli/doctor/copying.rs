@@ -6,26 +6,27 @@ use stasis_injection::worker_count;
 use stasis_linux::{ProcessRef, error_chain};
 
 use super::{Finding, ok, warning};
-use crate::gpu_path::self_test::{self, Verdict};
+use crate::gpu_path::self_test::{self, Surveys, Verdict};
 
 /// Tries this machine's build of libcuda, if its result is not known yet.
 pub(super) fn finding(settings: &Settings) -> Finding {
     let why = match settings.gpu_checkpoint.path {
         GpuCheckpointPath::Driver => "the settings say so (gpu_checkpoint.path)".to_owned(),
         GpuCheckpointPath::Auto => match self_test::run(settings) {
-            Ok((libcuda, Verdict::Passed)) => return ok("copying", threads(&libcuda)),
-            Ok((libcuda, Verdict::PassedOnceLoaded { why })) => {
-                let threads = threads(&libcuda);
-                return ok(
-                    "copying",
-                    format!(
-                        "{threads}; a restore reads them from disk before it asks the driver: {why}"
-                    ),
-                );
-            }
-            Ok((libcuda, Verdict::NotPassed { why })) => {
-                format!("build {libcuda} of libcuda has not passed the self-test: {why}")
-            }
+            Ok((libcuda, tried)) => match tried.copying {
+                Verdict::Passed => {
+                    let surveys = surveys(&tried.surveys);
+                    return ok("copying", threads(&libcuda) + &surveys);
+                }
+                Verdict::PassedOnceLoaded { why } => {
+                    let threads = threads(&libcuda);
+                    let until = "a restore reads them from disk before it asks the driver";
+                    return ok("copying", format!("{threads}; {until}: {why}"));
+                }
+                Verdict::NotPassed { why } => {
+                    format!("build {libcuda} of libcuda has not passed the self-test: {why}")
+                }
+            },
             Err(error) => format!("the self-test cannot be run: {}", error_chain(&error)),
         },
     };
@@ -34,6 +35,14 @@ pub(super) fn finding(settings: &Settings) -> Finding {
         format!("the driver alone copies GPU contents, with one thread: {why}"),
         "checkpoints work, and are slower",
     )
+}
+
+/// What is known of jobs on several GPUs.
+fn surveys(surveys: &Surveys) -> String {
+    match surveys {
+        Surveys::Passed => "; what processes share is known once they are locked".to_owned(),
+        Surveys::NotPassed { why } => format!("; what processes share is guessed: {why}"),
+    }
 }
 
 /// For a process that may use all of the machine.

@@ -10,7 +10,7 @@ use stasis_injection::slots::{self, BuildId, Refusal};
 use stasis_linux::ProcessRef;
 use stasis_linux::file::{self, Access, Durability};
 
-use super::Verdict;
+use super::Tried;
 use crate::host::time::rfc3339;
 
 const MAX_BYTES: u64 = 64 << 10;
@@ -22,16 +22,16 @@ pub(super) struct Kept {
     stasis: String,
     kernel: String,
     at: String,
-    verdict: Verdict,
+    tried: Tried,
 }
 
 impl Kept {
-    pub(super) fn now(verdict: Verdict) -> Self {
+    pub(super) fn now(tried: Tried) -> Self {
         Self {
             stasis: env!("CARGO_PKG_VERSION").to_owned(),
             kernel: kernel(),
             at: rfc3339(SystemTime::now()),
-            verdict,
+            tried,
         }
     }
 
@@ -47,10 +47,10 @@ impl Kept {
 }
 
 /// What is known. What cannot be read is not known: it is found out again.
-pub(super) fn read(directory: &Path, build_id: &BuildId) -> Option<Verdict> {
+pub(super) fn read(directory: &Path, build_id: &BuildId) -> Option<Tried> {
     let text = file::read(&path(directory, build_id), MAX_BYTES).ok()??;
     let kept: Kept = serde_json::from_slice(&text).ok()?;
-    kept.is_of_this_machine().then_some(kept.verdict)
+    kept.is_of_this_machine().then_some(kept.tried)
 }
 
 /// The build of the libcuda that this process has loaded.
@@ -72,6 +72,12 @@ fn kernel() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gpu_path::self_test::{Surveys, Verdict};
+
+    fn tried(copying: Verdict) -> Tried {
+        let surveys = Surveys::Passed;
+        Tried { copying, surveys }
+    }
 
     fn build_id() -> BuildId {
         serde_json::from_str("\"00ab\"").unwrap()
@@ -84,9 +90,9 @@ mod tests {
         assert_eq!(read(directory, &build_id()), None);
         let why = "words are wrong".to_owned();
         for verdict in [Verdict::Passed, Verdict::NotPassed { why }] {
-            let kept = Kept::now(verdict.clone());
+            let kept = Kept::now(tried(verdict.clone()));
             kept.write(directory, &build_id()).unwrap();
-            assert_eq!(read(directory, &build_id()), Some(verdict));
+            assert_eq!(read(directory, &build_id()), Some(tried(verdict)));
         }
         let another = serde_json::from_str("\"00ac\"").unwrap();
         assert_eq!(read(directory, &another), None);
@@ -95,7 +101,7 @@ mod tests {
             |kept| kept.stasis = "another".to_owned(),
         ];
         for change in change {
-            let mut kept = Kept::now(Verdict::Passed);
+            let mut kept = Kept::now(tried(Verdict::Passed));
             change(&mut kept);
             kept.write(directory, &build_id()).unwrap();
             assert_eq!(read(directory, &build_id()), None);
@@ -105,7 +111,7 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_not_known() {
         let directory = tempfile::tempdir().unwrap();
-        fs::write(path(directory.path(), &build_id()), "{\"verdict\":\"pas").unwrap();
+        fs::write(path(directory.path(), &build_id()), "{\"tried\":{\"cop").unwrap();
         assert_eq!(read(directory.path(), &build_id()), None);
     }
 }

@@ -5,7 +5,8 @@
 //! each build of it is tried, once: a process of ours ([`process`]) with some MiB of GPU memory is
 //! checkpointed and restored by the driver alone, by our copying, and by one after the other, and
 //! says each time whether every word is right. What fails with the driver alone says nothing of our
-//! copying, and is not kept.
+//! copying, and is not kept. At the end its checkpoint thread is asked which memory it has
+//! ([`super::survey`]).
 //!
 //! If the tester is killed, the process sees the end of its input, and ends; our copying ends with
 //! the tester, and the kernel frees the rest.
@@ -49,6 +50,28 @@ const DIRECTORY: &str = "gpu-self-test";
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// What came of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tried {
+    /// Of our copying.
+    pub copying: Verdict,
+    /// Of what is asked of the driver's checkpoint thread.
+    pub surveys: Surveys,
+}
+
+/// Whether the driver's checkpoint thread tells what memory a locked process has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Surveys {
+    /// It does, and the process goes on as before.
+    Passed,
+    /// It does not, or was not tried after something else had failed.
+    NotPassed {
+        /// What was seen.
+        why: String,
+    },
+}
+
+/// What came of our copying.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -97,7 +120,13 @@ pub enum CannotRun {
 #[must_use]
 pub fn passed(settings: &Settings, build_id: &BuildId) -> Option<Verdict> {
     let directory = settings.paths.state_dir.join(DIRECTORY);
-    kept::read(&directory, build_id)
+    Some(kept::read(&directory, build_id)?.copying)
+}
+
+/// Whether surveys are known to work with this build.
+pub(super) fn is_surveyed(settings: &Settings, build_id: &BuildId) -> bool {
+    let directory = settings.paths.state_dir.join(DIRECTORY);
+    kept::read(&directory, build_id).is_some_and(|tried| tried.surveys == Surveys::Passed)
 }
 
 /// The result for this node's libcuda: the known one, or one that is found out now, which takes
@@ -105,21 +134,21 @@ pub fn passed(settings: &Settings, build_id: &BuildId) -> Option<Verdict> {
 ///
 /// # Errors
 /// [`CannotRun`]: nothing is known then.
-pub fn run(settings: &Settings) -> Result<(BuildId, Verdict), CannotRun> {
+pub fn run(settings: &Settings) -> Result<(BuildId, Tried), CannotRun> {
     let driver = CudaDriver::open(settings.driver.libcuda.as_deref())?;
     let build_id = kept::own_build_id().map_err(CannotRun::Build)?;
     let directory = settings.paths.state_dir.join(DIRECTORY);
     let _turn = turn(&directory).map_err(CannotRun::Results)?;
-    if let Some(verdict) = kept::read(&directory, &build_id) {
-        return Ok((build_id, verdict));
+    if let Some(tried) = kept::read(&directory, &build_id) {
+        return Ok((build_id, tried));
     }
     let (answer, work) = (LIMIT, LIMIT);
     let driver = WatchedDriver::new(Arc::new(driver), CallLimits { answer, work });
-    let verdict = try_it(settings, &driver, &build_id)?;
-    let kept = Kept::now(verdict.clone());
+    let tried = try_it(settings, &driver, &build_id)?;
+    let kept = Kept::now(tried.clone());
     kept.write(&directory, &build_id)
         .map_err(CannotRun::Results)?;
-    Ok((build_id, verdict))
+    Ok((build_id, tried))
 }
 
 /// One at a time: the directory is its own lock.
@@ -133,7 +162,7 @@ fn try_it(
     settings: &Settings,
     driver: &WatchedDriver,
     build_id: &BuildId,
-) -> Result<Verdict, CannotRun> {
+) -> Result<Tried, CannotRun> {
     let room = room::reserve(settings)?;
     let subject = Subject::start(settings.driver.libcuda.clone(), room.gpu)?;
     let deadline = Deadline::begin(subject.process(), LIMIT);
@@ -144,20 +173,37 @@ fn try_it(
     trial
         .carry_out(Round::DriverAlone)
         .map_err(|failure| CannotRun::DriverAlone(deadline.explain(failure)))?;
+    let copying = try_copying(&mut trial, &deadline);
+    let surveys = match &copying {
+        Verdict::Passed => match trial.survey() {
+            Ok(()) => Surveys::Passed,
+            Err(failure) => Surveys::NotPassed {
+                why: error_chain(&deadline.explain(failure)),
+            },
+        },
+        // Its process may be of no use any more.
+        _ => Surveys::NotPassed {
+            why: "copying has failed before".to_owned(),
+        },
+    };
+    Ok(Tried { copying, surveys })
+}
+
+fn try_copying(trial: &mut Trial<'_>, deadline: &Deadline) -> Verdict {
     for round in [Round::Ours, Round::OursAndBackByDriver, Round::DriverAlone] {
         if let Err(failure) = trial.carry_out(round) {
-            let why = explained(round, &deadline, failure);
-            return Ok(Verdict::NotPassed { why });
+            let why = explained(round, deadline, failure);
+            return Verdict::NotPassed { why };
         }
     }
     // The last: the process may be of no use then.
     let round = Round::OursWhileLoading;
-    Ok(match trial.carry_out(round) {
+    match trial.carry_out(round) {
         Ok(()) => Verdict::Passed,
         Err(failure) => Verdict::PassedOnceLoaded {
-            why: explained(round, &deadline, failure),
+            why: explained(round, deadline, failure),
         },
-    })
+    }
 }
 
 fn explained(round: Round, deadline: &Deadline, failure: Failure) -> String {

@@ -22,6 +22,7 @@ use super::pattern::{self, BYTES};
 use super::pieces::copy_pieces;
 use super::subject::{NoAnswer, NotStarted, Subject};
 use crate::cuda::{CudaError, Driver, GpuMap};
+use crate::gpu_path::survey::survey_own;
 
 /// More than any driver adds of its own (driver 580: 0.6 GiB for a context on an H200). What is not
 /// written takes no memory.
@@ -86,6 +87,9 @@ pub enum Failure {
     /// Something was lost on the way.
     #[error("{0} words of GPU memory are wrong afterwards")]
     Wrong(u64),
+    /// The driver's checkpoint thread tells something else.
+    #[error("the memory of its process is not among what the driver's checkpoint thread has found")]
+    NotSeen,
     /// The process does not answer.
     #[error(transparent)]
     NoAnswer(#[from] NoAnswer),
@@ -139,12 +143,37 @@ impl<'a> Trial<'a> {
             Round::OursAndBackByDriver => self.through_a_file(|trial, _, _| trial.restore())?,
             Round::OursWhileLoading => self.through_a_file(Self::restore_while_loading)?,
         }
+        self.go_on()
+    }
+
+    /// Unlocks it, and has it look at its memory.
+    fn go_on(&mut self) -> Result<(), Failure> {
         let unlocked = self.driver.unlock(&self.process);
         unlocked.map_err(|error| Failure::Driver("unlock", error))?;
         match self.subject.wrong_words()? {
             0 => Ok(()),
             wrong => Err(Failure::Wrong(wrong)),
         }
+    }
+
+    /// Which memory it has, asked of its driver's checkpoint thread; then a round of the driver's.
+    ///
+    /// # Errors
+    /// [`Failure`]; the process is of no use then.
+    pub(super) fn survey(&mut self) -> Result<(), Failure> {
+        let locked = self.driver.lock(&self.process, LOCK);
+        locked.map_err(|error| Failure::Driver("lock", error))?;
+        let state = self.driver.state(&self.process);
+        state.map_err(|error| Failure::Driver("state", error))?;
+        let thread = self.driver.restore_thread(&self.process);
+        let thread = thread.map_err(|error| Failure::Driver("checkpoint thread", error))?;
+        let held = survey_own(&self.process, thread)?;
+        if held.reachable_by_peers.largest < BYTES || held.contexts != 1 {
+            return Err(Failure::NotSeen);
+        }
+        self.checkpoint()?;
+        self.restore()?;
+        self.go_on()
     }
 
     fn checkpoint(&self) -> Result<(), Failure> {

@@ -16,21 +16,22 @@ pub(super) const ALL: [(BlockerKind, &str, &str); 27] = [
     ),
     (
         BlockerKind::NcclP2p,
-        "NCCL ranks may share GPU memory (P2P), which this driver saves and then cannot restore, so \
-         the job would be lost",
+        "processes share GPU memory (NCCL's P2P, symmetric memory, CUDA IPC), which this driver saves \
+         and then cannot restore, so the job would be lost",
         "start the container with the annotation io.stasis.nccl=checkpointable, or the job with \
          NCCL_P2P_DISABLE=1 NCCL_CUMEM_ENABLE=0 NCCL_CUMEM_HOST_ENABLE=0 NCCL_NVLS_ENABLE=0 in its \
-         environment or the container's /etc/nccl.conf (what a program sets for itself after its \
-         start cannot be seen from outside)",
+         environment or the container's /etc/nccl.conf",
     ),
     (
         BlockerKind::PeerAccess,
-        "a process with much memory on several GPUs may have peer access between them (PyTorch \
-         enables it at the first copy from one GPU to another), which this driver saves and then \
-         cannot restore, so the job would be lost",
-        "have each process use one GPU (CUDA_VISIBLE_DEVICES); if no process of the container has \
-         peer access, or all call cudaDeviceDisablePeerAccess before a checkpoint, start it with the \
-         annotation io.stasis.peer-access=none",
+        "memory of 512 MiB or more that another GPU reaches by peer access (PyTorch enables it at the \
+         first copy from one GPU to another) this driver saves and then cannot restore, so the job \
+         would be lost",
+        "have each process use one GPU (CUDA_VISIBLE_DEVICES), PyTorch allocate in small pieces \
+         (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True), or the program call \
+         cudaDeviceDisablePeerAccess before the checkpoint; where its memory alone is the evidence, \
+         and no process has peer access, start the container with the annotation \
+         io.stasis.peer-access=none",
     ),
     (
         BlockerKind::Mps,

@@ -3,8 +3,9 @@
 //! A process that has called `cuCtxEnablePeerAccess` (PyTorch does at its first copy from one GPU
 //! to another) and has an allocation of 512 MiB or more is checkpointed without an error, and its
 //! restore fails with CUDA_ERROR_INVALID_VALUE and loses it (driver 580.159, two H200). With
-//! allocations of up to 256 MiB it is restored. No driver call and nothing in `/proc` shows peer
-//! access, so only the memory of the process on each GPU decides.
+//! allocations of up to 256 MiB it is restored. Nothing in `/proc` shows peer access. Once the
+//! process is locked, its driver's checkpoint thread tells ([`crate::preflight::sharing`]); where
+//! that cannot be, only the memory of the process on each GPU decides.
 
 use crate::container::Container;
 use crate::container::spec::annotation::PEER_ACCESS as ANNOTATION;

@@ -8,9 +8,11 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use stasis_config::BlockerKind;
 use stasis_linux::ProcessRef;
 
 use crate::container::inside;
+use crate::preflight::blocker::Finding;
 use crate::preflight::open_files::{Environment, OpenFiles, threads_named};
 use crate::preflight::tcp::Connections;
 
@@ -34,7 +36,7 @@ pub(crate) struct Candidate {
 ///
 /// No driver restores memory that processes share. 610 does for old-style IPC between the processes
 /// of a "job", one at a time, which is not driven here.
-pub(crate) fn sharing_ranks<'a>(
+fn sharing_ranks<'a>(
     candidates: &'a [Candidate],
     connections: &Connections,
 ) -> io::Result<Vec<(&'a ProcessRef, String)>> {
@@ -54,6 +56,24 @@ pub(crate) fn sharing_ranks<'a>(
         }
     }
     Ok(sharing)
+}
+
+/// A blocker for each of them.
+///
+/// # Errors
+/// An error of reading `/proc`.
+pub(crate) fn findings(
+    candidates: &[Candidate],
+    connections: &Connections,
+) -> io::Result<Vec<Finding>> {
+    let ranks = sharing_ranks(candidates, connections)?;
+    let finding = |(process, evidence): (&ProcessRef, String)| Finding {
+        kind: BlockerKind::NcclP2p,
+        pid: process.pid(),
+        name: process.name().to_owned(),
+        evidence,
+    };
+    Ok(ranks.into_iter().map(finding).collect())
 }
 
 fn evidence_of_use(

@@ -1,0 +1,207 @@
+//! What of the GPU memory of a process the driver may not be able to restore.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use stasis_injection::survey::{Allocation, Found, Kind};
+
+/// `CU_MEM_LOCATION_TYPE_DEVICE`: other memory of virtual memory management is the host's.
+const DEVICE: u64 = 1;
+
+/// What is smaller is no buffer that processes share, but a variable.
+const LEAST: u64 = 64 << 10;
+/// More different sizes than any job has.
+const MOST_SIZES: usize = 512;
+
+/// Some allocations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Pieces {
+    /// How many.
+    pub count: u64,
+    /// Of all together.
+    pub bytes: u64,
+    /// Of the largest one.
+    pub largest: u64,
+    /// Where the first one is.
+    pub first: u64,
+}
+
+/// What a process has, by what becomes of it in a checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Holding {
+    /// Memory of another process's GPU, imported as virtual memory: the GPU whose it is may not use
+    /// it here.
+    pub imported: Pieces,
+    /// Virtual memory of which no handle can be made: imported, or made so by the process.
+    pub without_handle: Pieces,
+    /// Host memory of the driver's without a handle, which NCCL's ranks share.
+    pub host: Pieces,
+    /// Opened by cuIpcOpenMemHandle, or a variable of a module, which looks the same.
+    pub legacy: Pieces,
+    /// The sizes of these, in bytes.
+    pub legacy_sizes: BTreeSet<u64>,
+    /// The sizes of what could be opened so by another process.
+    pub own_sizes: BTreeSet<u64>,
+    /// Of a kind that libcuda tells nothing of.
+    pub unknown: Pieces,
+    /// Of cuMemAlloc, and of pools.
+    pub reachable_by_peers: Pieces,
+    /// Virtual memory, and that of pools, that another GPU than its own has access to.
+    pub reachable_by_others: Pieces,
+    /// How many primary contexts there are.
+    pub contexts: u32,
+    /// The first pair of devices of which one has access to the memory of the other.
+    pub peers: Option<(u32, u32)>,
+}
+
+impl Pieces {
+    fn add(&mut self, allocation: &Allocation) {
+        if self.count == 0 {
+            self.first = allocation.address;
+        }
+        self.count += 1;
+        self.bytes = self.bytes.saturating_add(allocation.bytes);
+        self.largest = self.largest.max(allocation.bytes);
+    }
+}
+
+impl Holding {
+    /// Of all allocations of a process.
+    #[must_use]
+    pub fn of(found: &Found) -> Self {
+        let mut holding = Self {
+            contexts: found.active.count_ones(),
+            peers: first_pair(&found.peers),
+            ..Self::default()
+        };
+        for allocation in &found.allocations {
+            holding.add(allocation);
+        }
+        holding
+    }
+
+    fn add(&mut self, allocation: &Allocation) {
+        let Allocation { kind, access, .. } = *allocation;
+        if kind == Kind::Virtual as u64 {
+            self.add_virtual(allocation);
+        } else if kind == Kind::LegacyImport as u64 && allocation.bytes >= LEAST {
+            self.legacy.add(allocation);
+            keep(&mut self.legacy_sizes, allocation.bytes);
+        } else if kind == Kind::Ordinary as u64 {
+            self.reachable_by_peers.add(allocation);
+            keep(&mut self.own_sizes, allocation.bytes);
+        } else if kind == Kind::Pool as u64 {
+            self.reachable_by_peers.add(allocation);
+            if access.count_ones() > 1 {
+                self.reachable_by_others.add(allocation);
+            }
+        } else if kind == Kind::Unknown as u64 {
+            self.unknown.add(allocation);
+        }
+    }
+
+    fn add_virtual(&mut self, allocation: &Allocation) {
+        let is_of_device = allocation.location_type == DEVICE;
+        let own = match (is_of_device, u32::try_from(allocation.location)) {
+            (true, Ok(device)) => 1_u64.checked_shl(device).unwrap_or(0),
+            _ => 0,
+        };
+        let has_access = allocation.access & own != 0;
+        match (allocation.handle_types, is_of_device) {
+            (0, false) => self.host.add(allocation),
+            (0, true) => {
+                self.without_handle.add(allocation);
+                if !has_access && allocation.access != 0 {
+                    self.imported.add(allocation);
+                }
+            }
+            _ => {}
+        }
+        if has_access && allocation.access & !own != 0 {
+            self.reachable_by_others.add(allocation);
+        }
+    }
+}
+
+fn keep(sizes: &mut BTreeSet<u64>, bytes: u64) {
+    if bytes >= LEAST && sizes.len() < MOST_SIZES {
+        sizes.insert(bytes);
+    }
+}
+
+fn first_pair(peers: &[u64]) -> Option<(u32, u32)> {
+    let mut each = (0..).zip(peers);
+    each.find_map(|(device, peers)| (*peers != 0).then(|| (device, peers.trailing_zeros())))
+}
+
+#[cfg(test)]
+mod tests {
+    use stasis_injection::survey::DEVICES;
+
+    use super::*;
+
+    fn holding(allocations: &[Allocation]) -> Holding {
+        Holding::of(&Found {
+            allocations: allocations.to_vec(),
+            active: 0b11,
+            peers: [0; DEVICES],
+        })
+    }
+
+    /// Of virtual memory management, on GPU 0.
+    fn of_gpu_0(handle_types: u64, access: u64) -> Allocation {
+        Allocation {
+            address: 0x7f00_0000_0000,
+            bytes: 2 << 20,
+            kind: Kind::Virtual as u64,
+            location_type: DEVICE,
+            location: 0,
+            handle_types,
+            access,
+        }
+    }
+
+    #[test]
+    fn memory_of_another_gpu_without_a_handle_is_imported() {
+        let import = holding(&[of_gpu_0(0, 0b10), of_gpu_0(1, 0b10)]);
+        assert_eq!((import.imported.count, import.without_handle.count), (1, 1));
+        let own = holding(&[of_gpu_0(0, 0b01), of_gpu_0(0, 0b11), of_gpu_0(0, 0)]);
+        assert_eq!((own.imported.count, own.without_handle.count), (0, 3));
+        assert_eq!(own.reachable_by_others.count, 1);
+    }
+
+    /// Of a GPU that the process does not see.
+    #[test]
+    fn a_location_that_is_no_device_of_it_has_no_access() {
+        let far = Allocation {
+            location: u64::from(u32::MAX),
+            ..of_gpu_0(0, 0b01)
+        };
+        assert_eq!(holding(&[far]).imported.count, 1);
+    }
+
+    #[test]
+    fn pieces_say_how_much_and_where() {
+        let second = Allocation {
+            address: 0x7f00_0020_0000,
+            bytes: 4 << 20,
+            ..of_gpu_0(0, 0b10)
+        };
+        let Pieces {
+            count,
+            bytes,
+            largest,
+            first,
+        } = holding(&[of_gpu_0(0, 0b10), second]).imported;
+        assert_eq!((count, bytes, largest), (2, 6 << 20, 4 << 20));
+        assert_eq!(first, 0x7f00_0000_0000);
+    }
+
+    #[test]
+    fn the_first_pair_of_peers_is_named() {
+        let mut peers = [0; DEVICES];
+        assert_eq!(first_pair(&peers), None);
+        peers[1] = 0b101;
+        assert_eq!(first_pair(&peers), Some((1, 0)));
+    }
+}
