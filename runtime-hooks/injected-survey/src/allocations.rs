@@ -61,6 +61,11 @@ fn look(
     address: u64,
 ) -> Result<(Option<Allocation>, u64)> {
     let range = driver.address_range(address).ok();
+    // Of the host's memory driver 580 says that it begins at 0.
+    let range = range.map(|(start, bytes)| match start {
+        0 => (address, bytes),
+        start => (start, bytes),
+    });
     let Ok(handle) = driver.retain_handle(address) else {
         let Some((start, bytes)) = range else {
             return Ok((None, behind(address, 0)));

@@ -56,7 +56,7 @@ pub enum What {
 
 /// A place among the ranges.
 #[repr(C)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Cursor {
     /// The number of a range.
     pub range: u64,

@@ -4,7 +4,7 @@
 mod fake;
 
 use super::*;
-use fake::{IMPORT, LARGE, OTHERS, POOL, with_driver};
+use fake::{HOST, IMPORT, LARGE, OTHERS, POOL, with_driver};
 
 const MIB: u64 = 1 << 20;
 
@@ -68,10 +68,12 @@ fn all_kinds_are_told_with_their_rights() {
                 (IMPORT, 2 * MIB, kind(Kind::Virtual), 0b01),
                 (OTHERS, 4 * MIB, kind(Kind::Virtual), 0b10),
                 (POOL, 32 * MIB, kind(Kind::Pool), 0b11),
+                (HOST, 2 * MIB, kind(Kind::Virtual), 0b10),
             ]
         );
         assert_eq!((found[1].location, found[1].handle_types), (1, 0));
         assert_eq!((found[2].location, found[2].handle_types), (1, 1));
+        assert_eq!((found[4].location_type, found[4].handle_types), (3, 0));
     });
 }
 
@@ -89,7 +91,7 @@ fn an_answer_that_is_late_says_where_to_go_on() {
             });
             asked += 1;
         }
-        assert_eq!(found, [LARGE, IMPORT, OTHERS, POOL]);
+        assert_eq!(found, [LARGE, IMPORT, OTHERS, POOL, HOST]);
         assert!(asked > 1, "{asked}");
     });
 }

@@ -1,4 +1,4 @@
-//! A driver with two devices, and four allocations in 1 GiB of addresses.
+//! A driver with two devices, and five allocations in 1 GiB of addresses.
 
 use std::ffi::{c_int, c_uint};
 use std::sync::{Mutex, PoisonError};
@@ -18,13 +18,16 @@ pub(super) const IMPORT: u64 = SPACE.start + 600 * MIB;
 /// Of GPU 1, which alone may use it.
 pub(super) const OTHERS: u64 = SPACE.start + 700 * MIB;
 pub(super) const POOL: u64 = SPACE.start + 800 * MIB;
+/// The host's, of NUMA node 0.
+pub(super) const HOST: u64 = SPACE.start + 900 * MIB;
 
 /// Where they begin, and how long they are.
-const ALL: [(u64, u64); 4] = [
+const ALL: [(u64, u64); 5] = [
     (LARGE, 512 * MIB),
     (IMPORT, 2 * MIB),
     (OTHERS, 4 * MIB),
     (POOL, 32 * MIB),
+    (HOST, 2 * MIB),
 ];
 
 #[derive(Default)]
@@ -101,7 +104,7 @@ fn at(address: u64) -> Option<(u64, u64)> {
 
 extern "C" fn retain_handle(handle: &mut u64, address: u64) -> c_int {
     match at(address) {
-        Some((start @ (IMPORT | OTHERS), _)) => {
+        Some((start @ (IMPORT | OTHERS | HOST), _)) => {
             *handle = start;
             world(|world| world.handles += 1);
             0
@@ -114,7 +117,10 @@ extern "C" fn properties(properties: &mut Properties, handle: u64) -> c_int {
     *properties = Properties {
         kind: 1,
         handle_types: c_int::from(handle == OTHERS),
-        location: Location::of_device(1),
+        location: match handle {
+            HOST => Location { kind: 3, id: 0 },
+            _ => Location::of_device(1),
+        },
         others: [0; 2],
     };
     0
@@ -130,6 +136,10 @@ extern "C" fn address_range(start: &mut u64, bytes: &mut u64, address: u64) -> c
     let of = world(|world| world.stack.last().copied());
     match at(address) {
         Some((OTHERS, _)) if of != Some(1) => 1,
+        Some((HOST, length)) => {
+            (*start, *bytes) = (0, length);
+            0
+        }
         Some(found) => {
             (*start, *bytes) = found;
             0

@@ -18,6 +18,11 @@ use super::record::SurveyRecord;
 const LIMIT: Duration = Duration::from_millis(8);
 /// How long its answer is waited for: libcuda may be in the way of a thread that holds its locks.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long all of it may take: some 0.6 s for a rank of NCCL, which reserves hundreds of GiB of
+/// addresses.
+const ALL: Duration = Duration::from_secs(15);
+/// More than any job has.
+const MOST: usize = 1 << 16;
 /// How long the thread may be busy: with the commands of others, which it carries out.
 const BUSY: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_micros(50);
@@ -61,6 +66,7 @@ pub enum SurveyError {
 /// # Errors
 /// [`SurveyError`]. What was put into the process is still to be removed.
 pub fn ask(process: &ProcessRef, record: &SurveyRecord) -> Result<Found, SurveyError> {
+    let began = Instant::now();
     let mut found = BTreeMap::new();
     let all = ranges(process)?;
     let mut active = 0;
@@ -75,8 +81,12 @@ pub fn ask(process: &ProcessRef, record: &SurveyRecord) -> Result<Found, SurveyE
             let answer = Answer::read(&words);
             active = answer.active;
             found.extend(answer.allocations().map(|each| (each.address, each)));
-            if answer.next == from {
+            // The process may have written it itself.
+            if answer.next <= from || found.len() > MOST {
                 return Err(SurveyError::Io(io::ErrorKind::InvalidData.into()));
+            }
+            if began.elapsed() > ALL {
+                return Err(SurveyError::Io(io::ErrorKind::TimedOut.into()));
             }
             from = answer.next;
         }
