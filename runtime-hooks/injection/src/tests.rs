@@ -11,3 +11,4 @@ mod rehearsal;
 mod round;
 mod slots;
 mod state;
+mod survey;

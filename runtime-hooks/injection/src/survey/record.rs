@@ -101,7 +101,7 @@ impl SurveyRecord {
 
     /// Whether the thread is seen to have left. One that runs may be there: it is not stopped for
     /// that, since it may be inside of libcuda.
-    pub(super) fn has_left(&self, process: &ProcessRef) -> io::Result<bool> {
+    pub(crate) fn has_left(&self, process: &ProcessRef) -> io::Result<bool> {
         let places = self.places();
         let seen = waiting(process.pid(), self.thread)?;
         Ok(seen.is_some_and(|seen| {

@@ -132,6 +132,6 @@ fn build(directory: &Path, variant: Variant) -> std::path::PathBuf {
     program
 }
 
-fn compile(compiler: &mut Command) {
+pub(super) fn compile(compiler: &mut Command) {
     assert!(compiler.status().unwrap().success());
 }
