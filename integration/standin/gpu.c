@@ -32,7 +32,7 @@ static unsigned devices;
 static uint8_t places[GPUS];
 /* The GPU of the machine that each device was at first: a process keeps its names when it is moved. */
 static uint8_t first_gpu[GPUS];
-static int holds_managed_memory, shares_device_memory, peer_accesses, is_lost;
+static int holds_managed_memory, peer_accesses, is_lost;
 
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t opened = PTHREAD_COND_INITIALIZER;
@@ -60,7 +60,7 @@ static int take_devices(const uint8_t *gpus) {
 }
 
 static int restore(void) {
-    if (shares_device_memory || vmm_has_imports()) {
+    if (vmm_has_imports()) {
         is_lost = 1;
         return NOT_SUPPORTED; /* noticed this late by driver 580, and final */
     }
@@ -229,7 +229,6 @@ int gpu_start(void) {
         result = start_restore_thread();
     if (result)
         return result;
-    shares_device_memory = getenv("STASIS_STANDIN_P2P") != NULL;
     __atomic_store_n(&box->magic, MAILBOX_MAGIC, __ATOMIC_RELEASE);
     return 0;
 }

@@ -101,26 +101,6 @@ fn are_locked_by_steps(ranks: &Workload, count: u64) -> Result<()> {
     Ok(())
 }
 
-/// With the real driver this takes NCCL and two GPUs: what the stand-in does was measured so.
-#[test]
-fn ranks_that_share_gpu_memory_are_lost_by_a_restore() -> Result<()> {
-    needs!(StandIn);
-    let ranks = Workload::ranks(2, &["p2p"])?;
-    answers_ok(&ranks.ask()?, 2)?;
-    let pids = two(&ranks)?;
-    lock_all(&pids)?;
-    for pid in pids {
-        driver().checkpoint(pid)?;
-    }
-    for pid in pids {
-        let restore = || driver().restore(pid, &GpuMap::identity());
-        assert_eq!(restore(), Err(CudaError::NotSupported));
-        assert_eq!(restore(), Err(CudaError::OperatingSystem));
-        assert_eq!(driver().unlock(pid), Err(CudaError::OperatingSystem));
-    }
-    Ok(())
-}
-
 /// Locks a rank again and again until that fails, and it waits in a kernel that cannot end: a busy
 /// machine may not have let it come so far.
 fn locked_at_rest(rank: i32) -> Result<(), CudaError> {

@@ -4,8 +4,7 @@
  * answered once all have met again: "ok RANKS MEETINGS CHECKSUM", "bad ..." if the checksum of a rank is wrong, or "stuck
  * MEETINGS" after ten seconds. The ranks share anonymous memory, which they inherit.
  *
- * OPTION "p2p": the ranks pass for ones that share GPU memory (with the stand-in alone). "nccl=PATH": they pass for
- * ones that use NCCL, of which PATH is the library. "ahead=N": all but the first look at their results only at every Nth meeting, and so
+ * OPTION "nccl=PATH": the ranks pass for ones that use NCCL, of which PATH is the library. "ahead=N": all but the first look at their results only at every Nth meeting, and so
  * have that many kernels submitted that wait for the first, as ranks that print no loss do. "only=RANK": this program starts that
  * rank alone, and meets those of others, of other containers, through the file "file=PATH" in the place of inherited memory.
  */
@@ -92,9 +91,7 @@ static void start_rank(uint32_t rank, int argc, char **argv) {
     snprintf(tag, sizeof tag, "%s-%u", own_tag ? own_tag : "ranks", rank);
     setenv("STASIS_TAG", tag, 1);
     for (int i = 3; i < argc; i++) {
-        if (!strcmp(argv[i], "p2p"))
-            setenv("STASIS_STANDIN_P2P", "1", 1);
-        else if (!strncmp(argv[i], "nccl=", 5))
+        if (!strncmp(argv[i], "nccl=", 5))
             pass_for_nccl(argv[i] + 5);
         else if (!strncmp(argv[i], "ahead=", 6))
             ahead = (uint32_t)strtoul(argv[i] + 6, NULL, 10);

@@ -34,6 +34,9 @@ pub struct Request {
     pub functions: [u64; FUNCTIONS.len()],
     /// A [`What`].
     pub what: u64,
+    /// The device whose context asks for allocations, as one that may use them; [`NO_CONTEXT`]: all
+    /// that handles can be made of are told, and nothing else.
+    pub device: u64,
     /// How long it may take to look, in nanoseconds. The first step is made in any case.
     pub limit_ns: u64,
     /// Where it begins.
@@ -43,6 +46,9 @@ pub struct Request {
     /// Where GPU memory may be.
     pub ranges: [Range; RANGES],
 }
+
+/// No device.
+pub const NO_CONTEXT: u64 = u64::MAX;
 
 /// A kind of question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,6 +167,7 @@ impl Request {
             frame,
             functions,
             what,
+            device,
             limit_ns,
             from,
             count,
@@ -172,7 +179,7 @@ impl Request {
         [*frame]
             .into_iter()
             .chain(*functions)
-            .chain([*what, *limit_ns, from.range, from.address, *count])
+            .chain([*what, *device, *limit_ns, from.range, from.address, *count])
             .chain(ranges.flat_map(|range| [range.start, range.end]))
     }
 }

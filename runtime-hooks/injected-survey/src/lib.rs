@@ -27,7 +27,8 @@ mod survey;
 mod system;
 
 pub use board::{
-    Allocation, Answer, Board, Cursor, DEVICES, Kind, RANGES, Range, Request, State, What,
+    Allocation, Answer, Board, Cursor, DEVICES, Kind, NO_CONTEXT, RANGES, Range, Read, Request,
+    State, What,
 };
 pub use driver::FUNCTIONS;
 pub use survey::survey;

@@ -4,7 +4,7 @@
 use core::ptr::addr_of_mut;
 use core::sync::atomic::Ordering::Release;
 
-use crate::allocations::allocations;
+use crate::allocations::{Probe, allocations};
 use crate::board::{Answer, Board, DEVICES, Request, State, What};
 use crate::contexts::Contexts;
 use crate::driver::{Driver, Failed, Result};
@@ -53,15 +53,14 @@ fn ask(driver: Driver<'_>, request: &Request, answer: &mut Answer) -> Result<()>
             answer.peers = peers(driver, contexts)?;
             return Ok(());
         }
-        // libcuda asks for a context in some of its calls.
-        let first = contexts.each().next();
-        if let Some((_, context)) = first {
-            driver.push(context)?;
-        }
-        let found = allocations(driver, contexts, request, answer);
-        if first.is_some() {
-            driver.pop()?;
-        }
+        let mut each = contexts.each();
+        let of = each.find(|(device, _)| u64::from(device.cast_unsigned()) == request.device);
+        let Some((_, context)) = of else {
+            return allocations(driver, contexts, Probe::Handle, request, answer);
+        };
+        driver.push(context)?;
+        let found = allocations(driver, contexts, Probe::Range, request, answer);
+        driver.pop()?;
         found
     })
 }

@@ -14,7 +14,7 @@ fn board() -> Box<Board> {
     unsafe { Box::new_zeroed().assume_init() }
 }
 
-fn request(what: What, from: Cursor, limit_ns: u64) -> Request {
+fn request(what: What, device: u64, from: Cursor, limit_ns: u64) -> Request {
     let mut ranges = [Range::default(); RANGES];
     ranges[0] = fake::SPACE;
     // Nothing is there.
@@ -26,6 +26,7 @@ fn request(what: What, from: Cursor, limit_ns: u64) -> Request {
         frame: 0,
         functions: fake::functions(),
         what: what as u64,
+        device,
         limit_ns,
         from,
         count: 2,
@@ -48,32 +49,40 @@ fn ask<T>(request: &Request, read: impl FnOnce(&board::Read<'_>) -> T) -> T {
     }
 }
 
+/// What a context is told, or nobody's.
+fn all(device: u64) -> Vec<Allocation> {
+    let request = request(What::Allocations, device, Cursor::default(), u64::MAX);
+    ask(&request, |answer| {
+        assert!(answer.is_answered);
+        assert_eq!(answer.failed, None);
+        assert_eq!((answer.next.range, answer.active), (2, 0b11));
+        answer.allocations().collect()
+    })
+}
+
 #[test]
 fn all_kinds_are_told_with_their_rights() {
+    let seen = |each: &Allocation| (each.address, each.bytes, each.kind, each.access);
+    let kind = |kind: Kind| kind as u64;
+    let of_both = [
+        (LARGE, 512 * MIB, kind(Kind::Ordinary), 0),
+        (IMPORT, 2 * MIB, kind(Kind::Virtual), 0b01),
+        (OTHERS, 4 * MIB, kind(Kind::Virtual), 0b10),
+        (POOL, 32 * MIB, kind(Kind::Pool), 0b11),
+        (HOST, 2 * MIB, kind(Kind::Virtual), 0b10),
+    ];
     with_driver(|| {
-        let request = request(What::Allocations, Cursor::default(), u64::MAX);
-        let found = ask(&request, |answer| {
-            assert!(answer.is_answered);
-            assert_eq!(answer.failed, None);
-            assert_eq!((answer.next.range, answer.active), (2, 0b11));
-            answer.allocations().collect::<Vec<_>>()
-        });
-        let seen = |each: &Allocation| (each.address, each.bytes, each.kind, each.access);
-        let seen: Vec<_> = found.iter().map(seen).collect();
-        let kind = |kind: Kind| kind as u64;
-        assert_eq!(
-            seen,
-            [
-                (LARGE, 512 * MIB, kind(Kind::Ordinary), 0),
-                (IMPORT, 2 * MIB, kind(Kind::Virtual), 0b01),
-                (OTHERS, 4 * MIB, kind(Kind::Virtual), 0b10),
-                (POOL, 32 * MIB, kind(Kind::Pool), 0b11),
-                (HOST, 2 * MIB, kind(Kind::Virtual), 0b10),
-            ]
-        );
-        assert_eq!((found[1].location, found[1].handle_types), (1, 0));
-        assert_eq!((found[2].location, found[2].handle_types), (1, 1));
-        assert_eq!((found[4].location_type, found[4].handle_types), (3, 0));
+        let found = all(1);
+        assert_eq!(found.iter().map(seen).collect::<Vec<_>>(), of_both);
+        let told = |each: &Allocation| (each.location_type, each.location, each.handle_types);
+        assert_eq!(told(&found[1]), (1, 1, 0));
+        assert_eq!(told(&found[2]), (1, 1, 1));
+        assert_eq!(told(&found[4]), (3, 0, 0));
+        let first: Vec<u64> = all(0).iter().map(|each| each.address).collect();
+        assert_eq!(first, [LARGE, IMPORT, POOL, HOST]);
+        // Two pieces of 2 MiB.
+        let with_handles: Vec<u64> = all(NO_CONTEXT).iter().map(|each| each.address).collect();
+        assert_eq!(with_handles, [IMPORT, OTHERS, OTHERS + 2 * MIB, HOST]);
     });
 }
 
@@ -83,7 +92,7 @@ fn an_answer_that_is_late_says_where_to_go_on() {
     with_driver(|| {
         let (mut from, mut found, mut asked) = (Cursor::default(), Vec::new(), 0);
         while from.range < 2 {
-            let request = request(What::Allocations, from, 0);
+            let request = request(What::Allocations, 1, from, 0);
             ask(&request, |answer| {
                 found.extend(answer.allocations().map(|each| each.address));
                 assert_ne!(answer.next, from);
@@ -99,7 +108,7 @@ fn an_answer_that_is_late_says_where_to_go_on() {
 #[test]
 fn peer_access_that_is_there_is_left_alone() {
     with_driver(|| {
-        let request = request(What::Peers, Cursor::default(), u64::MAX);
+        let request = request(What::Peers, NO_CONTEXT, Cursor::default(), u64::MAX);
         for _ in 0..2 {
             ask(&request, |answer| {
                 assert_eq!(answer.failed, None);
@@ -115,7 +124,7 @@ fn peer_access_that_is_there_is_left_alone() {
 fn a_call_that_must_not_fail_is_named() {
     with_driver(|| {
         fake::fail_to_count();
-        let request = request(What::Allocations, Cursor::default(), u64::MAX);
+        let request = request(What::Allocations, 0, Cursor::default(), u64::MAX);
         ask(&request, |answer| {
             let (call, result) = answer.failed.unwrap();
             assert_eq!(

@@ -1,7 +1,6 @@
 //! Names, and what is behind paths that are read.
 
 use anyhow::{Result, ensure};
-use serde_json::json;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::needs;
@@ -22,6 +21,7 @@ fn devices_fifos_and_links_behind_paths() -> Result<()> {
     let stasis = &StasisHost::with_containerd(HostKind::trixie()?)?;
     let trial = Trial::start(stasis, "paths", Harm::ToOthers)?;
     let report = trial.is_looked_at()?;
-    ensure!(report["blockers"] != json!([]), "no ranks: {report}");
+    let notes = report["notes"].to_string();
+    ensure!(notes.contains("was not started with"), "no ranks: {report}");
     trial.endures()
 }

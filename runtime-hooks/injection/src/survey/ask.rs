@@ -6,7 +6,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use stasis_injected_survey::{
-    Allocation, Answer, Board, Cursor, DEVICES, FUNCTIONS, RANGES, Range, Request, What,
+    Allocation, Answer, Board, Cursor, DEVICES, FUNCTIONS, NO_CONTEXT, RANGES, Range, Read,
+    Request, What,
 };
 use stasis_linux::ProcessRef;
 use stasis_remote_call::{Errand, Sent, Start, memory, send, stack_pointer_of};
@@ -18,8 +19,7 @@ use super::record::SurveyRecord;
 const LIMIT: Duration = Duration::from_millis(8);
 /// How long its answer is waited for: libcuda may be in the way of a thread that holds its locks.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long all of it may take: some 0.6 s for a rank of NCCL, which reserves hundreds of GiB of
-/// addresses.
+/// How long all of it may take: a rank of NCCL has hundreds of GiB of addresses.
 const ALL: Duration = Duration::from_secs(15);
 /// More than any job has.
 const MOST: usize = 1 << 16;
@@ -67,36 +67,15 @@ pub enum SurveyError {
 /// [`SurveyError`]. What was put into the process is still to be removed.
 pub fn ask(process: &ProcessRef, record: &SurveyRecord) -> Result<Found, SurveyError> {
     let began = Instant::now();
+    let words = one(process, record, &request(record, What::Peers, NO_CONTEXT))?;
+    let Read { active, peers, .. } = Answer::read(&words);
     let mut found = BTreeMap::new();
-    let all = ranges(process)?;
-    let mut active = 0;
-    for ranges in all.chunks(RANGES) {
-        let mut from = Cursor::default();
-        while from.range < ranges.len() as u64 {
-            let words = one(
-                process,
-                record,
-                &request(record, What::Allocations, from, ranges),
-            )?;
-            let answer = Answer::read(&words);
-            active = answer.active;
-            found.extend(answer.allocations().map(|each| (each.address, each)));
-            // The process may have written it itself.
-            if answer.next <= from || found.len() > MOST {
-                return Err(SurveyError::Io(io::ErrorKind::InvalidData.into()));
-            }
-            if began.elapsed() > ALL {
-                return Err(SurveyError::Io(io::ErrorKind::TimedOut.into()));
-            }
-            from = answer.next;
-        }
+    // A context knows what it may use; without any, what has handles is found.
+    let contexts = (0..DEVICES as u64).filter(|device| active & 1 << device != 0);
+    let without = (active == 0).then_some(NO_CONTEXT);
+    for device in contexts.chain(without) {
+        look_all_over(process, record, device, began, &mut found)?;
     }
-    let words = one(
-        process,
-        record,
-        &request(record, What::Peers, Cursor::default(), &[]),
-    )?;
-    let peers = Answer::read(&words).peers;
     Ok(Found {
         allocations: found.into_values().collect(),
         active,
@@ -104,19 +83,47 @@ pub fn ask(process: &ProcessRef, record: &SurveyRecord) -> Result<Found, SurveyE
     })
 }
 
-fn request(record: &SurveyRecord, what: What, from: Cursor, asked: &[Range]) -> Request {
-    let mut ranges = [Range::default(); RANGES];
-    for (place, range) in ranges.iter_mut().zip(asked) {
-        *place = *range;
+/// Asks at all addresses.
+fn look_all_over(
+    process: &ProcessRef,
+    record: &SurveyRecord,
+    device: u64,
+    began: Instant,
+    found: &mut BTreeMap<u64, Allocation>,
+) -> Result<(), SurveyError> {
+    for ranges in ranges(process)?.chunks(RANGES) {
+        let mut request = request(record, What::Allocations, device);
+        request.count = ranges.len() as u64;
+        for (place, range) in request.ranges.iter_mut().zip(ranges) {
+            *place = *range;
+        }
+        while request.from.range < request.count {
+            let words = one(process, record, &request)?;
+            let answer = Answer::read(&words);
+            found.extend(answer.allocations().map(|each| (each.address, each)));
+            // The process may have written it itself.
+            if answer.next <= request.from || found.len() > MOST {
+                return Err(SurveyError::Io(io::ErrorKind::InvalidData.into()));
+            }
+            if began.elapsed() > ALL {
+                return Err(SurveyError::Io(io::ErrorKind::TimedOut.into()));
+            }
+            request.from = answer.next;
+        }
     }
+    Ok(())
+}
+
+fn request(record: &SurveyRecord, what: What, device: u64) -> Request {
     Request {
         frame: stack_pointer_of(record.frame()),
         functions: record.functions(),
         what: what as u64,
+        device,
         limit_ns: LIMIT.as_nanos().try_into().unwrap_or(u64::MAX),
-        from,
-        count: asked.len() as u64,
-        ranges,
+        from: Cursor::default(),
+        count: 0,
+        ranges: [Range::default(); RANGES],
     }
 }
 

@@ -44,11 +44,11 @@ int cuDeviceGetCount(int *count) {
     *count = 1;
     return 0;
 }
-int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) { return *active = 0; }
-int cuDevicePrimaryCtxRetain(void **context, int device) { return 1; }
-int cuDevicePrimaryCtxRelease_v2(int device) { return 1; }
-int cuCtxPushCurrent_v2(void *context) { return 1; }
-int cuCtxPopCurrent_v2(void **context) { return 1; }
+int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) { return *active = 1, 0; }
+int cuDevicePrimaryCtxRetain(void **context, int device) { return *context = memory, 0; }
+int cuDevicePrimaryCtxRelease_v2(int device) { return 0; }
+int cuCtxPushCurrent_v2(void *context) { return 0; }
+int cuCtxPopCurrent_v2(void **context) { return 0; }
 int cuCtxEnablePeerAccess(void *context, unsigned flags) { return 1; }
 int cuCtxDisablePeerAccess(void *context) { return 1; }
 
