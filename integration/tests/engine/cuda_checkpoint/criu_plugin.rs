@@ -33,7 +33,7 @@ pub(crate) fn criu_s_plugin_gets_what_it_asks_for(
 
     let process = stasis.host.outside(&pid)?;
     let mut of_the_driver = None;
-    let mut stopped = Vec::new();
+    let mut stopped = Traced::default();
     for entry in fs::read_dir(format!("/proc/{process}/task"))? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -41,13 +41,15 @@ pub(crate) fn criu_s_plugin_gets_what_it_asks_for(
         ptrace::seize(task, ptrace::Options::empty())?;
         stop(task)?;
         let status = fs::read_to_string(path.join("status"))?;
-        if status.split_whitespace().any(|word| word == thread) {
+        // Other lines may have the same number: a stack has 132 kB.
+        let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+        if numbers.is_some_and(|numbers| numbers.split_whitespace().any(|one| one == thread)) {
             of_the_driver = Some(task);
         }
-        stopped.push(task);
+        stopped.0.push(task);
     }
     let of_the_driver = of_the_driver.context("the restore thread is not to be seen")?;
-    assert!(stopped.len() > 1);
+    assert!(stopped.0.len() > 1);
     assert_eq!(
         stdout(stasis, &["--get-restore-tid", "--pid", &pid])?,
         restore_thread
@@ -65,10 +67,25 @@ pub(crate) fn criu_s_plugin_gets_what_it_asks_for(
         }
         stop(of_the_driver)?;
     }
-    for task in stopped {
+    for task in std::mem::take(&mut stopped.0) {
         ptrace::detach(task, None)?;
     }
     counts_on(stasis)
+}
+
+/// Threads that are traced: whoever fails meanwhile must not keep them, or their process never
+/// ends.
+#[derive(Default)]
+struct Traced(Vec<Pid>);
+
+impl Drop for Traced {
+    fn drop(&mut self) {
+        for task in &self.0 {
+            if ptrace::detach(*task, None).is_err() && stop(*task).is_ok() {
+                let _ = ptrace::detach(*task, None);
+            }
+        }
+    }
 }
 
 fn stop(task: Pid) -> Result<()> {
