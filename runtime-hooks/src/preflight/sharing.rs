@@ -3,8 +3,8 @@
 //!
 //! Each locked process is asked through its driver's own checkpoint thread
 //! ([`crate::gpu_path::survey`]), so what is found is so. From outside, before the lock, it can
-//! only be guessed, by what a process looks like ([`crate::preflight::nccl`]) and by how much it
-//! holds ([`crate::preflight::peer_access`]); a driver that was not tried is guessed about.
+//! only be guessed, by what a process looks like ([`nccl`]) and by how much it
+//! holds ([`peer_access`]); a driver that was not tried is guessed about.
 
 mod found;
 pub(crate) mod nccl;
