@@ -70,11 +70,13 @@ impl Status {
 
     /// Whether SIGKILL waits for the thread: whatever ends a process sends it to each of its
     /// threads (kernel/signal.c, `zap_other_threads`), and one that has yet to be scheduled has no
-    /// flag that it is dying.
+    /// flag that it is dying. A thread takes it from its own signals before it has that flag; among
+    /// those of the process one that was sent stays (`get_signal`).
     #[must_use]
     pub fn is_killed(&self) -> bool {
-        let pending = self.field("SigPnd").and_then(hexadecimal);
-        pending.is_some_and(|pending| pending & KILL != 0)
+        let pending = ["SigPnd", "ShdPnd"].map(|name| self.field(name).and_then(hexadecimal));
+        let mut pending = pending.into_iter().flatten();
+        pending.any(|pending| pending & KILL != 0)
     }
 
     /// How many CPUs it may run on.
