@@ -217,10 +217,12 @@ fn save_with<'p>(
     plan.meet(Step::Ready, timeline)?;
     let job = timeline.time("lock", || lock(plan, captured))?;
     note_ended(plan, job.members(), captured, timeline);
-    plan.follow(job.members(), captured)?;
+    let (snapshot, inventory) = plan.follow(job.members(), captured)?;
     plan.operation.record(&captured.intent)?;
     go_on(plan)?;
-    timeline.time("survey", || refuse_shared(plan, job.members()))?;
+    timeline.time("survey", || {
+        refuse_shared(plan, job.members(), &snapshot, &inventory)
+    })?;
     let processes = plan.container.snapshot();
     for replaced in inherited_devices::give_up(&plan.driver, job.members(), processes)? {
         timeline.note(replaced.to_string());

@@ -171,8 +171,12 @@ impl<'a> Plan<'a> {
     }
 
     /// Describes the locked processes again: some may have started CUDA or taken memory meanwhile,
-    /// others may have ended. From now on nothing changes on their GPUs.
-    pub fn follow(&self, members: &[ProcessRef], captured: &mut Captured) -> Result<(), Refusal> {
+    /// others may have ended. From now on nothing changes on their GPUs. Returns what was seen.
+    pub fn follow(
+        &self,
+        members: &[ProcessRef],
+        captured: &mut Captured,
+    ) -> Result<(Snapshot, Inventory), Refusal> {
         let (context, container) = (self.context, &self.container);
         let snapshot = container.snapshot().map_err(ContainerError::Processes)?;
         let inventory = Inventory::read(&context.settings)?;
@@ -192,7 +196,7 @@ impl<'a> Plan<'a> {
             earlier: Some(&captured.intent),
         };
         *captured = Captured::describe(context, container, &snapshot, &inventory, as_found)?;
-        Ok(())
+        Ok((snapshot, inventory))
     }
 
     /// When the processes go on, and GPU contents that are away during the dump come back.
