@@ -53,7 +53,7 @@ fn containers_begin_with_an_image_of_a_registry() -> Result<()> {
     let proxy = BreakingProxy::start(&stasis.host, BREAKING, PORT, u64::MAX, 0)?;
     what_may_not_be_restored_is_not_asked_for(stasis, &proxy)?;
     what_would_not_run_here_is_not_fetched(stasis, &proxy)?;
-    twenty_fetch_it_once(stasis, &proxy, pushed)?;
+    many_fetch_it_once(stasis, &proxy, pushed)?;
     only_its_namespace_names_it(stasis, &first, &proxy)?;
     it_is_named_by_its_digest(stasis, &first)?;
     those_used_last_are_kept(stasis, &first)?;
@@ -71,7 +71,7 @@ fn image(tag: &str) -> String {
     tagged(BREAKING, REPOSITORY, tag)
 }
 
-fn twenty_fetch_it_once(stasis: &StasisHost, proxy: &BreakingProxy, bytes: u64) -> Result<()> {
+fn many_fetch_it_once(stasis: &StasisHost, proxy: &BreakingProxy, bytes: u64) -> Result<()> {
     let numbered = (0..REPLICAS).map(|number| {
         let replica = apart(stasis, &format!("replica{number}"))?;
         replica.begin_with(&image("image"))?;
