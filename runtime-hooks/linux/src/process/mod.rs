@@ -20,7 +20,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{
+    Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pidfd_open, pidfd_send_signal,
+};
 
 use crate::escape::escaped;
 use crate::procfs::{Stat, Status, TaskState, is_dying};
@@ -141,6 +143,15 @@ impl ProcessRef {
     #[must_use]
     pub fn is_gone(&self) -> bool {
         matches!(self.is_alive(), Ok(false))
+    }
+
+    /// An open file of the process, by the number of its descriptor.
+    ///
+    /// # Errors
+    /// Those of pidfd_getfd(2): EBADF if there is none.
+    pub fn descriptor(&self, number: i32) -> io::Result<OwnedFd> {
+        let flags = PidfdGetfdFlags::empty();
+        Ok(pidfd_getfd(self.pidfd.as_fd(), number, flags)?)
     }
 
     /// What the first thread of the process is doing; [`TaskState::Ended`] if the process is gone.
