@@ -189,6 +189,17 @@ EXPORT int cuCtxEnablePeerAccess(struct context *peer, unsigned flags) {
 
 EXPORT int cuCtxDisablePeerAccess(struct context *peer) { return change_peer_access(peer, 0); }
 
+/* CUstreamCaptureMode of the thread. Nothing is captured here. */
+EXPORT int cuThreadExchangeStreamCaptureMode(int *mode) {
+    static _Thread_local int own;
+    if (*mode < 0 || *mode > 2)
+        return INVALID_VALUE;
+    int before = own;
+    own = *mode;
+    *mode = before;
+    return 0;
+}
+
 EXPORT int cuModuleLoadData(void **module, const void *image) {
     *module = (void *)image;
     return 0;
