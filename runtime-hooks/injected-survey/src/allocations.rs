@@ -5,7 +5,9 @@
 //! one is found. That is enough: what is shared, or too large, has whole multiples. (What a module
 //! has as variables looks like memory that was opened by a legacy handle.)
 
-use crate::board::{Allocation, Answer, Cursor, DEVICES, Kind, Range, Request};
+use core::ops::Range;
+
+use crate::board::{Allocation, Answer, Cursor, DEVICES, Kind, Request};
 use crate::contexts::Contexts;
 use crate::driver::{Attribute, Driver, Location, Result};
 use crate::system::now;
@@ -60,10 +62,11 @@ pub(crate) fn allocations(
     Ok(())
 }
 
-fn range(request: &Request, at: Cursor) -> Option<Range> {
+fn range(request: &Request, at: Cursor) -> Option<Range<u64>> {
     let index = usize::try_from(at.range).ok()?;
     let is_one = at.range < request.count;
-    request.ranges.get(index).copied().filter(|_| is_one)
+    let item = request.items.get(index).filter(|_| is_one)?;
+    Some(item.address..item.address.saturating_add(item.bytes))
 }
 
 /// What is at an address.

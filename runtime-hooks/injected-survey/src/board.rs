@@ -2,25 +2,31 @@
 //!
 //! Another process writes and reads it (process_vm_writev(2)), so all is words of 64 bits. Who
 //! asks writes the request while the thread is elsewhere, and reads the answer once its state says
-//! that it is one.
+//! that it is one. In between the thread may wait for the word of who asks.
+
+mod allocation;
+mod answer;
 
 use core::mem::offset_of;
 use core::sync::atomic::AtomicU64;
 
+pub use crate::driver::DEVICES;
 use crate::driver::FUNCTIONS;
+pub use allocation::{Allocation, Kind};
+pub use answer::{Answer, Read, State};
 
-/// The most ranges of addresses that one request has.
-pub const RANGES: usize = 1024;
-/// The most allocations that one answer has.
-const ALLOCATIONS: usize = 512;
-/// Devices are asked about up to this one; no machine has more GPUs.
-pub const DEVICES: usize = 16;
+/// The most items that one request has.
+pub const ITEMS: usize = 1024;
+/// The most descriptors that one request has.
+pub const FILES: usize = 64;
 
 /// Lies page-aligned.
 #[repr(C, align(4096))]
 #[derive(Debug)]
 pub struct Board {
     pub(crate) request: Request,
+    /// How often who asks has let the thread go on.
+    pub(crate) host: AtomicU64,
     pub(crate) answer: Answer,
 }
 
@@ -37,14 +43,17 @@ pub struct Request {
     /// The device whose context asks for allocations, as one that may use them; [`NO_CONTEXT`]: all
     /// that handles can be made of are told, and nothing else.
     pub device: u64,
-    /// How long it may take to look, in nanoseconds. The first step is made in any case.
+    /// How long it may take to look, or to drop, in nanoseconds. The first step is made in any
+    /// case.
     pub limit_ns: u64,
+    /// How long it waits each time for who asks, in nanoseconds.
+    pub patience_ns: u64,
     /// Where it begins.
     pub from: Cursor,
-    /// How many ranges there are.
+    /// How many items there are.
     pub count: u64,
-    /// Where GPU memory may be.
-    pub ranges: [Range; RANGES],
+    /// What it is asked about.
+    pub items: [Item; ITEMS],
 }
 
 /// No device.
@@ -58,95 +67,52 @@ pub enum What {
     Allocations = 1,
     /// The pairs of contexts with peer access.
     Peers = 2,
+    /// Tags are written to memory of one's own, and read where others may have it.
+    Identify = 3,
+    /// Imports are given up; their addresses stay reserved.
+    Drop = 4,
+    /// Descriptors are made of memory of one's own.
+    Export = 5,
+    /// Memory is mapped of which descriptors are sent.
+    Import = 6,
 }
 
-/// A place among the ranges.
+/// A place among the items.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Cursor {
-    /// The number of a range.
+    /// The number of an item.
     pub range: u64,
     /// An address in it; below it, its beginning is meant.
     pub address: u64,
 }
 
-/// Addresses.
+/// Addresses, and what is to be done there.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Range {
+pub struct Item {
     /// The first one.
-    pub start: u64,
-    /// Behind the last one.
-    pub end: u64,
-}
-
-/// What is answered.
-#[repr(C)]
-#[derive(Debug)]
-pub struct Answer {
-    /// A [`State`].
-    pub(crate) state: AtomicU64,
-    /// The position in [`FUNCTIONS`] of a call that failed although it must not, plus 1.
-    pub(crate) failed: u64,
-    /// What that call has returned.
-    pub(crate) result: u64,
-    /// Where it is to go on; behind the last range once all is there.
-    pub(crate) next: Cursor,
-    /// By bits: the devices whose primary context is there.
-    pub(crate) active: u64,
-    /// For the context of each device, by bits: those that it has peer access to.
-    pub(crate) peers: [u64; DEVICES],
-    pub(crate) count: u64,
-    pub(crate) allocations: [Allocation; ALLOCATIONS],
-}
-
-/// How far the thread is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u64)]
-pub enum State {
-    /// It has not been here.
-    Asked = 0,
-    /// It has answered, and is on its way back.
-    Answered = 1,
-}
-
-/// An allocation of GPU memory.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Allocation {
-    /// Where it begins.
     pub address: u64,
-    /// In bytes.
+    /// How many bytes there are. Of [`What::Identify`]: 0 where a tag is to be read.
     pub bytes: u64,
-    /// A [`Kind`].
-    pub kind: u64,
-    /// `CUmemLocationType` of virtual memory management: 1 is a device, 3 a NUMA node of the host.
-    pub location_type: u64,
-    /// Which of these.
-    pub location: u64,
-    /// The kinds of handles (`CUmemAllocationHandleType`) that can be made of it: none of what was
-    /// imported, and of what was made so.
-    pub handle_types: u64,
-    /// By bits: the devices that may use it.
-    pub access: u64,
+    /// Of [`What::Identify`], the device whose context copies; of [`What::Import`], by bits, the
+    /// devices that get access.
+    pub device: u64,
+    /// Of [`What::Identify`], the tag's first word; of [`What::Import`], how many references are
+    /// left beside the mapping.
+    pub first: u64,
+    /// Of [`What::Identify`], the tag's second word; of [`What::Import`], a [`Where`].
+    pub second: u64,
 }
 
-/// What an allocation is.
+/// Where memory is mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
-pub enum Kind {
-    /// Of cuMemAlloc.
-    Ordinary = 1,
-    /// Of virtual memory management (cuMemCreate), or imported as such.
-    Virtual = 2,
-    /// Of a memory pool.
-    Pool = 3,
-    /// Opened by cuIpcOpenMemHandle.
-    LegacyImport = 4,
-    /// Managed memory.
-    Managed = 5,
-    /// None of these: libcuda tells nothing of it.
-    Unknown = 6,
+pub enum Where {
+    /// At its address.
+    There = 0,
+    /// At addresses that are reserved for it and given back, to see whether it can be.
+    Elsewhere = 1,
 }
 
 impl Board {
@@ -154,6 +120,8 @@ impl Board {
     pub const LENGTH: usize = size_of::<Self>();
     /// Where [`Request::words`] are written.
     pub const REQUEST: usize = offset_of!(Self, request);
+    /// Where the word of who asks is.
+    pub const HOST: usize = offset_of!(Self, host);
     /// Where the words for [`Answer::read`] are.
     pub const ANSWER: usize = offset_of!(Self, answer);
     /// Where the word of the answer's state is.
@@ -161,7 +129,7 @@ impl Board {
 }
 
 impl Request {
-    /// As it is written to [`Board::REQUEST`]: up to the last range that it has.
+    /// As it is written to [`Board::REQUEST`]: up to the last item that it has.
     pub fn words(&self) -> impl Iterator<Item = u64> {
         let Self {
             frame,
@@ -169,101 +137,30 @@ impl Request {
             what,
             device,
             limit_ns,
+            patience_ns,
             from,
             count,
-            ranges,
+            items,
         } = self;
-        let ranges = ranges
-            .iter()
-            .take(usize::try_from(*count).unwrap_or(RANGES));
+        let items = items.iter().take(usize::try_from(*count).unwrap_or(ITEMS));
         [*frame]
             .into_iter()
             .chain(*functions)
-            .chain([*what, *device, *limit_ns, from.range, from.address, *count])
-            .chain(ranges.flat_map(|range| [range.start, range.end]))
+            .chain([*what, *device, *limit_ns, *patience_ns])
+            .chain([from.range, from.address, *count])
+            .chain(items.flat_map(|item| item.words()))
     }
 }
 
-impl Answer {
-    /// How many words there are at [`Board::ANSWER`].
-    pub const WORDS: usize = size_of::<Self>() / 8;
-    /// How many of these there are in front of the allocations.
-    const HEAD: usize = offset_of!(Self, allocations) / 8;
-
-    /// Reads one from its words, which a process may have written that wishes us no good.
-    #[must_use]
-    pub fn read(words: &[u64; Self::WORDS]) -> Read<'_> {
-        let (head, allocations) = words.split_at(Self::HEAD);
-        let word = |index: usize| head.get(index).copied().unwrap_or_default();
-        let peers = offset_of!(Self, peers) / 8;
-        let count = usize::try_from(word(offset_of!(Self, count) / 8)).unwrap_or(ALLOCATIONS);
-        Read {
-            is_answered: word(0) == State::Answered as u64,
-            failed: word(1).checked_sub(1).map(|call| (call, word(2))),
-            next: Cursor {
-                range: word(3),
-                address: word(4),
-            },
-            active: word(5),
-            peers: core::array::from_fn(|device| word(peers + device)),
-            count: count.min(ALLOCATIONS),
-            allocations,
-        }
-    }
-}
-
-/// An answer as it was read.
-#[derive(Debug, Clone, Copy)]
-pub struct Read<'w> {
-    /// Whether it is one.
-    pub is_answered: bool,
-    /// The position of a call that failed, and its result.
-    pub failed: Option<(u64, u64)>,
-    /// Where to go on.
-    pub next: Cursor,
-    /// As in [`Answer`].
-    pub active: u64,
-    /// As in [`Answer`].
-    pub peers: [u64; DEVICES],
-    count: usize,
-    allocations: &'w [u64],
-}
-
-impl Read<'_> {
-    /// The allocations that were found.
-    pub fn allocations(&self) -> impl Iterator<Item = Allocation> {
-        let (each, _) = self.allocations.as_chunks::<7>();
-        each.iter().take(self.count).map(|words| {
-            let [
-                address,
-                bytes,
-                kind,
-                location_type,
-                location,
-                handle_types,
-                access,
-            ] = *words;
-            Allocation {
-                address,
-                bytes,
-                kind,
-                location_type,
-                location,
-                handle_types,
-                access,
-            }
-        })
-    }
-}
-
-impl Answer {
-    /// Adds one; whether there is room for more.
-    pub(crate) fn add(&mut self, allocation: Allocation) -> bool {
-        let index = usize::try_from(self.count).unwrap_or(ALLOCATIONS);
-        if let Some(place) = self.allocations.get_mut(index) {
-            *place = allocation;
-            self.count += 1;
-        }
-        index + 1 < ALLOCATIONS
+impl Item {
+    fn words(self) -> [u64; 5] {
+        let Self {
+            address,
+            bytes,
+            device,
+            first,
+            second,
+        } = self;
+        [address, bytes, device, first, second]
     }
 }

@@ -6,7 +6,7 @@
 use core::ffi::c_int;
 
 use crate::board::DEVICES;
-use crate::driver::{Driver, Result};
+use crate::driver::{Driver, Other, Result};
 
 /// Those that were there, by their devices; 0 where there is none.
 pub(crate) struct Contexts {
@@ -36,6 +36,38 @@ impl Contexts {
         (0..).zip(self.all).filter(|(_, context)| *context != 0)
     }
 
+    /// That of a device.
+    pub(crate) fn of(&self, device: c_int) -> Option<u64> {
+        let mut each = self.each();
+        each.find(|(other, _)| *other == device)
+            .map(|(_, context)| context)
+    }
+
+    /// Calls `work` while that of a device is the thread's.
+    pub(crate) fn with_current<T>(
+        &self,
+        driver: Driver<'_>,
+        device: u64,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let ordinal = c_int::try_from(device).unwrap_or(c_int::MAX);
+        let context = self.of(ordinal);
+        let context = context.ok_or_else(|| Other::Context.failed(ordinal))?;
+        with(driver, context, work)
+    }
+
+    /// Calls `work` while some context is the thread's, if there is one.
+    pub(crate) fn with_some_current<T>(
+        &self,
+        driver: Driver<'_>,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        match self.each().next() {
+            Some((_, context)) => with(driver, context, work),
+            None => work(),
+        }
+    }
+
     fn retain(&mut self, driver: Driver<'_>) -> Result<()> {
         for (device, context) in (0..driver.device_count()?).zip(&mut self.all) {
             if driver.has_primary_context(device)? {
@@ -53,4 +85,11 @@ impl Contexts {
         }
         all
     }
+}
+
+fn with<T>(driver: Driver<'_>, context: u64, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    driver.push(context)?;
+    let worked = work();
+    let popped = driver.pop();
+    worked.and_then(|value| popped.map(|()| value))
 }

@@ -3,10 +3,12 @@
 #![allow(unsafe_code)] // foreign functions
 
 use core::ffi::{c_int, c_uint};
-use core::mem::transmute;
+
+/// Devices are asked about up to this one; no machine has more GPUs.
+pub const DEVICES: usize = 16;
 
 /// The calls, in the order of their addresses in a request, by the names that libcuda has for them.
-pub const FUNCTIONS: [&str; 15] = [
+pub const FUNCTIONS: [&str; 25] = [
     "cuMemRetainAllocationHandle",
     "cuMemGetAllocationPropertiesFromHandle",
     "cuMemRelease",
@@ -22,9 +24,73 @@ pub const FUNCTIONS: [&str; 15] = [
     "cuCtxPopCurrent_v2",
     "cuCtxEnablePeerAccess",
     "cuCtxDisablePeerAccess",
+    "cuThreadExchangeStreamCaptureMode",
+    "cuMemcpyDtoH_v2",
+    "cuMemcpyHtoD_v2",
+    "cuMemAddressReserve",
+    "cuMemAddressFree",
+    "cuMemMap",
+    "cuMemUnmap",
+    "cuMemSetAccess",
+    "cuMemExportToShareableHandle",
+    "cuMemImportFromShareableHandle",
 ];
 
-/// A call that has failed: its position in [`FUNCTIONS`], and its `CUresult`.
+/// What else can fail, numbered behind [`FUNCTIONS`].
+const OTHERS: [&str; 7] = [
+    "socketpair(2)",
+    "recvmsg(2)",
+    "close(2)",
+    "the primary context of a device",
+    "access that is not to read and write",
+    "references without end",
+    "contents that cannot be put back",
+];
+
+/// One of these that are no functions of libcuda's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Other {
+    /// Its result is an errno, as of the two after it.
+    SocketPair,
+    /// No message, or a descriptor is missing.
+    Receive,
+    /// A descriptor may still be open.
+    Close,
+    /// A context that is asked for is not there.
+    Context,
+    /// It could not be made again. The result is its flags.
+    Access,
+    /// An allocation was released again and again.
+    References,
+    /// GPU memory has a tag of ours. The result is a `CUresult`.
+    PutBack,
+}
+
+impl Other {
+    /// Its number.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        FUNCTIONS.len() as u64 + self as u64
+    }
+
+    /// That it has failed so.
+    pub(crate) fn failed(self, result: c_int) -> Failed {
+        Failed {
+            call: self.number(),
+            result,
+        }
+    }
+}
+
+/// The name of what has failed, by its number.
+#[must_use]
+pub fn name_of(number: u64) -> Option<&'static str> {
+    let number = usize::try_from(number).ok()?;
+    FUNCTIONS.iter().chain(&OTHERS).nth(number).copied()
+}
+
+/// A call that has failed: its position in [`FUNCTIONS`] or behind, and what it has returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Failed {
     pub(crate) call: u64,
@@ -79,13 +145,19 @@ pub(crate) struct Driver<'a>(&'a [u64; FUNCTIONS.len()]);
 macro_rules! call {
     ($driver:ident, $position:literal, ($($type:ty),*), $($argument:expr),*) => {{
         // SAFETY: who asks has written the address of the function that is declared so.
-        let function: extern "C" fn($($type),*) -> c_int = unsafe { transmute($driver.0[$position]) };
+        let function: extern "C" fn($($type),*) -> c_int = unsafe { core::mem::transmute($driver.0[$position]) };
         match function($($argument),*) {
             0 => Ok(()),
             result => Err(Failed { call: $position, result }),
         }
     }};
 }
+
+mod sharing;
+
+#[cfg(test)]
+pub(crate) use sharing::Access;
+pub(crate) use sharing::{CaptureMode, READ_WRITE};
 
 impl<'a> Driver<'a> {
     /// # Safety

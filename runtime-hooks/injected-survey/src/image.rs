@@ -1,12 +1,18 @@
 //! The root of the code that is injected: its entry.
 #![no_std]
 #![allow(unsafe_code)] // an entry from nowhere
-#![allow(dead_code)] // what only we use of the board
+#![allow(dead_code, unused_imports)] // what only we use of the board
 
 mod allocations;
 mod board;
 mod contexts;
 mod driver;
+mod drop_import;
+mod errand;
+mod export;
+mod identify;
+mod import;
+mod mapping;
 mod peers;
 mod survey;
 mod system;

@@ -10,27 +10,40 @@
 //! [`Board`], and its tests run every function with a driver of theirs. For the CUDA process the
 //! root is `image.rs`: freestanding, position-independent, without data of its own.
 //!
-//! What it changes: nothing that lasts. A handle is released in the step that took it, and so is
-//! a context. Peer access that a context does not have is given and taken again, which is how it
-//! is known; one that it has is left alone.
+//! What a survey changes: nothing that lasts. A handle is released in the step that took it, and so
+//! is a context. Peer access that a context does not have is given and taken again, which is how
+//! it is known; one that it has is left alone.
+//!
+//! Memory that comes from other processes is given up before a checkpoint, and mapped again after
+//! the restore. Who asks has several processes do so at the same time, and is waited for, but never
+//! for long: whatever becomes of it, a thread closes the descriptors and takes back the tags that
+//! it has made, and ends by itself.
 //!
 //! The files, from the bottom: `board` (the layout), `system` (calls of the kernel), `driver`
-//! (calls of libcuda), `contexts`, `peers` and `allocations` (what is asked), `survey` (the whole).
+//! (calls of libcuda), `contexts` and `errand` (what all use), `peers` and `allocations` (what is
+//! asked), `identify`, `drop_import`, `export`, `mapping` and `import` (what is done with imports),
+//! `survey` (the whole).
 #![cfg_attr(not(test), no_std)]
 
 mod allocations;
 mod board;
 mod contexts;
 mod driver;
+mod drop_import;
+mod errand;
+mod export;
+mod identify;
+mod import;
+mod mapping;
 mod peers;
 mod survey;
 mod system;
 
 pub use board::{
-    Allocation, Answer, Board, Cursor, DEVICES, Kind, NO_CONTEXT, RANGES, Range, Read, Request,
-    State, What,
+    Allocation, Answer, Board, Cursor, DEVICES, FILES, ITEMS, Item, Kind, NO_CONTEXT, Read,
+    Request, State, What, Where,
 };
-pub use driver::FUNCTIONS;
+pub use driver::{FUNCTIONS, Other, name_of};
 pub use survey::survey;
 
 #[cfg(test)]

@@ -2,32 +2,40 @@
 #![allow(unsafe_code)] // a board that another process writes
 
 use core::ptr::addr_of_mut;
-use core::sync::atomic::Ordering::Release;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use crate::allocations::{Probe, allocations};
-use crate::board::{Answer, Board, DEVICES, Request, State, What};
+use crate::board::{Answer, Board, Cursor, DEVICES, Request, State, What};
 use crate::contexts::Contexts;
-use crate::driver::{Driver, Failed, Result};
+use crate::driver::{CaptureMode, Driver, Failed, Result};
+use crate::drop_import::drop_imports;
+use crate::errand::Errand;
+use crate::export::export;
+use crate::identify::identify;
+use crate::import::import;
 use crate::peers::peers;
 
 /// Answers what is asked.
 ///
 /// # Safety
-/// It is a board, which nobody else uses meanwhile but to read the answer's state, and its request
-/// has the addresses of libcuda's functions, in its process and on a thread that may call them.
+/// It is a board, which nobody else uses meanwhile but to read the answer and to write the word of
+/// who asks. Its request has the addresses of libcuda's functions, in its process and on a thread
+/// that may call them.
 pub unsafe fn survey(board: *mut Board) {
-    // SAFETY: as the caller promises; the two do not overlap.
-    let (request, answer) = unsafe {
-        let (request, answer) = (
+    // SAFETY: as the caller promises; the three do not overlap.
+    let (request, host, answer) = unsafe {
+        let (request, host, answer) = (
             addr_of_mut!((*board).request),
+            addr_of_mut!((*board).host),
             addr_of_mut!((*board).answer),
         );
-        (&*request, &mut *answer)
+        (&*request, &*host, &mut *answer)
     };
     // SAFETY: as the caller promises.
     let driver = unsafe { Driver::new(&request.functions) };
     begin(answer);
-    if let Err(Failed { call, result }) = ask(driver, request, answer) {
+    if let Err(Failed { call, result }) = ask(driver, request, host, answer) {
         answer.failed = call + 1;
         answer.result = u64::from(result.cast_unsigned());
     }
@@ -39,6 +47,9 @@ fn begin(answer: &mut Answer) {
     answer.result = 0;
     answer.active = 0;
     answer.count = 0;
+    for word in [&answer.item, &answer.abandoned, &answer.socket] {
+        word.store(0, Relaxed);
+    }
     let mut device = 0;
     while device < DEVICES {
         answer.peers[device] = 0;
@@ -46,11 +57,23 @@ fn begin(answer: &mut Answer) {
     }
 }
 
-fn ask(driver: Driver<'_>, request: &Request, answer: &mut Answer) -> Result<()> {
+fn ask(driver: Driver<'_>, request: &Request, host: &AtomicU64, answer: &mut Answer) -> Result<()> {
     Contexts::with(driver, |contexts| {
         answer.active = contexts.active();
         if request.what == What::Peers as u64 {
             answer.peers = peers(driver, contexts)?;
+            return Ok(());
+        }
+        if request.what != What::Allocations as u64 {
+            let errand = Errand {
+                driver,
+                request,
+                host,
+                answer,
+            };
+            answer.next = unseen_by_captures(driver, || {
+                contexts.with_some_current(driver, || of_imports(errand, contexts))
+            })?;
             return Ok(());
         }
         let mut each = contexts.each();
@@ -63,4 +86,31 @@ fn ask(driver: Driver<'_>, request: &Request, answer: &mut Answer) -> Result<()>
         driver.pop()?;
         found
     })
+}
+
+/// Where to go on.
+fn of_imports(errand: Errand<'_>, contexts: &Contexts) -> Result<Cursor> {
+    let what = errand.request.what;
+    if what == What::Drop as u64 {
+        return drop_imports(errand, contexts);
+    }
+    let done = if what == What::Identify as u64 {
+        identify(errand, contexts)
+    } else if what == What::Export as u64 {
+        export(errand)
+    } else {
+        import(errand)
+    };
+    done.map(|()| Cursor {
+        range: errand.request.count,
+        address: 0,
+    })
+}
+
+/// A program that captures a stream is not to lose that by a copy or a mapping of ours.
+fn unseen_by_captures<T>(driver: Driver<'_>, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let before = driver.exchange_capture_mode(CaptureMode::RELAXED)?;
+    let worked = work();
+    let exchanged = driver.exchange_capture_mode(before);
+    worked.and_then(|value| exchanged.map(|_| value))
 }

@@ -2,6 +2,9 @@
 #![allow(unsafe_code)] // boards of zeros, and a library of the test's
 
 mod fake;
+mod identify;
+mod imported;
+mod imports;
 
 use super::*;
 use fake::{HOST, IMPORT, LARGE, OTHERS, POOL, with_driver};
@@ -15,22 +18,25 @@ fn board() -> Box<Board> {
 }
 
 fn request(what: What, device: u64, from: Cursor, limit_ns: u64) -> Request {
-    let mut ranges = [Range::default(); RANGES];
-    ranges[0] = fake::SPACE;
-    // Nothing is there.
-    ranges[1] = Range {
-        start: 0x5000_0000,
-        end: 0x5000_1000,
+    let range = |address, bytes| Item {
+        address,
+        bytes,
+        ..Item::default()
     };
+    let mut items = [Item::default(); ITEMS];
+    items[0] = range(fake::SPACE.start, fake::SPACE.end - fake::SPACE.start);
+    // Nothing is there.
+    items[1] = range(0x5000_0000, 0x1000);
     Request {
         frame: 0,
         functions: fake::functions(),
         what: what as u64,
         device,
         limit_ns,
+        patience_ns: 0,
         from,
         count: 2,
-        ranges,
+        items,
     }
 }
 

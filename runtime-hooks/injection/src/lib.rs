@@ -17,6 +17,7 @@
 //! * [`rehearse`]: whether contents can come back, before they are taken away.
 //! * [`hole`]: contents are taken away from their process, and given back.
 //! * [`survey`]: which GPU memory a locked process has, and from whom.
+//! * [`imports`]: memory that a locked process has from others is given up, and mapped again.
 //! * [`put_back`]: the same, by whoever comes after a process of ours that was killed.
 //!
 //! # If we are killed
@@ -33,6 +34,7 @@ pub mod code;
 mod contents;
 mod error;
 pub mod hole;
+pub mod imports;
 mod prepare;
 mod private;
 mod put_back;

@@ -3,6 +3,7 @@
 mod contents;
 mod exchange_killed;
 mod hole;
+mod imports;
 mod killed;
 mod mappings;
 mod program;

@@ -1,13 +1,15 @@
 //! A driver with two devices, and five allocations in 1 GiB of addresses.
 
 use std::ffi::{c_int, c_uint};
+use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
+use super::imported;
+use crate::FUNCTIONS;
 use crate::driver::{Location, Properties};
-use crate::{FUNCTIONS, Range};
 
 const MIB: u64 = 1 << 20;
-pub(super) const SPACE: Range = Range {
+pub(super) const SPACE: Range<u64> = Range {
     start: 0x7f00_0000_0000,
     end: 0x7f00_0000_0000 + 1024 * MIB,
 };
@@ -95,6 +97,16 @@ pub(super) fn functions() -> [u64; FUNCTIONS.len()] {
         enable as *const () as u64,
         disable as *const () as u64,
     ]
+    .into_iter()
+    .chain(imported::functions())
+    .collect::<Vec<_>>()
+    .try_into()
+    .unwrap()
+}
+
+/// The device whose context is the thread's.
+pub(super) fn current() -> Option<c_int> {
+    world(|world| world.stack.last().copied())
 }
 
 fn at(address: u64) -> Option<(u64, u64)> {
@@ -103,6 +115,9 @@ fn at(address: u64) -> Option<(u64, u64)> {
 }
 
 extern "C" fn retain_handle(handle: &mut u64, address: u64) -> c_int {
+    if imported::is_here() {
+        return imported::retain(handle, address);
+    }
     match at(address) {
         Some((start @ (IMPORT | OTHERS | HOST), _)) => {
             *handle = start;
@@ -126,7 +141,10 @@ extern "C" fn properties(properties: &mut Properties, handle: u64) -> c_int {
     0
 }
 
-extern "C" fn release_handle(_: u64) -> c_int {
+extern "C" fn release_handle(handle: u64) -> c_int {
+    if imported::is_here() {
+        return imported::release(handle);
+    }
     world(|world| world.handles -= 1);
     0
 }
@@ -160,6 +178,9 @@ extern "C" fn attribute(value: &mut u64, attribute: c_int, address: u64) -> c_in
 }
 
 extern "C" fn access(flags: &mut u64, location: &Location, address: u64) -> c_int {
+    if imported::is_here() {
+        return imported::access(flags, location, address);
+    }
     let device = match at(address) {
         Some((IMPORT, _)) => 0,
         _ => 1,

@@ -12,9 +12,13 @@
 //! out of the process ([`Removed::InUse`]).
 
 mod ask;
+mod errand;
+mod error;
 mod ranges;
 mod record;
 
-pub use ask::{Found, SurveyError, ask};
+pub use ask::{Found, ask};
+pub(crate) use errand::{Asked, Words, one, request};
+pub use error::SurveyError;
 pub use record::{Removed, SurveyRecord, prepare, remove};
 pub use stasis_injected_survey::{Allocation, DEVICES, Kind};

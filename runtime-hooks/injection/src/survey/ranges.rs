@@ -3,7 +3,7 @@
 use std::io;
 use std::ops::ControlFlow;
 
-use stasis_injected_survey::Range;
+use stasis_injected_survey::Item;
 use stasis_linux::ProcessRef;
 use stasis_linux::procfs::{Mapping, for_each_mapping};
 
@@ -16,15 +16,16 @@ const LONGEST: u64 = 1 << 44;
 ///
 /// # Errors
 /// Those of `/proc`; a process with more than a driver makes.
-pub(super) fn ranges(process: &ProcessRef) -> io::Result<Vec<Range>> {
+pub(super) fn ranges(process: &ProcessRef) -> io::Result<Vec<Item>> {
     let mut found = Vec::new();
     let too_many = for_each_mapping(process.pid(), |mapping| {
         if !may_be_of_the_driver(&mapping) {
             return ControlFlow::Continue(());
         }
-        found.push(Range {
-            start: mapping.start,
-            end: mapping.end,
+        found.push(Item {
+            address: mapping.start,
+            bytes: mapping.length(),
+            ..Item::default()
         });
         match found.len() > MOST {
             true => ControlFlow::Break(()),

@@ -52,6 +52,18 @@ int cuCtxPopCurrent_v2(void **context) { return 0; }
 int cuCtxEnablePeerAccess(void *context, unsigned flags) { return 1; }
 int cuCtxDisablePeerAccess(void *context) { return 1; }
 
+/* These are not called. */
+int cuThreadExchangeStreamCaptureMode(int *mode) { return 1; }
+int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes) { return 1; }
+int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes) { return 1; }
+int cuMemAddressReserve(uint64_t *address, size_t bytes, size_t alignment, uint64_t wanted, uint64_t flags) { return 1; }
+int cuMemAddressFree(uint64_t address, size_t bytes) { return 1; }
+int cuMemMap(uint64_t address, size_t bytes, size_t offset, uint64_t handle, uint64_t flags) { return 1; }
+int cuMemUnmap(uint64_t address, size_t bytes) { return 1; }
+int cuMemSetAccess(uint64_t address, size_t bytes, const void *accesses, size_t count) { return 1; }
+int cuMemExportToShareableHandle(int *file, uint64_t handle, int type, uint64_t flags) { return 1; }
+int cuMemImportFromShareableHandle(uint64_t *handle, void *file, int type) { return 1; }
+
 #else
 
 void *make_memory(const char *path);

@@ -1,0 +1,40 @@
+//! An allocation of GPU memory, as it is told.
+
+/// An allocation of GPU memory.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Allocation {
+    /// Where it begins.
+    pub address: u64,
+    /// In bytes.
+    pub bytes: u64,
+    /// A [`Kind`].
+    pub kind: u64,
+    /// `CUmemLocationType` of virtual memory management: 1 is a device, 3 a NUMA node of the host.
+    pub location_type: u64,
+    /// Which of these.
+    pub location: u64,
+    /// The kinds of handles (`CUmemAllocationHandleType`) that can be made of it: none of what was
+    /// imported, and of what was made so.
+    pub handle_types: u64,
+    /// By bits: the devices that may use it.
+    pub access: u64,
+}
+
+/// What an allocation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Kind {
+    /// Of cuMemAlloc.
+    Ordinary = 1,
+    /// Of virtual memory management (cuMemCreate), or imported as such.
+    Virtual = 2,
+    /// Of a memory pool.
+    Pool = 3,
+    /// Opened by cuIpcOpenMemHandle.
+    LegacyImport = 4,
+    /// Managed memory.
+    Managed = 5,
+    /// None of these: libcuda tells nothing of it.
+    Unknown = 6,
+}

@@ -1,0 +1,153 @@
+//! What is answered, and how it is read.
+
+use core::mem::offset_of;
+use core::sync::atomic::AtomicU64;
+
+use super::{Allocation, Cursor, DEVICES, ITEMS};
+
+/// The most allocations that one answer has.
+const ALLOCATIONS: usize = 512;
+
+/// What is answered.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Answer {
+    /// A [`State`].
+    pub(crate) state: AtomicU64,
+    /// The number of what failed although it must not ([`name_of`](crate::name_of)), plus 1.
+    pub(crate) failed: u64,
+    /// What that call has returned.
+    pub(crate) result: u64,
+    /// The number of the item for which it failed.
+    pub(crate) item: AtomicU64,
+    /// Not 0: it was not let go on in time.
+    pub(crate) abandoned: AtomicU64,
+    /// A socket of the thread's, for who asks.
+    pub(crate) socket: AtomicU64,
+    /// Where it is to go on; behind the last item once all is there.
+    pub(crate) next: Cursor,
+    /// By bits: the devices whose primary context is there.
+    pub(crate) active: u64,
+    /// For the context of each device, by bits: those that it has peer access to.
+    pub(crate) peers: [u64; DEVICES],
+    /// For each item, what was found there.
+    pub(crate) values: [[AtomicU64; 2]; ITEMS],
+    pub(crate) count: u64,
+    pub(crate) allocations: [Allocation; ALLOCATIONS],
+}
+
+/// How far the thread is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u64)]
+pub enum State {
+    /// It has not been here.
+    Asked = 0,
+    /// It has answered, and is on its way back.
+    Answered = 1,
+    /// It has done what is to be done first, and waits.
+    Holding = 2,
+    /// It has read what others have, and waits once more.
+    Read = 3,
+}
+
+impl Answer {
+    /// How many words there are at [`Board::ANSWER`](super::Board::ANSWER).
+    pub const WORDS: usize = size_of::<Self>() / 8;
+    /// How many of these there are in front of the allocations.
+    const HEAD: usize = offset_of!(Self, allocations) / 8;
+
+    /// Reads one from its words, which a process may have written that wishes us no good.
+    #[must_use]
+    pub fn read(words: &[u64; Self::WORDS]) -> Read<'_> {
+        let (head, allocations) = words.split_at(Self::HEAD);
+        let word = |offset: usize| head.get(offset / 8).copied().unwrap_or_default();
+        let peers = offset_of!(Self, peers);
+        let next = offset_of!(Self, next);
+        let failed = word(offset_of!(Self, failed)).checked_sub(1);
+        let values = head.get(offset_of!(Self, values) / 8..);
+        let count = usize::try_from(word(offset_of!(Self, count))).unwrap_or(ALLOCATIONS);
+        Read {
+            is_answered: word(offset_of!(Self, state)) == State::Answered as u64,
+            is_abandoned: word(offset_of!(Self, abandoned)) != 0,
+            failed: failed.map(|call| (call, word(offset_of!(Self, result)))),
+            item: word(offset_of!(Self, item)),
+            socket: word(offset_of!(Self, socket)),
+            next: Cursor {
+                range: word(next),
+                address: word(next + 8),
+            },
+            active: word(offset_of!(Self, active)),
+            peers: core::array::from_fn(|device| word(peers + device * 8)),
+            count: count.min(ALLOCATIONS),
+            allocations,
+            values: values.unwrap_or_default(),
+        }
+    }
+
+    /// Adds one; whether there is room for more.
+    pub(crate) fn add(&mut self, allocation: Allocation) -> bool {
+        let index = usize::try_from(self.count).unwrap_or(ALLOCATIONS);
+        if let Some(place) = self.allocations.get_mut(index) {
+            *place = allocation;
+            self.count += 1;
+        }
+        index + 1 < ALLOCATIONS
+    }
+}
+
+/// An answer as it was read.
+#[derive(Debug, Clone, Copy)]
+pub struct Read<'w> {
+    /// Whether it is one.
+    pub is_answered: bool,
+    /// Whether the thread was not let go on in time.
+    pub is_abandoned: bool,
+    /// The number of what failed, and its result.
+    pub failed: Option<(u64, u64)>,
+    /// The number of the item for which it failed.
+    pub item: u64,
+    /// The number of a socket that the thread has made.
+    pub socket: u64,
+    /// Where to go on.
+    pub next: Cursor,
+    /// As in [`Answer`].
+    pub active: u64,
+    /// As in [`Answer`].
+    pub peers: [u64; DEVICES],
+    count: usize,
+    allocations: &'w [u64],
+    values: &'w [u64],
+}
+
+impl Read<'_> {
+    /// What was found for each item; of one that the request does not have, anything.
+    pub fn values(&self) -> impl Iterator<Item = [u64; 2]> {
+        let (each, _) = self.values.as_chunks();
+        each.iter().take(ITEMS).copied()
+    }
+
+    /// The allocations that were found.
+    pub fn allocations(&self) -> impl Iterator<Item = Allocation> {
+        let (each, _) = self.allocations.as_chunks::<7>();
+        each.iter().take(self.count).map(|words| {
+            let [
+                address,
+                bytes,
+                kind,
+                location_type,
+                location,
+                handle_types,
+                access,
+            ] = *words;
+            Allocation {
+                address,
+                bytes,
+                kind,
+                location_type,
+                location,
+                handle_types,
+                access,
+            }
+        })
+    }
+}

@@ -1,0 +1,75 @@
+//! Whose memory it is: tags are written to memory of one's own, and read where others may have it.
+//!
+//! Two handles of the same memory say nothing of each other, but its contents are the same. The
+//! processes are locked, so nobody uses the memory while a tag is there.
+
+use crate::board::{Item, State};
+use crate::contexts::Contexts;
+use crate::driver::{Other, Result};
+use crate::errand::{Errand, Waited};
+
+/// How often it is tried to put contents back.
+const TRIES: usize = 4;
+
+/// Tags, waits until all processes have, reads, waits until all have, and puts contents back,
+/// whatever has failed or not come.
+pub(crate) fn identify(errand: Errand<'_>, contexts: &Contexts) -> Result<()> {
+    let mut tagged = 0;
+    let worked = tag_all(errand, contexts, &mut tagged)
+        .and_then(|()| read_what_others_have_tagged(errand, contexts));
+    // That a tag is left is the worse news.
+    put_back(errand, contexts, tagged).and(worked)
+}
+
+fn is_own(item: &Item) -> bool {
+    item.bytes != 0
+}
+
+/// `tagged` is the number behind the last item that has its tag.
+fn tag_all(errand: Errand<'_>, contexts: &Contexts, tagged: &mut usize) -> Result<()> {
+    let driver = errand.driver;
+    for (index, item) in errand.items().filter(|(_, item)| is_own(item)) {
+        let tag = contexts.with_current(driver, item.device, || {
+            errand.set_value(index, driver.copied_from(item.address)?);
+            driver.copy_to(item.address, [item.first, item.second])?;
+            *tagged = index + 1;
+            Ok(())
+        });
+        errand.of(index, tag)?;
+    }
+    Ok(())
+}
+
+fn read_what_others_have_tagged(errand: Errand<'_>, contexts: &Contexts) -> Result<()> {
+    if errand.wait(State::Holding, 1) == Waited::Abandoned {
+        return Ok(());
+    }
+    let driver = errand.driver;
+    for (index, item) in errand.items().filter(|(_, item)| !is_own(item)) {
+        let read = contexts.with_current(driver, item.device, || driver.copied_from(item.address));
+        errand.set_value(index, errand.of(index, read)?);
+    }
+    errand.wait(State::Read, 2);
+    Ok(())
+}
+
+/// The last one first: what is mapped twice had the first one's tag when it got the second.
+fn put_back(errand: Errand<'_>, contexts: &Contexts, tagged: usize) -> Result<()> {
+    let driver = errand.driver;
+    let own = errand.items().filter(|(_, item)| is_own(item));
+    let mut all = Ok(());
+    for (index, item) in own.rev().filter(|(index, _)| *index < tagged) {
+        let words = errand.value(index);
+        let copy =
+            || contexts.with_current(driver, item.device, || driver.copy_to(item.address, words));
+        let mut copied = copy();
+        let mut tries = 1;
+        while copied.is_err() && tries < TRIES {
+            copied = copy();
+            tries += 1;
+        }
+        let copied = copied.map_err(|failed| Other::PutBack.failed(failed.result));
+        all = all.and(errand.of(index, copied));
+    }
+    all
+}

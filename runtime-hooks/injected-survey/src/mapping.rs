@@ -1,0 +1,59 @@
+//! One import: it is mapped as it was, or elsewhere to see whether it can be. What fails is undone.
+
+use crate::board::Item;
+use crate::driver::{Driver, Result};
+
+/// At its address, with so many references beside the mapping as it had. What is there already
+/// stays as it is.
+pub(crate) fn map_again(driver: Driver<'_>, item: Item, file: u64) -> Result<()> {
+    if let Ok(handle) = driver.retain_handle(item.address) {
+        return driver.release_handle(handle);
+    }
+    let handle = driver.import(file)?;
+    let mapped = map(driver, item.address, item, handle);
+    if mapped.is_err() {
+        let _ = driver.release_handle(handle);
+        return mapped;
+    }
+    leave_references(driver, item, handle)
+}
+
+/// A handle has one.
+fn leave_references(driver: Driver<'_>, item: Item, handle: u64) -> Result<()> {
+    let mut has = 1;
+    let mut left = Ok(());
+    if item.first == 0 {
+        left = driver.release_handle(handle);
+    }
+    while left.is_ok() && has < item.first {
+        left = driver.retain_handle(item.address).map(drop);
+        has += u64::from(left.is_ok());
+    }
+    if left.is_err() {
+        let _ = driver.unmap(item.address, item.bytes);
+        for _ in 0..has {
+            let _ = driver.release_handle(handle);
+        }
+    }
+    left
+}
+
+/// At addresses that are nobody's.
+pub(crate) fn rehearse(driver: Driver<'_>, item: Item, file: u64) -> Result<()> {
+    let address = driver.reserve(item.bytes)?;
+    let mapped = driver.import(file).and_then(|handle| {
+        let mapped = map(driver, address, item, handle);
+        let unmapped = mapped.and_then(|()| driver.unmap(address, item.bytes));
+        unmapped.and(driver.release_handle(handle))
+    });
+    mapped.and(driver.give_back(address, item.bytes))
+}
+
+fn map(driver: Driver<'_>, address: u64, item: Item, handle: u64) -> Result<()> {
+    driver.map(address, item.bytes, handle)?;
+    let access = driver.set_access(address, item.bytes, item.device);
+    if access.is_err() {
+        let _ = driver.unmap(address, item.bytes);
+    }
+    access
+}

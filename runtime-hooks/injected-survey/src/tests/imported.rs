@@ -1,0 +1,255 @@
+//! The part of the driver that maps memory, and copies: places in memory of which several
+//! mappings may be.
+
+use std::collections::BTreeMap;
+use std::ffi::c_int;
+use std::fs::{self, File};
+use std::os::fd::IntoRawFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::fake;
+use crate::driver::{Access, Location};
+use crate::{FUNCTIONS, name_of};
+
+const RELAXED: c_int = 2;
+/// Where addresses are reserved.
+const RESERVED: u64 = 0x7e00_0000_0000;
+
+/// Something mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Mapped {
+    pub(super) handle: u64,
+    pub(super) bytes: u64,
+    /// By bits.
+    pub(super) access: u64,
+}
+
+#[derive(Debug, Default, PartialEq, Eq, Clone)]
+pub(super) struct World {
+    pub(super) mapped: BTreeMap<u64, Mapped>,
+    /// Beside the mappings. A handle is ten times its place, and something.
+    pub(super) references: BTreeMap<u64, u64>,
+    /// Of places.
+    pub(super) contents: BTreeMap<u64, [u64; 2]>,
+    pub(super) reserved: BTreeMap<u64, u64>,
+    /// Every copy to an address.
+    pub(super) copies: Vec<(u64, [u64; 2])>,
+    pub(super) is_read_only: bool,
+    /// Which call fails, after how many, and how often.
+    pub(super) failing: Option<(&'static str, usize, usize)>,
+    pub(super) mode: c_int,
+    pub(super) imported: u64,
+}
+
+static WORLD: Mutex<Option<World>> = Mutex::new(None);
+
+fn lock() -> MutexGuard<'static, Option<World>> {
+    WORLD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// With this in it; what is left afterwards.
+pub(super) fn with_world(world: World, test: impl FnOnce()) -> World {
+    *lock() = Some(world);
+    test();
+    let left = lock().take().unwrap();
+    assert_eq!(left.mode, 0, "capture mode");
+    left
+}
+
+pub(super) fn world<T>(work: impl FnOnce(&mut World) -> T) -> T {
+    work(lock().as_mut().unwrap())
+}
+
+impl World {
+    /// A place of a process's own, or of another's.
+    pub(super) fn with(mut self, address: u64, place: u64, references: u64) -> Self {
+        let mapped = Mapped {
+            handle: place * 10,
+            bytes: 4096,
+            access: 0b10,
+        };
+        self.mapped.insert(address, mapped);
+        self.references.insert(mapped.handle, references);
+        self.contents.insert(place, [place, place + 1]);
+        self
+    }
+
+    fn place(&self, address: u64) -> Option<u64> {
+        self.mapped.get(&address).map(|mapped| mapped.handle / 10)
+    }
+
+    /// Whether this call fails.
+    fn fails(&mut self, name: &str) -> bool {
+        assert!(FUNCTIONS.contains(&name), "{name}");
+        let Some((failing, after, often)) = &mut self.failing else {
+            return false;
+        };
+        if *failing != name {
+            return false;
+        }
+        if *after > 0 {
+            *after -= 1;
+            return false;
+        }
+        *often = often.saturating_sub(1);
+        if *often == 0 {
+            self.failing = None;
+        }
+        true
+    }
+}
+
+pub(super) fn is_here() -> bool {
+    lock().is_some()
+}
+
+/// Those behind the ones that a survey has.
+pub(super) fn functions() -> [u64; 10] {
+    assert_eq!(name_of(15), Some("cuThreadExchangeStreamCaptureMode"));
+    [
+        exchange as *const () as u64,
+        copy_from as *const () as u64,
+        copy_to as *const () as u64,
+        reserve as *const () as u64,
+        give_back as *const () as u64,
+        map as *const () as u64,
+        unmap as *const () as u64,
+        set_access as *const () as u64,
+        export as *const () as u64,
+        import as *const () as u64,
+    ]
+}
+
+extern "C" fn exchange(mode: &mut c_int) -> c_int {
+    world(|world| std::mem::swap(mode, &mut world.mode));
+    0
+}
+
+/// A call that must not be made but in a context, and while no capture is spoiled.
+fn call(name: &str, work: impl FnOnce(&mut World) -> Option<()>) -> c_int {
+    assert!(fake::current().is_some(), "{name}");
+    world(|world| {
+        assert_eq!(world.mode, RELAXED, "{name}");
+        match world.fails(name) {
+            true => 999,
+            false => i32::from(work(world).is_none()),
+        }
+    })
+}
+
+extern "C" fn copy_from(to: &mut [u64; 2], address: u64, bytes: usize) -> c_int {
+    assert_eq!((bytes, fake::current()), (16, Some(1)));
+    call("cuMemcpyDtoH_v2", |world| {
+        *to = *world.contents.get(&world.place(address)?)?;
+        Some(())
+    })
+}
+
+extern "C" fn copy_to(address: u64, from: &[u64; 2], bytes: usize) -> c_int {
+    assert_eq!((bytes, fake::current()), (16, Some(1)));
+    call("cuMemcpyHtoD_v2", |world| {
+        let place = world.place(address)?;
+        world.contents.insert(place, *from);
+        world.copies.push((address, *from));
+        Some(())
+    })
+}
+
+extern "C" fn reserve(address: &mut u64, bytes: u64, _: usize, _: u64, _: u64) -> c_int {
+    call("cuMemAddressReserve", |world| {
+        *address = RESERVED;
+        world.reserved.insert(RESERVED, bytes);
+        Some(())
+    })
+}
+
+extern "C" fn give_back(address: u64, bytes: u64) -> c_int {
+    call("cuMemAddressFree", |world| {
+        assert!(!world.mapped.contains_key(&address));
+        (world.reserved.remove(&address)? == bytes).then_some(())
+    })
+}
+
+extern "C" fn map(address: u64, bytes: u64, offset: usize, handle: u64, flags: u64) -> c_int {
+    assert_eq!((offset, flags), (0, 0));
+    call("cuMemMap", |world| {
+        assert!(world.references[&handle] > 0);
+        let mapped = Mapped {
+            handle,
+            bytes,
+            access: 0,
+        };
+        world.mapped.insert(address, mapped).is_none().then_some(())
+    })
+}
+
+extern "C" fn unmap(address: u64, bytes: u64) -> c_int {
+    call("cuMemUnmap", |world| {
+        let is_it = world.mapped.get(&address)?.bytes == bytes;
+        is_it.then(|| world.mapped.remove(&address)).map(drop)
+    })
+}
+
+extern "C" fn set_access(address: u64, bytes: u64, all: *const Access, count: usize) -> c_int {
+    call("cuMemSetAccess", |world| {
+        let mapped = world.mapped.get_mut(&address)?;
+        assert_eq!(mapped.bytes, bytes);
+        for index in 0..count {
+            // SAFETY: so many are there.
+            let Access { location, flags } = unsafe { all.add(index).read() };
+            assert_eq!((location.kind, flags), (1, 3));
+            mapped.access |= 1 << location.id;
+        }
+        Some(())
+    })
+}
+
+extern "C" fn export(file: &mut c_int, handle: u64, kind: c_int, flags: u64) -> c_int {
+    assert_eq!((kind, flags), (1, 0));
+    call("cuMemExportToShareableHandle", |world| {
+        assert!(world.references[&handle] > 0);
+        *file = File::open("/dev/null").unwrap().into_raw_fd();
+        Some(())
+    })
+}
+
+/// What the file says is the place.
+extern "C" fn import(handle: &mut u64, file: u64, kind: c_int) -> c_int {
+    assert_eq!(kind, 1);
+    call("cuMemImportFromShareableHandle", |world| {
+        let place = fs::read_to_string(format!("/proc/self/fd/{file}")).ok()?;
+        let place: u64 = place.trim().parse().ok()?;
+        world.imported += 1;
+        *handle = place * 10 + world.imported % 10;
+        world.references.insert(*handle, 1);
+        Some(())
+    })
+}
+
+pub(super) fn retain(handle: &mut u64, address: u64) -> c_int {
+    call("cuMemRetainAllocationHandle", |world| {
+        *handle = world.mapped.get(&address)?.handle;
+        *world.references.entry(*handle).or_default() += 1;
+        Some(())
+    })
+}
+
+pub(super) fn release(handle: u64) -> c_int {
+    call("cuMemRelease", |world| {
+        let references = world.references.get_mut(&handle)?;
+        *references = references.checked_sub(1)?;
+        Some(())
+    })
+}
+
+pub(super) fn access(flags: &mut u64, location: &Location, address: u64) -> c_int {
+    call("cuMemGetAccess", |world| {
+        let has = world.mapped.get(&address)?.access >> location.id & 1 != 0;
+        *flags = match (has, world.is_read_only) {
+            (true, true) => 1,
+            (true, false) => 3,
+            (false, _) => 0,
+        };
+        Some(())
+    })
+}

@@ -1,0 +1,41 @@
+//! Descriptors of memory that others are to have.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use stasis_injected_survey::{Answer, FILES, Item, State, What};
+
+use super::Visited;
+use crate::survey::{Asked, SurveyError, request};
+
+/// One for the allocation at each address. What they are is for the caller to check: the process
+/// may have put others in their place.
+///
+/// # Errors
+/// [`SurveyError`]: the process has none of them.
+pub fn export(visited: &Visited<'_>, addresses: &[u64]) -> Result<Vec<OwnedFd>, SurveyError> {
+    let mut files = Vec::new();
+    for addresses in addresses.chunks(FILES) {
+        let items = addresses.iter().map(|address| Item {
+            address: *address,
+            ..Item::default()
+        });
+        let items: Vec<Item> = items.collect();
+        let request = request(visited.record, What::Export, &items);
+        let asked = Asked::new(visited.process, visited.record, &request)?;
+        let words = asked.until(State::Holding)?;
+        for [number, _] in Answer::read(&words).values().take(items.len()) {
+            files.push(taken(visited, number)?);
+        }
+        asked.let_go_on(1)?;
+        // One that has not waited for us may have closed them before.
+        asked.answer()?;
+    }
+    Ok(files)
+}
+
+/// A descriptor of the process, as one of ours.
+pub(super) fn taken(visited: &Visited<'_>, number: u64) -> io::Result<OwnedFd> {
+    let number = i32::try_from(number).map_err(|_| io::ErrorKind::InvalidData)?;
+    visited.process.descriptor(number)
+}

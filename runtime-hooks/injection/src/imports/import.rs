@@ -1,0 +1,79 @@
+//! Memory is mapped of which there are descriptors.
+
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::cmsg_space;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use stasis_injected_survey::{Answer, FILES, Item, State, What, Where};
+
+use super::export::taken;
+use super::{Import, Visited};
+use crate::survey::{Asked, SurveyError, request};
+
+/// Maps each where it was, with the access and the references that it had. What is there already
+/// stays as it is.
+///
+/// # Errors
+/// [`SurveyError`]: some may be mapped; that can be tried again.
+pub fn import(
+    visited: &Visited<'_>,
+    imports: &[(Import, BorrowedFd<'_>)],
+) -> Result<(), SurveyError> {
+    map(visited, imports, Where::There)
+}
+
+/// Maps each elsewhere, and takes it away again.
+///
+/// # Errors
+/// [`SurveyError`]: it could not be mapped where it was, either. Nothing has changed.
+pub fn rehearse(
+    visited: &Visited<'_>,
+    imports: &[(Import, BorrowedFd<'_>)],
+) -> Result<(), SurveyError> {
+    map(visited, imports, Where::Elsewhere)
+}
+
+fn map(
+    visited: &Visited<'_>,
+    imports: &[(Import, BorrowedFd<'_>)],
+    place: Where,
+) -> Result<(), SurveyError> {
+    for imports in imports.chunks(FILES) {
+        let items: Vec<Item> = imports
+            .iter()
+            .map(|(import, _)| item(import, place))
+            .collect();
+        let files: Vec<BorrowedFd<'_>> = imports.iter().map(|(_, file)| *file).collect();
+        let request = request(visited.record, What::Import, &items);
+        let asked = Asked::new(visited.process, visited.record, &request)?;
+        let words = asked.until(State::Holding)?;
+        let socket = taken(visited, Answer::read(&words).socket)?;
+        send(socket.as_fd(), &files)?;
+        drop(socket);
+        asked.let_go_on(1)?;
+        asked.answer()?;
+    }
+    Ok(())
+}
+
+/// All in one message.
+fn send(socket: BorrowedFd<'_>, files: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(FILES))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(files));
+    let byte = [IoSlice::new(&[0])];
+    sendmsg(socket, &byte, &mut control, SendFlags::DONTWAIT)?;
+    Ok(())
+}
+
+fn item(import: &Import, place: Where) -> Item {
+    Item {
+        address: import.address,
+        bytes: import.bytes,
+        device: import.access,
+        first: import.references,
+        second: place as u64,
+    }
+}

@@ -1,0 +1,195 @@
+//! One request: the driver's thread is sent with it, waited for, and let go on.
+
+use std::io;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use stasis_injected_survey::{
+    Answer, Board, Cursor, ITEMS, Item, NO_CONTEXT, Request, State, What,
+};
+use stasis_linux::ProcessRef;
+use stasis_remote_call::{Errand, Sent, Start, memory, send, stack_pointer_of};
+
+use super::error::{PATIENCE, SurveyError};
+use super::record::SurveyRecord;
+
+/// How long the thread may look at once, before others may have it.
+const LIMIT: Duration = Duration::from_millis(8);
+/// How long the thread waits for us each time. It has then waited for nobody.
+const HELD: Duration = Duration::from_secs(2);
+/// How long the thread may be busy: with the commands of others, which it carries out.
+const BUSY: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_micros(50);
+
+/// The words of an answer.
+pub(crate) type Words = Box<[u64; Answer::WORDS]>;
+
+/// A request about these items, of which there are as many as fit.
+pub(crate) fn request(record: &SurveyRecord, what: What, items: &[Item]) -> Request {
+    let nanoseconds = |time: Duration| time.as_nanos().try_into().unwrap_or(u64::MAX);
+    let mut request = Request {
+        frame: stack_pointer_of(record.frame()),
+        functions: record.functions(),
+        what: what as u64,
+        device: NO_CONTEXT,
+        limit_ns: nanoseconds(LIMIT),
+        patience_ns: nanoseconds(HELD),
+        from: Cursor::default(),
+        count: items.len().min(ITEMS) as u64,
+        items: [Item::default(); ITEMS],
+    };
+    for (place, item) in request.items.iter_mut().zip(items) {
+        *place = *item;
+    }
+    request
+}
+
+/// One errand from its beginning to its end, for what the thread does without us.
+pub(crate) fn one(
+    process: &ProcessRef,
+    record: &SurveyRecord,
+    request: &Request,
+) -> Result<Words, SurveyError> {
+    Asked::new(process, record, request)?.answer()
+}
+
+/// A thread that is on its errand. When this is dropped, it is let go on and waited for.
+#[derive(Debug)]
+pub(crate) struct Asked<'p> {
+    process: &'p ProcessRef,
+    record: &'p SurveyRecord,
+}
+
+impl<'p> Asked<'p> {
+    /// Sends it.
+    pub(crate) fn new(
+        process: &'p ProcessRef,
+        record: &'p SurveyRecord,
+        request: &Request,
+    ) -> Result<Self, SurveyError> {
+        let (pid, board) = (process.pid(), record.board());
+        wait_until_it_has_left(process, record)?;
+        let words: Vec<[u8; 8]> = request.words().map(u64::to_ne_bytes).collect();
+        memory::write(pid, board + Board::REQUEST as u64, words.as_flattened())?;
+        memory::write(pid, board + Board::HOST as u64, &[0; 8])?;
+        memory::write(pid, board + Board::STATE as u64, &[0; 8])?;
+        send_when_idle(process, record)?;
+        Ok(Self { process, record })
+    }
+
+    /// Waits until it is so far, and waits for us; its answer so far.
+    pub(crate) fn until(&self, state: State) -> Result<Words, SurveyError> {
+        let is_there = |now| now == state as u64 || now == State::Answered as u64;
+        self.wait(|| Ok(is_there(self.state()?)))?;
+        let words = self.read()?;
+        match Answer::read(&words).is_answered {
+            // It has failed, or has waited too long.
+            true => Err(self.checked().err().unwrap_or(SurveyError::Abandoned)),
+            false => Ok(words),
+        }
+    }
+
+    /// Lets it go on from where it waits for the so many-th time.
+    pub(crate) fn let_go_on(&self, turn: u64) -> Result<(), SurveyError> {
+        let host = self.record.board() + Board::HOST as u64;
+        Ok(memory::write(
+            self.process.pid(),
+            host,
+            &turn.to_ne_bytes(),
+        )?)
+    }
+
+    /// Its answer, once it has gone.
+    pub(crate) fn answer(self) -> Result<Words, SurveyError> {
+        self.checked()
+    }
+
+    fn checked(&self) -> Result<Words, SurveyError> {
+        self.wait_for_the_end()?;
+        let words = self.read()?;
+        SurveyError::in_answer(&Answer::read(&words))?;
+        Ok(words)
+    }
+
+    /// Until it has answered, and is back where it was.
+    fn wait_for_the_end(&self) -> Result<(), SurveyError> {
+        let is_answered = |now| now == State::Answered as u64;
+        self.wait(|| Ok(is_answered(self.state()?) && self.record.has_left(self.process)?))
+    }
+
+    fn wait(&self, is_over: impl Fn() -> io::Result<bool>) -> Result<(), SurveyError> {
+        let began = Instant::now();
+        while !is_over()? {
+            if self.process.is_gone() {
+                return Err(SurveyError::Io(io::ErrorKind::NotFound.into()));
+            }
+            if began.elapsed() > PATIENCE {
+                return Err(SurveyError::NoAnswer);
+            }
+            sleep(POLL);
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> io::Result<u64> {
+        memory::word(
+            self.process.pid(),
+            self.record.board() + Board::STATE as u64,
+        )
+    }
+
+    fn read(&self) -> io::Result<Words> {
+        let mut bytes = vec![0; Answer::WORDS * 8];
+        let answer = self.record.board() + Board::ANSWER as u64;
+        memory::read(self.process.pid(), answer, &mut bytes)?;
+        let words = bytes.as_chunks().0.iter();
+        let words: Vec<u64> = words.map(|word| u64::from_ne_bytes(*word)).collect();
+        words
+            .try_into()
+            .map_err(|_| io::ErrorKind::InvalidData.into())
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        // A process that has ended needs nothing, and a thread goes on alone.
+        if self.let_go_on(u64::MAX).is_ok() {
+            let _ = self.wait_for_the_end();
+        }
+    }
+}
+
+/// Somebody who was killed may have sent it, and it reads the request until it goes.
+fn wait_until_it_has_left(process: &ProcessRef, record: &SurveyRecord) -> Result<(), SurveyError> {
+    let began = Instant::now();
+    while !record.has_left(process)? {
+        if process.is_gone() {
+            return Err(SurveyError::Io(io::ErrorKind::NotFound.into()));
+        }
+        if began.elapsed() > BUSY {
+            return Err(SurveyError::Busy);
+        }
+        sleep(POLL);
+    }
+    Ok(())
+}
+
+fn send_when_idle(process: &ProcessRef, record: &SurveyRecord) -> Result<(), SurveyError> {
+    let errand = Errand {
+        start: Start {
+            code: record.code(),
+            stack: record.stack(),
+            argument: record.board(),
+        },
+        frame: record.frame(),
+    };
+    let began = Instant::now();
+    let is_gone = || process.is_gone();
+    while send(process.pid(), record.thread(), errand, is_gone)? == Sent::Busy {
+        if began.elapsed() > BUSY {
+            return Err(SurveyError::Busy);
+        }
+        sleep(POLL * 20);
+    }
+    Ok(())
+}

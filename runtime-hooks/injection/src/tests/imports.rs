@@ -1,0 +1,103 @@
+//! Imports are identified, given up and mapped again.
+
+mod killed;
+mod members;
+
+use std::os::fd::AsFd;
+
+use crate::imports::{
+    Import, Members, Place, Visited, drop_imports, export, identify, import, rehearse,
+};
+use crate::survey::SurveyError;
+use members::{BYTES, Pair};
+
+/// A place that device 0 may use.
+fn place(address: &u64) -> Place {
+    Place {
+        address: *address,
+        device: 0,
+    }
+}
+
+fn import_at(address: &u64) -> Import {
+    Import {
+        address: *address,
+        bytes: BYTES,
+        access: 1,
+        references: 1,
+    }
+}
+
+/// One that is visited, and where its allocations are.
+type Visit<'p> = (Visited<'p>, &'p [u64]);
+
+/// What each of the importer's is, asked of both.
+fn owners([owner, importer]: [Visit<'_>; 2]) -> Result<Vec<Option<(usize, usize)>>, SurveyError> {
+    let places = |(_, all): Visit<'_>| all.iter().map(place).collect();
+    let own = Members {
+        own: places(owner),
+        candidates: Vec::new(),
+    };
+    let others = Members {
+        own: Vec::new(),
+        candidates: places(importer),
+    };
+    Ok(identify(&[(owner.0, own), (importer.0, others)])?.remove(1))
+}
+
+/// All that the importer has, given up.
+fn give_up([_, (importer, places)]: [Visit<'_>; 2]) -> Result<Vec<u64>, SurveyError> {
+    let imports: Vec<Import> = places.iter().map(import_at).collect();
+    drop_imports(&importer, &imports)
+}
+
+/// And mapped again: the owner's in the reverse order.
+fn map_again([(owner, own), (importer, places)]: [Visit<'_>; 2]) -> Result<(), SurveyError> {
+    let own: Vec<u64> = own.iter().rev().copied().collect();
+    let files = export(&owner, &own)?;
+    let files = files.iter().map(AsFd::as_fd);
+    let imports: Vec<_> = places.iter().map(import_at).zip(files).collect();
+    rehearse(&importer, &imports)?;
+    import(&importer, &imports)
+}
+
+#[test]
+fn each_import_is_known_and_no_byte_is_another() {
+    let mut pair = Pair::start();
+    for _ in 0..3 {
+        pair.prepare();
+        // It maps the owner's in the reverse order.
+        assert_eq!(
+            owners(pair.visits()).unwrap(),
+            [Some((0, 2)), Some((0, 1)), Some((0, 0))]
+        );
+        pair.is_as_it_was();
+    }
+}
+
+#[test]
+fn what_was_given_up_comes_back_with_its_references() {
+    let mut pair = Pair::start();
+    pair.prepare();
+    assert_eq!(give_up(pair.visits()).unwrap(), [1, 1, 1]);
+    assert_eq!(give_up(pair.visits()).unwrap(), [0, 0, 0]);
+    for _ in 0..2 {
+        map_again(pair.visits()).unwrap();
+    }
+    assert_eq!(give_up(pair.visits()).unwrap(), [1, 1, 1]);
+    map_again(pair.visits()).unwrap();
+    pair.is_as_it_was();
+}
+
+#[test]
+fn a_call_that_fails_is_named_with_its_item() {
+    let mut pair = Pair::start();
+    pair.prepare();
+    let [(owner, own), _] = pair.visits();
+    let error = export(&owner, &[own[0], 1]).unwrap_err();
+    let SurveyError::Call { call, result, item } = error else {
+        panic!("{error}");
+    };
+    assert_eq!((call, result, item), ("cuMemRetainAllocationHandle", 1, 1));
+    pair.is_as_it_was();
+}

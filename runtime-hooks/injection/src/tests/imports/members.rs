@@ -1,0 +1,179 @@
+//! Two programs: one has memory, the other one has it, too.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use stasis_linux::ProcessRef;
+use stasis_remote_call::memory;
+use tempfile::TempDir;
+
+use super::Visit;
+use crate::imports::Visited;
+use crate::survey::{Removed, SurveyRecord, prepare, remove};
+use crate::tests::program::compile;
+
+/// How long an allocation is.
+pub(super) const BYTES: u64 = 2 << 20;
+
+/// A program, and how it was.
+struct Program {
+    process: ProcessRef,
+    /// Where its allocations are.
+    places: Vec<u64>,
+    files: Vec<String>,
+    thread: i32,
+    child: Child,
+    input: ChildStdin,
+    output: Lines<BufReader<ChildStdout>>,
+    mappings: usize,
+    descriptors: usize,
+    record: Option<SurveyRecord>,
+}
+
+/// Both.
+pub(super) struct Pair {
+    owner: Program,
+    importer: Program,
+    contents: Vec<Vec<u8>>,
+    _directory: TempDir,
+}
+
+impl Pair {
+    pub(super) fn start() -> Self {
+        let directory = TempDir::new().unwrap();
+        let path = build(directory.path());
+        let owner = Program::start(&path, &[]);
+        let files: Vec<String> = owner.files.iter().rev().cloned().collect();
+        let importer = Program::start(&path, &files);
+        let mut pair = Self {
+            owner,
+            importer,
+            contents: Vec::new(),
+            _directory: directory,
+        };
+        pair.contents = pair.read();
+        assert_eq!(pair.contents[0], pair.contents[5], "they share it");
+        assert_ne!(pair.contents[0], pair.contents[1]);
+        pair
+    }
+
+    fn each(&mut self) -> [&mut Program; 2] {
+        [&mut self.owner, &mut self.importer]
+    }
+
+    /// Puts code of ours into both.
+    pub(super) fn prepare(&mut self) {
+        for program in self.each() {
+            program.record = Some(prepare(&program.process, program.thread).unwrap());
+        }
+    }
+
+    /// Both as they are visited, with their allocations.
+    pub(super) fn visits(&self) -> [Visit<'_>; 2] {
+        [&self.owner, &self.importer].map(|program| {
+            let record = program.record.as_ref().unwrap();
+            let process = &program.process;
+            (Visited { process, record }, program.places.as_slice())
+        })
+    }
+
+    /// Takes code of ours out of both; nothing else may be left, either.
+    pub(super) fn is_as_it_was(&mut self) {
+        for program in self.each() {
+            let record = program.record.take().unwrap();
+            let removed = remove(&program.process, &record).unwrap();
+            assert!(matches!(removed, Removed::Gone), "{removed:?}");
+            program.goes_on();
+            assert_eq!(program.mappings(), program.mappings);
+            assert_eq!(program.descriptors(), program.descriptors);
+        }
+        assert!(self.read() == self.contents, "contents have changed");
+    }
+
+    fn read(&self) -> Vec<Vec<u8>> {
+        let all = [&self.owner, &self.importer].into_iter();
+        let all = all.flat_map(|program| program.places.iter().map(|place| program.read(*place)));
+        all.collect()
+    }
+}
+
+impl Program {
+    fn start(path: &Path, files: &[String]) -> Self {
+        let mut child = Command::new(path)
+            .args(files)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
+        let first = output.next().unwrap().unwrap();
+        let numbers: Vec<u64> = first.split(' ').map(|it| it.parse().unwrap()).collect();
+        let pid = child.id();
+        let mut program = Self {
+            process: ProcessRef::open(pid.try_into().unwrap()).unwrap().unwrap(),
+            places: numbers[1..].chunks(2).map(|each| each[0]).collect(),
+            files: numbers[1..]
+                .chunks(2)
+                .map(|each| format!("/proc/{pid}/fd/{}", each[1]))
+                .collect(),
+            thread: numbers[0].try_into().unwrap(),
+            input: child.stdin.take().unwrap(),
+            child,
+            output,
+            mappings: 0,
+            descriptors: 0,
+            record: None,
+        };
+        program.goes_on();
+        program.mappings = program.mappings();
+        program.descriptors = program.descriptors();
+        program
+    }
+
+    /// Its thread waits again and again, each time to the end.
+    fn goes_on(&mut self) {
+        writeln!(self.input).unwrap();
+        assert_ne!(self.output.next().unwrap().unwrap(), "0");
+    }
+
+    fn read(&self, place: u64) -> Vec<u8> {
+        let mut bytes = vec![0; usize::try_from(BYTES).unwrap()];
+        memory::read(self.process.pid(), place, &mut bytes).unwrap();
+        bytes
+    }
+
+    fn mappings(&self) -> usize {
+        let maps = format!("/proc/{}/maps", self.child.id());
+        fs::read_to_string(maps).unwrap().lines().count()
+    }
+
+    fn descriptors(&self) -> usize {
+        let all = fs::read_dir(format!("/proc/{}/fd", self.child.id()));
+        all.unwrap().count()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn build(directory: &Path) -> std::path::PathBuf {
+    let at = |name: &str| directory.join(name);
+    let (source, library, program) = (at("imports.c"), at("libcuda.so.1"), at("imports"));
+    fs::write(&source, include_str!("../imports.c")).unwrap();
+    let cc = || {
+        let mut cc = Command::new("cc");
+        cc.args(["-O1", "-w", "-pthread", "-o"]);
+        cc
+    };
+    let shared = ["-DLIBRARY", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"];
+    compile(cc().args([&library, &source]).args(shared));
+    let path = format!("-Wl,-rpath,{}", directory.display());
+    compile(cc().args([&program, &source, &library]).arg(path));
+    program
+}
