@@ -16,6 +16,7 @@ mod faults;
 mod forked;
 mod gpu_contents;
 mod gpus;
+mod imports;
 mod nodes;
 mod one_process;
 mod peers;
