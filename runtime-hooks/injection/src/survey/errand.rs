@@ -1,5 +1,6 @@
 //! One request: the driver's thread is sent with it, waited for, and let go on.
 
+use std::cell::Cell;
 use std::io;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -53,11 +54,14 @@ pub(crate) fn one(
     Asked::new(process, record, request)?.answer()
 }
 
-/// A thread that is on its errand. When this is dropped, it is let go on and waited for.
+/// A thread that is on its errand. If this is dropped before its end, it is let go on and waited
+/// for.
 #[derive(Debug)]
 pub(crate) struct Asked<'p> {
     process: &'p ProcessRef,
     record: &'p SurveyRecord,
+    /// Whether its end has been waited for.
+    is_over: Cell<bool>,
 }
 
 impl<'p> Asked<'p> {
@@ -74,7 +78,11 @@ impl<'p> Asked<'p> {
         memory::write(pid, board + Board::HOST as u64, &[0; 8])?;
         memory::write(pid, board + Board::STATE as u64, &[0; 8])?;
         send_when_idle(process, record)?;
-        Ok(Self { process, record })
+        Ok(Self {
+            process,
+            record,
+            is_over: Cell::new(false),
+        })
     }
 
     /// Waits until it is so far, and waits for us; its answer so far.
@@ -105,6 +113,7 @@ impl<'p> Asked<'p> {
     }
 
     fn checked(&self) -> Result<Words, SurveyError> {
+        self.is_over.set(true);
         self.wait_for_the_end()?;
         let words = self.read()?;
         SurveyError::in_answer(&Answer::read(&words))?;
@@ -153,7 +162,7 @@ impl<'p> Asked<'p> {
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
         // A process that has ended needs nothing, and a thread goes on alone.
-        if self.let_go_on(u64::MAX).is_ok() {
+        if !self.is_over.get() && self.let_go_on(u64::MAX).is_ok() {
             let _ = self.wait_for_the_end();
         }
     }
