@@ -30,13 +30,16 @@ fn an_import_is_given_up_and_comes_back_with_its_owner() -> Result<()> {
         assert_eq!(sharing.ask()?, "101 101");
         for counts in ["102 102", "103 103"] {
             let [owner, importer] = locked(&sharing)?;
-            let (place, of) = pair(&owner, &importer, 8 * MIB)?;
+            let found = pair(&owner, &importer, 8 * MIB);
+            let (place, of) = found.with_context(|| format!("{options:?} before {counts}"))?;
             let kept = given_up(&importer, &place)?;
             assert_eq!(kept.references, references, "{options:?}");
             let [owner, importer] = through_host_memory([owner, importer])?;
             let files = export(&owner.visited(), &[of.address])?;
             map_again(&importer, &[kept], &files)?;
-            assert_eq!(pair(&owner, &importer, 8 * MIB)?.1.address, of.address);
+            let again = pair(&owner, &importer, 8 * MIB);
+            let again = again.with_context(|| format!("{options:?} again before {counts}"))?;
+            assert_eq!(again.1.address, of.address);
             for member in [owner, importer] {
                 let pid = member.goes()?;
                 ByPid::unlock(driver(), pid)?;
@@ -170,7 +173,8 @@ fn pair(owner: &Member, importer: &Member, bytes: u64) -> Result<(Allocation, Al
         };
         Some((*import, *own.get(index)?))
     };
-    found.find_map(of).context("nobody's")
+    let found = found.find_map(of);
+    found.with_context(|| format!("nobody's: {own:?} and {others:?}"))
 }
 
 fn place(allocation: &Allocation) -> Place {

@@ -8,7 +8,7 @@ use core::ffi::{c_int, c_uint};
 pub const DEVICES: usize = 16;
 
 /// The calls, in the order of their addresses in a request, by the names that libcuda has for them.
-pub const FUNCTIONS: [&str; 25] = [
+pub const FUNCTIONS: [&str; 26] = [
     "cuMemRetainAllocationHandle",
     "cuMemGetAllocationPropertiesFromHandle",
     "cuMemRelease",
@@ -34,6 +34,7 @@ pub const FUNCTIONS: [&str; 25] = [
     "cuMemSetAccess",
     "cuMemExportToShareableHandle",
     "cuMemImportFromShareableHandle",
+    "cuCtxSynchronize",
 ];
 
 /// What else can fail, numbered behind [`FUNCTIONS`].

@@ -25,15 +25,15 @@ fn is_own(item: &Item) -> bool {
     item.bytes != 0
 }
 
-/// `tagged` is the number behind the last item that has its tag.
+/// `tagged` is the number behind the last item that may have its tag.
 fn tag_all(errand: Errand<'_>, contexts: &Contexts, tagged: &mut usize) -> Result<()> {
     let driver = errand.driver;
     for (index, item) in errand.items().filter(|(_, item)| is_own(item)) {
         let tag = contexts.with_current(driver, item.device, || {
             errand.set_value(index, driver.copied_from(item.address)?);
-            driver.copy_to(item.address, [item.first, item.second])?;
+            // Also a copy that fails may have been made.
             *tagged = index + 1;
-            Ok(())
+            driver.copy_to(item.address, [item.first, item.second])
         });
         errand.of(index, tag)?;
     }

@@ -50,9 +50,13 @@ impl Driver<'_> {
         .map(|()| words)
     }
 
+    /// They are there when it returns, also for other processes. A copy from memory that is not
+    /// pinned may alone be on its way then (CUDA driver API, "API synchronization behavior"; seen
+    /// on an H200).
     pub(crate) fn copy_to(self, address: u64, words: [u64; 2]) -> Result<()> {
         let bytes = size_of_val(&words);
-        call!(self, 17, (u64, &[u64; 2], usize), address, &words, bytes)
+        call!(self, 17, (u64, &[u64; 2], usize), address, &words, bytes)?;
+        call!(self, 25, (),)
     }
 
     /// Addresses without memory. They have to be given back.

@@ -31,6 +31,8 @@ pub(super) struct World {
     pub(super) references: BTreeMap<u64, u64>,
     /// Of places.
     pub(super) contents: BTreeMap<u64, [u64; 2]>,
+    /// To places: nobody sees them before they are waited for.
+    pub(super) on_their_way: Vec<(u64, [u64; 2])>,
     pub(super) reserved: BTreeMap<u64, u64>,
     /// Every copy to an address.
     pub(super) copies: Vec<(u64, [u64; 2])>,
@@ -53,6 +55,7 @@ pub(super) fn with_world(world: World, test: impl FnOnce()) -> World {
     test();
     let left = lock().take().unwrap();
     assert_eq!(left.mode, 0, "capture mode");
+    assert_eq!(left.on_their_way, []);
     left
 }
 
@@ -104,7 +107,7 @@ pub(super) fn is_here() -> bool {
 }
 
 /// Those behind the ones that a survey has.
-pub(super) fn functions() -> [u64; 10] {
+pub(super) fn functions() -> [u64; 11] {
     assert_eq!(name_of(15), Some("cuThreadExchangeStreamCaptureMode"));
     [
         exchange as *const () as u64,
@@ -117,6 +120,7 @@ pub(super) fn functions() -> [u64; 10] {
         set_access as *const () as u64,
         export as *const () as u64,
         import as *const () as u64,
+        synchronize as *const () as u64,
     ]
 }
 
@@ -149,8 +153,16 @@ extern "C" fn copy_to(address: u64, from: &[u64; 2], bytes: usize) -> c_int {
     assert_eq!((bytes, fake::current()), (16, Some(1)));
     call("cuMemcpyHtoD_v2", |world| {
         let place = world.place(address)?;
-        world.contents.insert(place, *from);
+        world.on_their_way.push((place, *from));
         world.copies.push((address, *from));
+        Some(())
+    })
+}
+
+extern "C" fn synchronize() -> c_int {
+    call("cuCtxSynchronize", |world| {
+        let arrived = std::mem::take(&mut world.on_their_way);
+        world.contents.extend(arrived);
         Some(())
     })
 }

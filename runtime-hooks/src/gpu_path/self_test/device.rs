@@ -69,8 +69,8 @@ impl DeviceMemory {
         let pattern: Vec<u64> = words(self.address).collect();
         assert_eq!(size_of_val(pattern.as_slice()), size());
         // SAFETY: the call reads as many bytes as the vector has, and the allocation is as large;
-        // copies from pageable memory are over when it returns (CUDA driver API, "API
-        // synchronization behavior").
+        // pageable memory has been read when it returns (CUDA driver API, "API synchronization
+        // behavior").
         check("cuMemcpyHtoD", unsafe {
             to_device(self.address, pattern.as_ptr().cast(), size())
         })
