@@ -237,56 +237,93 @@ ratio_of() { # TOGETHER ONE OTHER
     awk "BEGIN { printf \"%.2f + %.2f s, together %.2f s: %.2f\", $2, $3, $1, $1 / ($2 + $3) }"
 }
 
-ddp_off() { # NCCL over host memory: the job can be checkpointed
-    two_gpus DDP && has_torch DDP || return
-    local cycle before killed first after
-    extra=(--device /dev/nvidia1)
-    new_pod
-    torch_run ddp NCCL_P2P_DISABLE=1 NCCL_CUMEM_ENABLE=0 NCCL_CUMEM_HOST_ENABLE=0 NCCL_NVLS_ENABLE=0 NCCL_SOCKET_IFNAME=lo USE_LIBUV=0 \
-        MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 WORLD_SIZE=2 -- \
-        "cd /run/torch; for rank in 0 1; do RANK=\$rank $python ddp.py off >>ddp-off-\$rank-output.txt 2>&1 & done; wait"
-    extra=()
-    grow_shm ddp
-    until_steps off 30
-    [ -s /run/torch/off.txt ] || { say "DDP | does not train: $(tail -n 1 /run/torch/ddp-off-1-output.txt)"; remove ddp; return; }
-    for cycle in 1 2 3 4 5; do
-        local start=$(clock)
-        ctr c checkpoint --rw --image --task ddp ddp:$cycle || { say "DDP | checkpoint $cycle failed: $(tail -n 3 /out/log.txt | cut -c1-600)"; break; }
-        local took=$(since $start)
-        grep -h '"operation":"checkpoint"' /var/log/stasis/operations.log | tail -n 1 >>/out/operations.txt
-        before=$(losses off | tail -n 1)
-        sleep 1
-        remove ddp
-        killed=$(losses off | tail -n 1)
-        new_pod
-        start=$(clock)
-        ctr c restore --rw --live ddp ddp:$cycle || { say "DDP | restore $cycle failed: $(tail -n 3 /out/log.txt | cut -c1-600)"; break; }
-        local back=$(since $start) lines=$(losses off | wc -l)
-        sleep 2
-        first=$(losses off | tail -n +$((lines + 1)) | head -n 1)
-        after=$(losses off | tail -n 1)
-        say "DDP of 2 ranks on 2 GPUs, P2P off, through $way, cycle $cycle (step loss) | checkpoint $took, before $before; killed at $killed; restore $back, goes on at ${first:-nothing}; 2 s later $after"
-        ctr image rm ddp:$cycle >/dev/null
-    done
-    cp /run/torch/off.txt /run/torch/ddp-off*.txt /out/
-    remove ddp
+ddp_off() { ddp off NCCL_P2P_DISABLE=1 NCCL_CUMEM_ENABLE=0; } # NCCL over host memory
+ddp_on() { ddp on; } # NCCL over NVLink: what the ranks share is given up, and shared again
+ddp_exchanged() { # the same, each rank on the other's GPU after each restore
+    two_gpus DDP || return
+    local uuids=($(smi --query-gpu=uuid --format=csv,noheader))
+    settings $'[restore]\ngpu_map = { "'${uuids[0]}'" = "'${uuids[1]}'", "'${uuids[1]}'" = "'${uuids[0]}$'" }'
+    ddp exchanged
+    settings
 }
 
-ddp_on() { # NVLink: refused, and it trains on
-    two_gpus DDP && has_torch DDP || return
-    local before after said exit
+train_ddp() { # NAME ENVIRONMENT...
+    local name=$1
+    shift
     extra=(--device /dev/nvidia1)
-    torch_run p2p NCCL_SOCKET_IFNAME=lo USE_LIBUV=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=29600 WORLD_SIZE=2 -- \
-        "cd /run/torch; for rank in 0 1; do RANK=\$rank $python ddp.py on >>ddp-on-\$rank-output.txt 2>&1 & done; wait"
+    new_pod
+    torch_run ddp "$@" NCCL_CUMEM_HOST_ENABLE=0 NCCL_NVLS_ENABLE=0 NCCL_SOCKET_IFNAME=lo USE_LIBUV=0 \
+        MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 WORLD_SIZE=2 -- \
+        "cd /run/torch; for rank in 0 1; do RANK=\$rank $python ddp.py $name >>ddp-$name-\$rank-output.txt 2>&1 & done; wait"
     extra=()
-    until_steps on 30
-    before=$(losses on | tail -n 1)
-    said=$(ctr c checkpoint --rw --image --task p2p p2p:1 2>&1)
-    exit=$?
-    stasis check p2p >/out/check-p2p.txt 2>&1
-    sleep 2
-    after=$(losses on | tail -n 1)
-    say "DDP with P2P | before $before; checkpoint exit $exit: $(tail -n 1 <<<"$said" | cut -c1-900); 2 s later $after"
-    cp /run/torch/on.txt /run/torch/ddp-on*.txt /out/
-    remove p2p
+    grow_shm ddp
+    until_steps $name 30
+    [ -s /run/torch/$name.txt ] || { say "DDP $name | does not train: $(tail -n 1 /run/torch/ddp-$name-1-output.txt)"; remove ddp; return 1; }
+}
+
+# The engine is killed at random moments of checkpoints, and a suspend is taken back: the ranks train on.
+ddp_killed() {
+    two_gpus DDP && has_torch DDP || return
+    local round start whole after pids steps fired=0 went_on=0 suspended=0
+    RANDOM=${SEED:-1}
+    train_ddp killed || return
+    start=$(clock)
+    ctr t checkpoint --image-path /images/killed ddp
+    whole=$(milliseconds_since $start)
+    for ((round = 1; fired < ${KILLS:-20} && round <= 60; round++)); do
+        rm -rf /images/killed
+        ctr t checkpoint --image-path /images/killed ddp >/dev/null 2>&1 &
+        local operation=$!
+        after=$((RANDOM * whole / 32768))
+        sleep $(awk "BEGIN { print $after / 1000 }")
+        pids=$(pids_named stasis-runtime)
+        [ -n "$pids" ] && kill -9 $pids && fired=$((fired + 1))
+        wait $operation
+        steps=$(losses killed | wc -l)
+        until_steps killed $((steps + 10))
+        [ "$(losses killed | wc -l)" -ge $((steps + 10)) ] && went_on=$((went_on + 1)) || { echo "killed after $after ms: no steps" >>/out/ddp-killed.txt; tail -n 2 /var/log/stasis/operations.log >>/out/ddp-killed.txt; break; }
+    done
+    for round in 1 2 3; do
+        cuda-checkpoint --toggle --container ddp --root /run/containerd/runc/default && cuda-checkpoint --toggle --container ddp --root /run/containerd/runc/default
+        steps=$(losses killed | wc -l)
+        until_steps killed $((steps + 10))
+        [ "$(losses killed | wc -l)" -ge $((steps + 10)) ] && suspended=$((suspended + 1))
+    done
+    remove ddp
+    say "DDP over NVLink, the engine killed at random moments of a checkpoint of $whole ms, seed ${SEED:-1} | $fired fired, the ranks trained on after $went_on checkpoints; suspended and taken up again $suspended of 3"
+    train_ddp unbroken || return
+    until_steps unbroken $(losses killed | wc -l)
+    remove ddp
+    say "the same | from those of a whole run differ $(differing <(losses killed) <(losses unbroken | head -n $(losses killed | wc -l))) of $(losses killed | wc -l) steps; left: $(left_of ddp)"
+}
+
+# Two ranks on two GPUs, five cycles of going on, killed and restored. Where steps were made twice, by the job that went on
+# and by the restored one, they have to have the same loss.
+ddp() { # NAME ENVIRONMENT...
+    two_gpus DDP && has_torch DDP || return
+    local cycle before killed first after name=$1
+    train_ddp "$@" || return
+    for ((cycle = 1; cycle <= ${CYCLES:-5}; cycle++)); do
+        local start=$(clock)
+        ctr c checkpoint --rw --image --task ddp ddp:$cycle || { say "DDP $name | checkpoint $cycle failed: $(tail -n 3 /out/log.txt | cut -c1-600)"; break; }
+        local took=$(since $start)
+        grep -h '"operation":"checkpoint"' /var/log/stasis/operations.log | tail -n 1 >>/out/operations.txt
+        before=$(losses $name | tail -n 1)
+        sleep 1
+        remove ddp
+        killed=$(losses $name | tail -n 1)
+        new_pod
+        start=$(clock)
+        ctr c restore --rw --live ddp ddp:$cycle || { say "DDP $name | restore $cycle failed: $(tail -n 3 /out/log.txt | cut -c1-600)"; break; }
+        local back=$(since $start) lines=$(losses $name | wc -l)
+        sleep 2
+        tail -n 1 /var/log/stasis/operations.log >>/out/operations.txt
+        first=$(losses $name | tail -n +$((lines + 1)) | head -n 1)
+        after=$(losses $name | tail -n 1)
+        say "DDP of 2 ranks on 2 GPUs, $name, through $way, cycle $cycle (step loss) | checkpoint $took, before $before; killed at $killed; restore $back, goes on at ${first:-nothing}; 2 s later $after"
+        ctr image rm ddp:$cycle >/dev/null
+    done
+    say "DDP $name | $(losses $name | sort -u | cut -d' ' -f1 | uniq -d | wc -l) steps with two losses, of $(losses $name | cut -d' ' -f1 | sort -u | wc -l), $(losses $name | sort | uniq -d | wc -l) of them made twice"
+    cp /run/torch/$name.txt /run/torch/ddp-$name*.txt /out/
+    remove ddp
 }

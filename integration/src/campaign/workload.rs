@@ -16,6 +16,8 @@ pub enum Workload {
     Ranks,
     /// CUDA, and children that inherited it.
     Forker,
+    /// Two processes of which one reads the other's GPU memory.
+    Sharing,
 }
 
 /// All that a workload has counted.
@@ -23,12 +25,13 @@ pub enum Workload {
 pub struct Reading(Vec<u64>);
 
 impl Workload {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Counter,
         Self::Memcheck,
         Self::Tree,
         Self::Ranks,
         Self::Forker,
+        Self::Sharing,
     ];
 
     /// One of them.
@@ -57,6 +60,7 @@ impl Workload {
             Self::Tree => &["/bin/tree", &port],
             Self::Ranks => &["/bin/ranks", &port, "2"],
             Self::Forker => &["/bin/forker", &port],
+            Self::Sharing => &["/bin/sharing", &port],
         };
         words.iter().map(|word| (*word).to_owned()).collect()
     }
@@ -67,7 +71,7 @@ impl Workload {
         let numbers = match self {
             Self::Counter | Self::Memcheck | Self::Forker => return vec![id.to_owned()],
             Self::Tree => 1..=3,
-            Self::Ranks => 0..=1,
+            Self::Ranks | Self::Sharing => 0..=1,
         };
         numbers.map(|number| format!("{id}-{number}")).collect()
     }
@@ -77,6 +81,7 @@ impl Workload {
         match self {
             Self::Counter | Self::Memcheck => 1,
             Self::Tree => 8,
+            Self::Sharing => 2,
             Self::Ranks | Self::Forker => 3,
         }
     }

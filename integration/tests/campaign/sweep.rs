@@ -35,11 +35,16 @@ pub(crate) struct Case {
 }
 
 /// Goes through the cases in one host, with these settings.
-pub(crate) fn sweep(kind: HostKind, settings: &str, cases: &[Case]) -> Result<()> {
+pub(crate) fn sweep(
+    kind: HostKind,
+    settings: &str,
+    workload: Workload,
+    cases: &[Case],
+) -> Result<()> {
     needs!(StandIn);
     let stasis = &StasisHost::with_containerd(kind)?;
     let gates = SharedGates::build(stasis, settings)?;
-    let mut subject = Subject::start(stasis, &gates, "victim", Workload::Memcheck, 10000)?;
+    let mut subject = Subject::start(stasis, &gates, "victim", workload, 10000)?;
     subject.goes_through_both()?;
     let before = stasis.inventory()?;
     let (mut tally, mut failures) = (Tally::default(), Vec::new());

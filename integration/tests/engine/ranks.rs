@@ -3,9 +3,9 @@
 
 use anyhow::{Context, Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;
-use stasis_integration::container::bundle::Bundle;
+use stasis_integration::container::bundle::{Bundle, ROOT};
 use stasis_integration::host::HostKind;
-use stasis_integration::host::installed::StasisHost;
+use stasis_integration::host::installed::{CUDA_CHECKPOINT, StasisHost};
 use stasis_integration::on_hosts;
 
 /// On a busy machine the ranks need longer to meet than the default lets them take to be locked.
@@ -19,7 +19,9 @@ fn all_cases(kind: HostKind) -> Result<()> {
     stasis.set("runc", PATIENT)?;
     ranks_go_on_through_five_cycles(stasis, "in-step", &["3"])?;
     ranks_go_on_through_five_cycles(stasis, "ahead", &["3", "ahead=15"])?;
-    processes_that_share_gpu_memory_would_be_lost(stasis)?;
+    processes_share_their_memory_through_five_cycles(stasis, "kept", &[])?;
+    processes_share_their_memory_through_five_cycles(stasis, "released", &["released"])?;
+    what_cannot_be_shared_again_is_refused(stasis)?;
     processes_with_memory_of_their_own_are_not(stasis)
 }
 
@@ -43,24 +45,66 @@ fn ranks_go_on_through_five_cycles(stasis: &StasisHost, name: &str, how: &[&str]
     ranks.delete()
 }
 
+/// What the importer reads is what the owner has counted in the same memory, on one GPU or another.
+fn processes_share_their_memory_through_five_cycles(
+    stasis: &StasisHost,
+    id: &str,
+    options: &[&str],
+) -> Result<()> {
+    let command = [&["/bin/sharing", "10001", "2"], options].concat();
+    let job = Bundle::make(stasis, id, &command)?;
+    job.give(&[0, 1])?;
+    job.run()?;
+    let mut before = stasis.ask_until_up(10001)?;
+    for _ in 1..=5 {
+        job.checkpoint("image", &["--leave-running"])?;
+        let notes = stasis.operation("checkpoint")?["notes"].to_string();
+        assert_contains(
+            &notes,
+            &["1 allocations of GPU memory that processes share"],
+        );
+        before = goes_on(stasis, &before)?;
+        nothing_is_left(stasis)?;
+        job.checkpoint("image", &[])?;
+        job.restore("image")?;
+        before = goes_on(stasis, &before)?;
+        toggle(stasis, &job)?;
+        toggle(stasis, &job)?;
+        before = goes_on(stasis, &before)?;
+        nothing_is_left(stasis)?;
+        // What was given up at the suspend is in the image.
+        toggle(stasis, &job)?;
+        job.checkpoint("image", &[])?;
+        job.restore("image")?;
+        before = goes_on(stasis, &before)?;
+    }
+    job.delete()
+}
+
+fn toggle(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
+    let arguments = ["--toggle", "--container", &job.id, "--root", ROOT];
+    let arguments = [&[CUDA_CHECKPOINT], &arguments[..]].concat();
+    stasis.host.run(&arguments).map(drop)
+}
+
 /// What the survey protects from: the driver saves such a job and cannot restore it.
-fn processes_that_share_gpu_memory_would_be_lost(stasis: &StasisHost) -> Result<()> {
+fn what_cannot_be_shared_again_is_refused(stasis: &StasisHost) -> Result<()> {
     let kinds = [
         (
-            "import",
-            &[][..],
-            "(801)",
-            "1 allocations of other processes' GPU memory imported (2 MiB",
+            "large",
+            &["512"][..],
+            "1 allocations of other processes' GPU memory imported, of which one has 512 MiB or more",
+            "GPU memory that it shares with others is not there again",
         ),
         (
             "legacy",
-            &["legacy"],
-            "CUDA_ERROR_INVALID_VALUE",
+            &["2", "legacy"],
             "1 allocations of other processes opened by cudaIpcOpenMemHandle (2 MiB",
+            "have to be killed",
         ),
     ];
-    for (id, options, by, evidence) in kinds {
-        let command = [&["/bin/sharing", "10001", "2"], options].concat();
+    for (id, options, evidence, lost) in kinds {
+        let command = [&["/bin/sharing", "10001"], options].concat();
         let job = Bundle::make(stasis, id, &command)?;
         job.give(&[0, 1])?;
         job.run()?;
@@ -79,7 +123,7 @@ fn processes_that_share_gpu_memory_would_be_lost(stasis: &StasisHost) -> Result<
         nothing_is_left(stasis)?;
         stasis.set("runc", "preflight.allow = [\"nccl-p2p\"]\n")?;
         let message = job.checkpoint_fails("allowed", &["--leave-running"])?;
-        assert_contains(&message, &[by, "have to be killed"]);
+        assert_contains(&message, &[lost]);
         let notes = stasis.operation("checkpoint")?["notes"].to_string();
         assert_contains(&notes, &["allowed nccl-p2p", evidence]);
         stasis.set("runc", "")?;
@@ -100,8 +144,8 @@ fn processes_with_memory_of_their_own_are_not(stasis: &StasisHost) -> Result<()>
     job.delete()
 }
 
-/// Both count on: each answer is one more.
-fn goes_on(stasis: &StasisHost, before: &str) -> Result<()> {
+/// Both count on: each answer is one more. Returns this one.
+fn goes_on(stasis: &StasisHost, before: &str) -> Result<String> {
     let counts = |answer: &str| -> Vec<u64> {
         let words = answer.split_whitespace();
         words.filter_map(|word| word.parse().ok()).collect()
@@ -112,7 +156,7 @@ fn goes_on(stasis: &StasisHost, before: &str) -> Result<()> {
         !next.is_empty() && counts(&now) == next,
         "{now} after {before}"
     );
-    Ok(())
+    Ok(now)
 }
 
 /// No code of ours, and no record of any.

@@ -36,7 +36,7 @@ use crate::checkpoint::into_files::{find, lead_into_files, make_files, store_bes
 use crate::checkpoint::let_go::{after_let_go, let_go, take_back};
 use crate::checkpoint::plan::{Plan, Verdict};
 use crate::checkpoint::seal::{seal, unsealed};
-use crate::checkpoint::sharing::refuse_shared;
+use crate::checkpoint::sharing::{give_up_shared, refuse_shared};
 use crate::checkpoint::write_image::write_image;
 use crate::container::inherited_devices;
 use crate::context::{Context, Outcome};
@@ -220,13 +220,14 @@ fn save_with<'p>(
     let (snapshot, inventory) = plan.follow(job.members(), captured)?;
     plan.operation.record(&captured.intent)?;
     go_on(plan)?;
-    timeline.time("survey", || {
+    let shares = timeline.time("survey", || {
         refuse_shared(plan, job.members(), &snapshot, &inventory)
     })?;
     let processes = plan.container.snapshot();
     for replaced in inherited_devices::give_up(&plan.driver, job.members(), processes)? {
         timeline.note(replaced.to_string());
     }
+    give_up_shared(plan, captured, job.members(), &shares)?;
     // From here on workers of ours are in the container: each has the memory of a CUDA process.
     let route = lead_into_files(plan, captured, route, memory, timeline);
     admit_memory(plan, captured, job.members(), &route)?;

@@ -1,16 +1,24 @@
 //! What the processes of a container share is known once they are locked.
 
+use std::collections::BTreeMap;
+use std::io;
+
 use stasis_linux::{ProcessRef, Snapshot};
 
 use crate::checkpoint::allowed;
+use crate::checkpoint::captured::Captured;
 use crate::checkpoint::plan::Plan;
 use crate::container::ContainerError;
 use crate::cuda::nvml::Inventory;
-use crate::error::Refusal;
+use crate::cuda::process_set::as_found::ProcessId;
+use crate::error::{Failure, Refusal};
+use crate::gpu_path::imports::Share;
+use crate::image::manifest::SharedAllocation;
 use crate::preflight::blocker::Blockers;
 use crate::preflight::sharing::at_the_lock;
 
 /// Refuses what the driver would not restore of locked processes, which were looked at since.
+/// Returns what they have to give up.
 ///
 /// # Errors
 /// [`Refusal`]: the checkpoint is rolled back, and all go on as before.
@@ -19,11 +27,70 @@ pub(super) fn refuse_shared(
     locked: &[ProcessRef],
     snapshot: &Snapshot,
     inventory: &Inventory,
-) -> Result<(), Refusal> {
+) -> Result<Vec<Share>, Refusal> {
     let seen = at_the_lock(&plan.copying, locked, &plan.container, inventory, snapshot);
     let seen = seen.map_err(ContainerError::Processes)?;
     let found = Blockers::check(seen.found, &plan.context.settings)?;
     let notes = found.iter().map(allowed).chain(seen.notes);
     plan.copying.add_notes(notes.collect());
+    Ok(seen.shares)
+}
+
+/// Has the processes give up what they share, and describes it in the manifest.
+///
+/// # Errors
+/// [`Failure::SharedMemory`]: the checkpoint is rolled back, and all share it again.
+pub(super) fn give_up_shared(
+    plan: &Plan<'_>,
+    captured: &mut Captured,
+    locked: &[ProcessRef],
+    shares: &[Share],
+) -> Result<(), Failure> {
+    let given_up = plan.copying.give_up_imports(shares);
+    let given_up = given_up.map_err(Failure::SharedMemory)?;
+    let pids: BTreeMap<ProcessId, i32> = locked
+        .iter()
+        .filter_map(|process| Some((ProcessId::of(process), plan.container.pid_inside(process)?)))
+        .collect();
+    let inside = |process| pids.get(&process).copied();
+    let is_dumped = |pid: i32| {
+        captured
+            .manifest
+            .processes
+            .iter()
+            .any(|known| known.pid == pid)
+    };
+    let mut described = Vec::new();
+    for share in given_up {
+        let (Some(importer), Some(owner)) = (inside(share.importer), inside(share.owner)) else {
+            return Err(Failure::SharedMemory(io::Error::other(format!(
+                "process {} has memory of process {}, of which one has ended",
+                share.importer.pid, share.owner.pid
+            ))));
+        };
+        match (is_dumped(importer), is_dumped(owner)) {
+            (true, true) => described.push(SharedAllocation {
+                importer,
+                import: share.import,
+                owner,
+                owned_at: share.owned_at,
+            }),
+            // The image does not have it, and needs nothing of it.
+            (false, _) => {}
+            (true, false) => {
+                return Err(Failure::SharedMemory(io::Error::other(format!(
+                    "process {importer} has memory of process {owner}, which `exec` has started \
+                     and no image has"
+                ))));
+            }
+        }
+    }
+    if !described.is_empty() {
+        let count = described.len();
+        plan.copying.add_notes(vec![format!(
+            "{count} allocations of GPU memory that processes share are given up, and shared again"
+        )]);
+    }
+    captured.manifest.shared = described;
     Ok(())
 }

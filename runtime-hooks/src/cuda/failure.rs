@@ -39,6 +39,9 @@ pub enum Step {
 pub enum Cause {
     #[error("the driver returned {0}")]
     Driver(CudaError),
+    /// The process lacks what a checkpoint has taken away from it.
+    #[error("{}, and so the driver was not asked", .0.name())]
+    NotAsked(CudaError),
     #[error(
         "the driver returned {}, and the process has {count} mappings of the {most} that it may have \
          (vm.max_map_count): there may be memory enough, but nothing can be mapped; raise that limit \
@@ -125,6 +128,9 @@ impl From<CudaError> for Cause {
             CudaError::NoThread(code) => Self::NoThread(io::Error::from_raw_os_error(code)),
             CudaError::Ended => Self::Gone,
             CudaError::ContentsLost => Self::ContentsLost,
+            CudaError::ContentsAway | CudaError::SharedMemoryAway | CudaError::SharedMemoryLost => {
+                Self::NotAsked(error)
+            }
             answer => Self::Driver(answer),
         }
     }
@@ -151,7 +157,7 @@ impl ProcessFailure {
                 | Cause::NoThread(_)
                 | Cause::NoRoom(_)
                 | Cause::Io(_)
-                | Cause::Driver(CudaError::ContentsAway)
+                | Cause::NotAsked(CudaError::ContentsAway | CudaError::SharedMemoryAway)
         ) || self.is_not_permitted()
     }
 
@@ -176,7 +182,7 @@ impl ProcessFailure {
     pub(crate) fn of(step: Step, process: &ProcessRef, cause: impl Into<Cause>) -> Self {
         let cause = match cause.into() {
             cause @ Cause::Driver(CudaError::NotReady) => cause,
-            Cause::Driver(_) | Cause::State(_) if ends(process) => Cause::Gone,
+            Cause::Driver(_) | Cause::NotAsked(_) | Cause::State(_) if ends(process) => Cause::Gone,
             _ if process.is_gone() => Cause::Gone,
             cause @ Cause::Driver(CudaError::OutOfMemory) => {
                 Cause::no_mappings(process.pid()).unwrap_or(cause)

@@ -85,6 +85,25 @@ impl<'d> CudaJob<'d, Locked> {
         })
     }
 
+    /// Gives the members back what they share, whatever comes next.
+    fn share_again(self) -> Result<Self, JobError> {
+        let sharing = self
+            .members
+            .iter()
+            .find(|process| self.driver.shares_memory(process));
+        let shared = sharing.map_or(Ok(()), |process| {
+            let shared = self.driver.share_again(process);
+            shared.map_err(|error| ProcessFailure::of(Step::Restore, process, error))
+        });
+        match shared {
+            Ok(()) => Ok(self),
+            Err(fault) => Err(JobError {
+                fault,
+                lost: self.roll_back(),
+            }),
+        }
+    }
+
     /// Unlocks all members.
     pub fn unlock(self) -> Result<CudaJob<'d, Running>, JobError> {
         let driver = self.driver;
@@ -119,9 +138,10 @@ impl<'d> CudaJob<'d, Checkpointed> {
         let driver = self.driver;
         room::reserve(driver, &self.members, &self.as_found)?;
         self.as_found.expect(driver, &self.members);
-        self.advance(Step::Restore, SafeState::Locked, |process| {
+        let job = self.advance(Step::Restore, SafeState::Locked, |process| {
             driver.restore(process, map)
-        })
+        })?;
+        job.share_again()
     }
 }
 

@@ -91,6 +91,11 @@ pub enum CudaError {
     ContentsAway,
     /// The same, and nothing has them any more.
     ContentsLost,
+    /// The call was not made: GPU memory that the process shares with others was given up for their
+    /// checkpoint, and is not shared again.
+    SharedMemoryAway,
+    /// The same, and a process that it shared it with has ended.
+    SharedMemoryLost,
     /// 1: for a restore, the GPU map does not cover every GPU of the process.
     InvalidValue,
     /// 2: the GPU has too little free memory. If a *restore* returns this, the process is lost.
@@ -152,13 +157,18 @@ impl CudaError {
         named.map(|(_, code, name)| (*code, *name))
     }
 
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::NoAnswer(_) => "no answer",
             Self::NoThread(_) => "no thread for the call",
             Self::Ended => "the process has ended",
             Self::ContentsAway => "its GPU contents, which a checkpoint has stored, are not mapped",
             Self::ContentsLost => "its GPU contents are lost",
+            Self::SharedMemoryAway => "GPU memory that it shares with others is not there again",
+            Self::SharedMemoryLost => {
+                "a process has ended whose GPU memory others of the container had imported, which \
+                 is lost with it"
+            }
             Self::NotPutBack => "the process still has code of stasis, which copies for it",
             _ => {
                 let unknown = "a CUDA error that this version does not know";
@@ -211,6 +221,23 @@ pub trait Driver: Send + Sync {
     /// [`CudaError::OutOfMemory`] if the GPU has too little memory: no later restore succeeds.
     /// [`CudaError::InvalidValue`] when the map is incomplete: the process stays CHECKPOINTED.
     fn restore(&self, process: &ProcessRef, map: &GpuMap) -> Result<(), CudaError>;
+
+    /// Whether a process shares GPU memory that was given up for the time of a checkpoint: it is
+    /// unlocked with all that share it, or not at all. No call of the driver's.
+    fn shares_memory(&self, process: &ProcessRef) -> bool {
+        let _ = process;
+        false
+    }
+
+    /// Gives all processes back what they share with this one and among each other, once all of
+    /// them are LOCKED.
+    ///
+    /// # Errors
+    /// [`CudaError::SharedMemoryAway`], [`CudaError::SharedMemoryLost`]: none of them is unlocked.
+    fn share_again(&self, process: &ProcessRef) -> Result<(), CudaError> {
+        let _ = process;
+        Ok(())
+    }
 
     /// LOCKED to RUNNING.
     ///

@@ -62,7 +62,8 @@ pub(crate) fn can_be_queried(process: &ProcessRef) -> Result<bool, ProcessFailur
 /// failures.
 ///
 /// Serves rollback and recovery: it queries the driver, and needs no record of our own steps. Those
-/// for which the GPUs have no room stay CHECKPOINTED.
+/// for which the GPUs have no room stay CHECKPOINTED. Those that share GPU memory are unlocked once
+/// all of them have it again.
 #[must_use]
 pub fn bring_back(
     driver: &dyn Driver,
@@ -71,17 +72,44 @@ pub fn bring_back(
 ) -> Vec<ProcessFailure> {
     let without_room = room::reserve(driver, processes, as_found).err();
     as_found.expect(driver, processes);
-    let brought = for_each(Step::Unlock, processes, |process| match &without_room {
-        Some(without_room) if without_room.has(process) => Ok(()),
-        _ => bring_one_back(driver, process, as_found.state_of(process)),
+    let has_room = |process: &&ProcessRef| {
+        let without_room = without_room.as_ref();
+        without_room.is_none_or(|without_room| !without_room.has(process))
+    };
+    let processes: Vec<_> = processes.iter().filter(has_room).cloned().collect();
+    let brought = for_each(Step::Unlock, &processes, |process| {
+        let found = as_found.state_of(process);
+        match driver.shares_memory(process) {
+            true => bring_one_back(driver, process, found.max(SafeState::Locked)),
+            false => bring_one_back(driver, process, found),
+        }
     });
+    let is_locked = |process: &&ProcessRef| {
+        let has_failed = brought.iter().any(|fault| fault.pid == process.pid());
+        let goes_on = as_found.state_of(process) == SafeState::Running;
+        goes_on && !has_failed && driver.shares_memory(process)
+    };
+    let locked: Vec<_> = processes.iter().filter(is_locked).cloned().collect();
+    let unlocked = unlock_together(driver, &locked);
     let without_room = without_room.map(|processes| processes.failures());
     without_room
         .into_iter()
         .flatten()
         .chain(brought)
+        .chain(unlocked)
         .filter(|fault| !matches!(fault.cause, Cause::Gone))
         .collect()
+}
+
+/// Unlocks processes that share memory, once they have it again.
+fn unlock_together(driver: &dyn Driver, locked: &[ProcessRef]) -> Vec<ProcessFailure> {
+    let shared = locked
+        .first()
+        .map_or(Ok(()), |first| driver.share_again(first));
+    for_each(Step::Unlock, locked, |process| {
+        shared.map_err(|error| ProcessFailure::of(Step::Unlock, process, error))?;
+        bring_one_back(driver, process, SafeState::Running)
+    })
 }
 
 /// As [`bring_back`], of one process for which there is room.

@@ -199,6 +199,16 @@ impl Driver for WatchedDriver {
         })
     }
 
+    fn shares_memory(&self, process: &ProcessRef) -> bool {
+        self.driver.shares_memory(process)
+    }
+
+    fn share_again(&self, process: &ProcessRef) -> Result<(), CudaError> {
+        self.call(process, self.limits.work, move |driver, process| {
+            driver.share_again(process)
+        })
+    }
+
     fn unlock(&self, process: &ProcessRef) -> Result<(), CudaError> {
         self.call(process, self.limits.work, move |driver, process| {
             driver.unlock(process)

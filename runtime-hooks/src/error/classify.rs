@@ -96,6 +96,7 @@ impl Failure {
             Self::OtherDriver { .. } => Kind::OtherDriver,
             Self::ImageId(_) | Self::ContentsInFile(_) => Kind::Io,
             Self::GpuContents(error) => of_contents(error),
+            Self::SharedMemory(_) => Kind::SharedMemory,
             Self::Container(error) => error.kind(),
             Self::FirstImage(error) => error.kind(),
             Self::MissingProcess { .. } => Kind::ProcessMissing,
@@ -131,7 +132,7 @@ impl ProcessFailure {
     #[must_use]
     pub fn kind(&self) -> Kind {
         match &self.cause {
-            Cause::Driver(error) => error.kind(),
+            Cause::Driver(error) | Cause::NotAsked(error) => error.kind(),
             Cause::NoAnswer(_) | Cause::NoThread(_) | Cause::Panic => Kind::NoAnswer,
             Cause::State(_) => Kind::Driver,
             Cause::Deadline(_) => Kind::LockTimeout,
@@ -153,6 +154,7 @@ impl CudaError {
     pub fn kind(self) -> Kind {
         match self {
             Self::ContentsAway | Self::ContentsLost => Kind::MemoryNotReturned,
+            Self::SharedMemoryAway | Self::SharedMemoryLost => Kind::SharedMemory,
             Self::NoAnswer(_) | Self::NoThread(_) | Self::NotPutBack => Kind::NoAnswer,
             Self::Ended => Kind::ProcessEnded,
             Self::OutOfMemory => Kind::NoGpuMemory,

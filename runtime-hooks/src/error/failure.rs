@@ -52,6 +52,8 @@ pub enum Failure {
     ContentsInFile(#[source] io::Error),
     #[error("the GPU contents of its processes cannot be moved between memory and the store")]
     GpuContents(#[source] io::Error),
+    #[error("the GPU memory that its processes share cannot be given up and shared again")]
+    SharedMemory(#[source] io::Error),
     #[error(transparent)]
     HostMemory(#[from] NoHostMemory),
     #[error(transparent)]

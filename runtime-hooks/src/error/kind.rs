@@ -129,6 +129,8 @@ words! {
         Registry = "registry",
         /// The settings cannot be used.
         Settings = "settings",
+        /// GPU memory that processes share was not given up, or not shared again.
+        SharedMemory = "shared-memory",
         /// A process holds GPU state that the driver cannot save.
         Unsupported = "unsupported",
         /// Not all processes are in the state that the step requires.

@@ -12,8 +12,10 @@ use serde::de::DeserializeOwned;
 use super::steps::Answer;
 use crate::host::respawn;
 
-/// Far more than an answer has.
-const MAX_ANSWER: usize = 64 << 10;
+/// Far more than an answer has: what the ranks of a job share is told in one.
+const MAX_ANSWER: usize = 64 << 20;
+/// How much of it is read at a time.
+const PIECE: usize = 64 << 10;
 /// One that ends has nothing to wait for.
 const AT_END: Duration = Duration::from_secs(2);
 /// A signal may have come to another thread than the one that waits.
@@ -34,6 +36,8 @@ pub(super) struct Copier {
     process: Child,
     steps: Option<PipeWriter>,
     answers: PipeReader,
+    /// What was read behind an answer.
+    rest: Vec<u8>,
 }
 
 impl Copier {
@@ -46,6 +50,7 @@ impl Copier {
             process,
             steps: Some(steps),
             answers,
+            rest: Vec::new(),
         })
     }
 
@@ -136,9 +141,14 @@ impl Copier {
         is_cancelled: impl Fn() -> bool,
     ) -> io::Result<Option<Vec<u8>>> {
         let began = Instant::now();
-        let mut line = Vec::new();
-        while line.len() < MAX_ANSWER && line.last() != Some(&b'\n') {
+        let (mut line, mut piece) = (std::mem::take(&mut self.rest), vec![0; PIECE]);
+        loop {
+            if let Some(end) = line.iter().position(|byte| *byte == b'\n') {
+                self.rest = line.split_off(end + 1);
+                return Ok(Some(line));
+            }
             if is_cancelled() {
+                self.rest = line;
                 return Ok(None);
             }
             let left = limit.saturating_sub(began.elapsed());
@@ -148,13 +158,12 @@ impl Copier {
                 }
                 continue;
             }
-            let mut byte = [0];
-            match self.answers.read(&mut byte)? {
-                0 => break,
-                _ => line.push(byte[0]),
+            match self.answers.read(&mut piece)? {
+                0 => return Ok(Some(line)),
+                _ if line.len() > MAX_ANSWER => return Err(io::ErrorKind::FileTooLarge.into()),
+                read => line.extend_from_slice(&piece[..read]),
             }
         }
-        Ok(Some(line))
     }
 
     /// Whether something can be read of it, or its end.

@@ -2,6 +2,7 @@
 
 mod consumed;
 mod devices;
+mod imports;
 mod into_files;
 mod state;
 mod survey;
@@ -250,8 +251,17 @@ impl Driver for CopyingDriver {
         self.state().expected = expected.collect();
     }
 
+    fn shares_memory(&self, process: &ProcessRef) -> bool {
+        self.has_given_up(process)
+    }
+
+    fn share_again(&self, _: &ProcessRef) -> Result<(), CudaError> {
+        self.share_all_again()
+    }
+
     fn unlock(&self, process: &ProcessRef) -> Result<(), CudaError> {
         self.lacks_nothing(process)?;
+        self.shares_as_before(process)?;
         // One that was armed and not checkpointed after all.
         drop(self.state().armed.remove(&ProcessId::of(process)));
         self.driver.unlock(process)

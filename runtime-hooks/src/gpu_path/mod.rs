@@ -12,6 +12,7 @@ mod build;
 mod copier;
 pub mod driver;
 pub mod hole;
+pub mod imports;
 mod memory_of;
 mod new_file;
 pub mod process;

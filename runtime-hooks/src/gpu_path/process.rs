@@ -20,6 +20,7 @@ use stasis_linux::numa::NumaNode;
 use stasis_memory_store::EarlyChecksums;
 
 use super::armed::{arm, disarm};
+use super::imports::{GiveUp, ShareAgain};
 use super::memory_of::{make_private, make_readable};
 use super::new_file::{Made, NewFile};
 use super::records::{HeldRecord, has_record, put_back_all};
@@ -50,8 +51,12 @@ pub enum GpuCopy {
     MakePrivate(Vec<ProcessId>),
     /// Lets a checkpointed process read where devices were mapped.
     MakeReadable(ProcessId, Vec<Span>),
-    /// Asks a locked process which GPU memory it has.
+    /// Asks locked processes which GPU memory they have, and share.
     Survey(Survey),
+    /// Has them give up what they have imported of each other.
+    GiveUp(GiveUp),
+    /// Has them share it again.
+    ShareAgain(ShareAgain),
 }
 
 /// One call of the driver.
@@ -114,6 +119,8 @@ impl GpuCopy {
             Self::MakePrivate(processes) => said(make_all_private(processes)),
             Self::MakeReadable(process, devices) => said(make_readable(process, &devices)),
             Self::Survey(survey) => say_result(survey.run()),
+            Self::GiveUp(imports) => said(imports.run()),
+            Self::ShareAgain(imports) => said(imports.run()),
         }
     }
 }

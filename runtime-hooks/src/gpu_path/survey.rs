@@ -1,62 +1,87 @@
-//! Which GPU memory a locked process shares, or can be lost with: asked of libcuda by the driver's
-//! own checkpoint thread (`stasis_injection::survey`).
+//! Which GPU memory locked processes share, or can be lost with: asked of libcuda by the driver's
+//! own checkpoint threads (`stasis_injection::survey`).
 
 mod holding;
+mod imported;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use stasis_injection::survey::{Removed, SurveyRecord, ask, prepare, remove};
-use stasis_linux::ProcessRef;
+use stasis_injection::survey::{Found, Removed, ask, prepare, remove};
+use stasis_linux::{ProcessRef, error_chain};
 
-use super::records::{HeldRecord, Injected};
+use super::imports::{Asked, Share, Visit, at_the_same_time, visit_all};
 use crate::cuda::process_set::as_found::ProcessId;
 pub use holding::{Holding, Pieces};
+use imported::imported;
 
-/// One survey of a process, by a process of its own (`gpu_path/process.rs`).
+/// One survey of processes, by a process of its own (`gpu_path/process.rs`).
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Survey {
-    pub(super) process: ProcessId,
-    /// The driver's checkpoint thread in it.
-    pub(super) thread: i32,
+    pub(super) asked: Vec<Asked>,
     /// The directory of the records.
     pub(super) records: PathBuf,
 }
 
+/// What was found.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Surveyed {
+    /// What each has, or why that is not known, in the order in which they were asked.
+    pub held: Vec<Result<Holding, String>>,
+    /// What they share among each other, and can be given up: what is not in here is another's.
+    pub shares: Vec<Share>,
+    /// Why it is not known what they share among each other, if so.
+    pub why_not: Option<String>,
+}
+
 impl Survey {
-    /// Carries it out. Nothing of ours is left in the process, or there is a record of it.
-    pub(super) fn run(&self) -> io::Result<Holding> {
-        let process = self.process.open()?;
-        let process = process.ok_or_else(|| io::Error::other("it has ended"))?;
-        let prepared = prepare(&process, self.thread).map_err(io::Error::other)?;
-        let kept = Injected::Survey(prepared.clone());
-        match HeldRecord::write(&self.records, &process, &kept) {
-            Ok(record) => {
-                let found = survey(&process, &prepared)?;
-                record.remove();
-                found
-            }
-            // Nobody would know of what is in the process.
-            Err(error) => {
-                let _ = remove(&process, &prepared);
-                Err(error)
-            }
-        }
+    /// Carries it out. Nothing of ours is left in the processes, or there is a record of it.
+    pub(super) fn run(&self) -> io::Result<Surveyed> {
+        visit_all(&self.records, &self.asked, |visits| Ok(survey(visits)))
     }
 }
 
-/// As [`Survey::run`], of a process of our own, which nobody has to put back.
-pub(super) fn survey_own(process: &ProcessRef, thread: i32) -> io::Result<Holding> {
-    let prepared = prepare(process, thread).map_err(io::Error::other)?;
-    survey(process, &prepared)?
+fn survey(visits: &[io::Result<Visit>]) -> Surveyed {
+    let found = at_the_same_time(visits, |visit| match visit {
+        Ok(visit) => ask(&visit.process, &visit.record).map_err(io::Error::other),
+        Err(error) => Err(io::Error::new(error.kind(), error_chain(error))),
+    });
+    let known: Vec<(&Visit, &Found)> = visits
+        .iter()
+        .zip(&found)
+        .filter_map(|(visit, found)| Some((visit.as_ref().ok()?, found.as_ref().ok()?)))
+        .collect();
+    let (shares, why_not) = match imported(&known) {
+        Ok(shares) => (shares, None),
+        Err(error) => (Vec::new(), Some(error_chain(&error))),
+    };
+    let held = visits.iter().zip(&found).map(|(visit, found)| {
+        let found = found.as_ref().map_err(|error| error_chain(error))?;
+        let of_others = visit.as_ref().map(|visit| addresses(&shares, visit));
+        Ok(Holding::of(found, &of_others.unwrap_or_default()))
+    });
+    Surveyed {
+        held: held.collect(),
+        shares,
+        why_not,
+    }
 }
 
-/// What was found, once nothing of ours is in the process any more.
-fn survey(process: &ProcessRef, prepared: &SurveyRecord) -> io::Result<io::Result<Holding>> {
-    let found = ask(process, prepared).map_err(io::Error::other);
-    match remove(process, prepared).map_err(io::Error::other)? {
-        Removed::Gone | Removed::Ended => Ok(found.map(|found| Holding::of(&found))),
+/// Where a process has what it shares with others that are there.
+fn addresses(shares: &[Share], visit: &Visit) -> BTreeSet<u64> {
+    let importer = ProcessId::of(&visit.process);
+    let own = shares.iter().filter(|share| share.importer == importer);
+    own.map(|share| share.import.address).collect()
+}
+
+/// Of a process of our own, which nobody has to put back.
+pub(super) fn survey_own(process: &ProcessRef, thread: i32) -> io::Result<Holding> {
+    let prepared = prepare(process, thread).map_err(io::Error::other)?;
+    let found = ask(process, &prepared).map_err(io::Error::other);
+    match remove(process, &prepared).map_err(io::Error::other)? {
+        Removed::Gone | Removed::Ended => Ok(Holding::of(&found?, &BTreeSet::new())),
         Removed::InUse => Err(found.err().unwrap_or_else(|| {
             io::Error::other("the driver's checkpoint thread does not come back")
         })),

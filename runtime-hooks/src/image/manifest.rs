@@ -8,6 +8,7 @@
 
 mod error;
 mod made_on;
+mod shared;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -24,6 +25,7 @@ use crate::operation::timeline::Phase;
 
 pub use error::ManifestError;
 pub use made_on::MadeOn;
+pub use shared::SharedAllocation;
 
 /// The file's name in an image directory.
 pub const FILE_NAME: &str = "stasis.json";
@@ -57,6 +59,10 @@ pub struct Manifest {
     pub gpus: Vec<Gpu>,
     /// Every process with GPU state in the image; none, if it has bulk memory only.
     pub processes: Vec<CudaProcess>,
+    /// The GPU memory that processes share: each import was given up before the checkpoint, and is
+    /// made again before any of them goes on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shared: Vec<SharedAllocation>,
     /// The phases that had passed when the manifest was written.
     pub phases: Vec<Phase>,
     /// Bulk memory that is not in CRIU's own files, if there is any.
@@ -99,6 +105,7 @@ impl Manifest {
             driver_version,
             gpus: Vec::new(),
             processes: Vec::new(),
+            shared: Vec::new(),
             phases: Vec::new(),
             memory: None,
             files: None,
@@ -248,7 +255,7 @@ impl Manifest {
                 }
             }
         }
-        Ok(())
+        shared::check(&self.shared, &pids)
     }
 }
 

@@ -1,5 +1,5 @@
 //! GPU memory that processes share, or that GPUs reach of each other: what this driver saves and
-//! cannot restore.
+//! cannot restore, unless it is given up before ([`crate::gpu_path::imports`]).
 //!
 //! Each locked process is asked through its driver's own checkpoint thread
 //! ([`crate::gpu_path::survey`]), so what is found is so. From outside, before the lock, it can
@@ -13,14 +13,15 @@ pub mod peer_access;
 use std::io;
 
 use stasis_config::BlockerKind;
-use stasis_linux::{ProcessRef, Snapshot};
+use stasis_linux::{ProcessRef, Snapshot, error_chain};
 
 use crate::container::Container;
 use crate::cuda::CudaState;
 use crate::cuda::nvml::Inventory;
 use crate::cuda::process_set::ProcessStates;
 use crate::gpu_path::CopyingDriver;
-use crate::gpu_path::survey::Holding;
+use crate::gpu_path::imports::Share;
+use crate::gpu_path::survey::{Holding, Surveyed};
 use crate::preflight::blocker::Finding;
 use crate::preflight::{ContainerFacts, find};
 use found::findings;
@@ -80,11 +81,13 @@ pub(crate) fn known_later(found: &mut Vec<Finding>) -> Vec<Finding> {
 pub(crate) struct AtTheLock {
     /// The blockers.
     pub(crate) found: Vec<Finding>,
-    /// Why some processes could not be asked, which were guessed about then.
+    /// What they share among each other, and give up for their checkpoint.
+    pub(crate) shares: Vec<Share>,
+    /// What could not be known, and was guessed then.
     pub(crate) notes: Vec<String>,
 }
 
-/// Finds the processes that share GPU memory, or are lost with peer access, among locked ones.
+/// Finds what locked processes share, and those that are lost with it or with peer access.
 /// `snapshot` has them.
 ///
 /// # Errors
@@ -101,32 +104,19 @@ pub(crate) fn at_the_lock(
         // It was guessed before.
         return Ok(seen);
     }
-    let mut unknown = Vec::new();
-    let answers = copying.survey(locked);
-    for (process, asked) in &answers {
-        match asked {
-            Ok(holding) => {
-                let others = answers
-                    .iter()
-                    .filter(|(other, _)| other.pid() != process.pid());
-                let others = others.filter_map(|(_, asked)| asked.as_ref().ok());
-                seen.found.extend(findings(process, holding, others));
-                if holding.may_share_more(inventory.uses(process.pid()).len()) {
-                    unknown.push(process.pid());
-                }
-            }
-            Err(error) => {
-                let note = format!("what {process} shares is guessed: {error}");
-                seen.notes.push(note);
-                unknown.push(process.pid());
-            }
+    let locked = copying.locked_of(locked)?;
+    let unknown = match copying.survey(&locked) {
+        Ok(surveyed) => seen.take(&locked, surveyed, inventory),
+        Err(error) => {
+            let why = error_chain(&error);
+            seen.notes
+                .push(format!("what they share is guessed: {why}"));
+            locked.iter().map(ProcessRef::pid).collect()
         }
-    }
-    unknown.retain(|pid| !seen.found.iter().any(|finding| finding.pid == *pid));
+    };
     if !unknown.is_empty() {
-        let locked = locked
-            .iter()
-            .map(|process| (process.clone(), CudaState::Locked));
+        let locked = locked.iter();
+        let locked = locked.map(|process| (process.clone(), CudaState::Locked));
         let guessed = find(&ContainerFacts {
             snapshot,
             members: &locked.collect(),
@@ -140,11 +130,58 @@ pub(crate) fn at_the_lock(
     Ok(seen)
 }
 
+impl AtTheLock {
+    /// Takes what was answered by these; the pids of those about which that does not say all.
+    fn take(
+        &mut self,
+        locked: &[ProcessRef],
+        surveyed: Surveyed,
+        inventory: &Inventory,
+    ) -> Vec<i32> {
+        let Surveyed {
+            held,
+            shares,
+            why_not,
+        } = surveyed;
+        let mut unknown = Vec::new();
+        let is_exact = why_not.is_none();
+        for (at, (process, asked)) in locked.iter().zip(&held).enumerate() {
+            let others = held.iter().enumerate().filter(|(other, _)| *other != at);
+            let others = others.filter_map(|(_, asked)| asked.as_ref().ok());
+            match asked {
+                Ok(holding) => {
+                    self.found.extend(findings(process, holding, others));
+                    let gpus = inventory.uses(process.pid()).len();
+                    if holding.may_have_unseen_contexts(gpus)
+                        || !is_exact && holding.may_have_others()
+                    {
+                        unknown.push(process.pid());
+                    }
+                }
+                Err(error) => {
+                    let note = format!("what {process} shares is guessed: {error}");
+                    self.notes.push(note);
+                    unknown.push(process.pid());
+                }
+            }
+        }
+        let not_shared = why_not.map(|why| format!("shared memory is not given up: {why}"));
+        self.notes.extend(not_shared);
+        self.shares = shares;
+        unknown.retain(|pid| !self.found.iter().any(|finding| finding.pid == *pid));
+        unknown
+    }
+}
+
 impl Holding {
-    /// Whether a process on so many GPUs has what may be another's although its own GPU can use it,
-    /// or contexts that are not found: a program's own (cuCtxCreate).
-    fn may_share_more(&self, gpus: usize) -> bool {
-        let has_others = self.without_handle.count > self.imported.count;
-        has_others || gpus > 1 && self.contexts < 2
+    /// Whether it has what may be another's although its own GPU can use it.
+    fn may_have_others(&self) -> bool {
+        self.without_handle.count > self.imported.count
+    }
+
+    /// Whether a process on so many GPUs may have contexts that are not found: a program's own
+    /// (cuCtxCreate).
+    fn may_have_unseen_contexts(&self, gpus: usize) -> bool {
+        gpus > 1 && self.contexts < 2
     }
 }

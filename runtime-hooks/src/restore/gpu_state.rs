@@ -1,5 +1,6 @@
 //! Restores the GPU state of restored processes.
 
+use std::collections::BTreeMap;
 use std::io;
 
 use stasis_linux::ProcessRef;
@@ -8,11 +9,14 @@ use crate::container::{Container, ContainerError};
 use crate::context::Context;
 use crate::cuda::gpu_use::gpu_bytes;
 use crate::cuda::job::{CudaJob, Locked};
+use crate::cuda::process_set::as_found::ProcessId;
 use crate::cuda::process_set::query_states;
 use crate::cuda::{CudaState, Driver};
 use crate::error::{Failure, Refusal};
 use crate::gpu_path::hole::{Arriving, Loaded};
+use crate::gpu_path::imports::{self, Share};
 use crate::image::manifest::Manifest;
+use crate::operation::directory_of;
 use crate::operation::estimate::ProgressEstimate;
 use crate::operation::timeline::Timeline;
 use crate::preflight::cuda_processes::{open_driver, without_driver};
@@ -52,6 +56,7 @@ pub(crate) fn restore_locked<'g>(
         None => None,
     };
     make_nodes(&container, gpus, &processes, timeline)?;
+    expect_shared(context, id, manifest, &processes).map_err(Failure::SharedMemory)?;
     let bytes = manifest
         .processes
         .iter()
@@ -92,6 +97,32 @@ fn fill(
     }
     gpus.driver.expect_arrivals(arriving.arrivals());
     Ok(Some(arriving))
+}
+
+/// Says what the processes are to share again before any of them goes on.
+fn expect_shared(
+    context: &Context,
+    id: &str,
+    manifest: &Manifest,
+    processes: &[ProcessRef],
+) -> io::Result<()> {
+    if manifest.shared.is_empty() {
+        return Ok(());
+    }
+    let pids = manifest.processes.iter().map(|process| process.pid);
+    let ids: BTreeMap<i32, ProcessId> = pids.zip(processes.iter().map(ProcessId::of)).collect();
+    let id_of = |pid| ids.get(&pid).copied().ok_or(io::ErrorKind::InvalidData);
+    let shares = manifest.shared.iter().map(|shared| {
+        Ok(Share {
+            importer: id_of(shared.importer)?,
+            import: shared.import,
+            owner: id_of(shared.owner)?,
+            owned_at: shared.owned_at,
+        })
+    });
+    let shares: Vec<Share> = shares.collect::<io::Result<_>>()?;
+    let directory = directory_of(&context.settings.paths.state_dir, &context.root, id);
+    imports::expect(&directory, &shares)
 }
 
 /// Makes device nodes in every `/dev` that one of the processes, or the container's init, sees.

@@ -73,6 +73,8 @@ pub(crate) enum Error {
         cause: Box<Error>,
         lost: Vec<ProcessFailure>,
     },
+    #[error("the GPU memory that its processes share cannot be given up and shared again")]
+    NotGivenUp(#[source] io::Error),
     #[error("it cannot be recorded that the operator has suspended it; {}", outcome(.lost))]
     NotRecorded {
         #[source]
@@ -116,6 +118,7 @@ impl Error {
             Self::Operation(error) | Self::NotRecorded { cause: error, .. } => error.kind(),
             Self::InheritedDevices { .. } => Kind::InheritedDevices,
             Self::NoRoomInside { cause, .. } | Self::Shared { cause, .. } => cause.kind(),
+            Self::NotGivenUp(_) => Kind::SharedMemory,
             Self::Blocked(_) => Kind::Blocked,
             Self::NoHostMemory(error) => error.kind(),
             Self::Refused(refusal) => refusal.kind(),

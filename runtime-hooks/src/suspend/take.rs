@@ -49,7 +49,7 @@ impl Suspension {
         job: CudaJob<'d, Locked>,
         intent: &Intent,
     ) -> Result<CudaJob<'d, Checkpointed>, Error> {
-        let job = self.refuse_shared(job)?;
+        let job = self.give_up_shared(job)?;
         let job = self.take_inherited_devices(job)?;
         // For a roll-back; if this cannot be written, that waits for room that others take.
         let to_go_back = Amounts::from(&intent.room_to_go_back());
@@ -79,18 +79,19 @@ impl Suspension {
         }
     }
 
-    /// Once they are locked it is known what they share.
-    fn refuse_shared<'d>(&self, job: CudaJob<'d, Locked>) -> Result<CudaJob<'d, Locked>, Error> {
-        let seen = || -> Result<(), Error> {
+    /// Once they are locked it is known what they share: that is given up, or refused.
+    fn give_up_shared<'d>(&self, job: CudaJob<'d, Locked>) -> Result<CudaJob<'d, Locked>, Error> {
+        let given_up = || -> Result<(), Error> {
             let (container, inventory) = (&self.container, self.inventory()?);
             let snapshot = container.snapshot()?;
             let members = job.members();
             let seen = at_the_lock(&self.copying, members, container, &inventory, &snapshot)?;
             self.copying.add_notes(seen.notes);
             Blockers::check(seen.found, &self.context.settings)?;
-            Ok(())
+            let given_up = self.copying.give_up_imports(&seen.shares);
+            given_up.map(drop).map_err(Error::NotGivenUp)
         };
-        match seen() {
+        match given_up() {
             Ok(()) => Ok(job),
             Err(cause) => Err(Error::Shared {
                 cause: Box::new(cause),

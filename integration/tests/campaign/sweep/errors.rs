@@ -31,7 +31,7 @@ fn of_the_disk() -> Result<()> {
         of(Program::Criu, Errno::ENOSPC, &[Verb::LeaveRunning]),
         of(Program::Criu, Errno::EIO, &[Verb::Checkpoint]),
     ];
-    sweep(HostKind::sid()?, "", &cases)
+    sweep(HostKind::sid()?, "", Workload::Memcheck, &cases)
 }
 
 /// CRIU does not see that it could not open such a file, and the image would not restore. It is

@@ -8,6 +8,7 @@ use anyhow::Result;
 use nix::sys::signal::Signal;
 use stasis_integration::campaign::fault::{Program, What};
 use stasis_integration::campaign::verb::Verb;
+use stasis_integration::campaign::workload::Workload;
 use stasis_integration::faults::call::Class;
 use stasis_integration::host::HostKind;
 
@@ -20,7 +21,7 @@ const OF_CRIU: &[Verb] = &[Verb::Checkpoint, Verb::LeaveRunning, Verb::Restore];
 #[test]
 fn of_the_engine() -> Result<()> {
     let cases = [of_engine(What::Kill, &Verb::ALL)];
-    sweep(HostKind::sid()?, "", &cases)
+    sweep(HostKind::sid()?, "", Workload::Memcheck, &cases)
 }
 
 #[test]
@@ -33,7 +34,17 @@ fn of_the_keeper_and_the_caller() -> Result<()> {
         of_engine(What::Signal(Signal::SIGTERM), &[Verb::Suspend]),
         of_engine(What::KillCaller, &[Verb::LeaveRunning]),
     ];
-    sweep(HostKind::trixie()?, "", &cases)
+    sweep(HostKind::trixie()?, "", Workload::Memcheck, &cases)
+}
+
+/// Whoever shares GPU memory has it again, whoever brings the processes back.
+#[test]
+fn of_those_that_share_memory() -> Result<()> {
+    let cases = [
+        of_engine(What::Kill, &Verb::ALL),
+        of_engine(What::KillThenKeeper(3), MOST),
+    ];
+    sweep(HostKind::trixie()?, "", Workload::Sharing, &cases)
 }
 
 #[test]
@@ -45,7 +56,7 @@ fn of_runc_and_criu() -> Result<()> {
         verbs: OF_CRIU,
     };
     let cases = [of(Program::Runc, What::Kill), of(Program::Criu, What::Kill)];
-    sweep(HostKind::sid_v2()?, "", &cases)
+    sweep(HostKind::sid_v2()?, "", Workload::Memcheck, &cases)
 }
 
 fn of_engine(what: What, verbs: &'static [Verb]) -> Case {

@@ -89,7 +89,7 @@ pub(crate) fn ranks_are_locked_together_or_refused(stasis: &StasisHost) -> Resul
     assert!(answer.starts_with("ok "), "{answer}");
     ranks.delete()?;
     stasis.inject("gpus 2")?;
-    let ranks = Bundle::make(stasis, "sharing", &["/bin/sharing", "10203"])?;
+    let ranks = Bundle::make(stasis, "sharing", &["/bin/sharing", "10203", "512"])?;
     ranks.give(&[0, 1])?;
     ranks.run()?;
     let before = stasis.ask_until_up(10203)?;

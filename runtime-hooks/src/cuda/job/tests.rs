@@ -2,6 +2,7 @@ mod as_found;
 mod every_error;
 mod fake_driver;
 mod no_answer;
+mod sharing;
 
 use std::process::{Child, Command};
 use std::thread;

@@ -1,7 +1,6 @@
-//! What the processes of a job share is asked of each, while they are locked.
+//! What the processes of a job share is asked of them, while they are locked.
 
 use std::io;
-use std::thread;
 use std::time::Duration;
 
 use stasis_config::GpuCheckpointPath;
@@ -12,8 +11,9 @@ use crate::cuda::CudaState;
 use crate::cuda::process_set::as_found::ProcessId;
 use crate::gpu_path::build;
 use crate::gpu_path::copier::Copier;
+use crate::gpu_path::imports::Asked;
 use crate::gpu_path::process::{GpuCopy, VERB};
-use crate::gpu_path::survey::{Holding, Survey};
+use crate::gpu_path::survey::{Survey, Surveyed};
 
 /// Far more than 500 allocations take (0.1 s), and longer than an answer is waited for inside.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -31,26 +31,31 @@ impl CopyingDriver {
                 .all(|process| build::is_surveyed(&self.settings, process))
     }
 
-    /// What each of these locked processes has, in their order. Of one whose GPU state is in host
-    /// memory it was asked when that was moved: it is left out.
-    pub(crate) fn survey<'p>(
-        &self,
-        processes: &'p [ProcessRef],
-    ) -> Vec<(&'p ProcessRef, io::Result<Holding>)> {
-        thread::scope(|scope| {
-            let asked = processes.iter().map(|process| {
-                let asked = scope.spawn(move || self.survey_one(process));
-                (process, asked)
-            });
-            let asked: Vec<_> = asked.collect();
-            let answers = asked.into_iter().filter_map(|(process, asked)| {
-                let held = asked
-                    .join()
-                    .unwrap_or_else(|_| Err(io::Error::other("the thread that asks has ended")));
-                Some((process, held.transpose()?))
-            });
-            answers.collect()
-        })
+    /// What these have and share, in their order. They are LOCKED: of one whose GPU state is in
+    /// host memory it was asked when that was moved.
+    ///
+    /// # Errors
+    /// Nothing is known of any of them.
+    pub(crate) fn survey(&self, locked: &[ProcessRef]) -> io::Result<Surveyed> {
+        let job = GpuCopy::Survey(Survey {
+            asked: self.asked(locked)?,
+            records: self.records(),
+        });
+        Copier::start(VERB, &job)?.answer(LIMIT)
+    }
+
+    /// Those of these processes that are LOCKED.
+    pub(crate) fn locked_of(&self, processes: &[ProcessRef]) -> io::Result<Vec<ProcessRef>> {
+        let mut locked = Vec::with_capacity(processes.len());
+        for process in processes {
+            // Its checkpoint thread has then just begun to wait for commands, in a call that it can
+            // make again.
+            let state = self.driver.state(process).map_err(io::Error::other)?;
+            if state == CudaState::Locked {
+                locked.push(process.clone());
+            }
+        }
+        Ok(locked)
     }
 
     /// Notes of what was done in another way.
@@ -58,18 +63,15 @@ impl CopyingDriver {
         self.state().copying.notes.extend(notes);
     }
 
-    fn survey_one(&self, process: &ProcessRef) -> io::Result<Option<Holding>> {
-        // The thread has then just begun to wait for commands, in a call that it can make again.
-        let state = self.driver.state(process).map_err(io::Error::other)?;
-        if state != CudaState::Locked {
-            return Ok(None);
-        }
-        let thread = self.driver.restore_thread(process);
-        let job = GpuCopy::Survey(Survey {
-            process: ProcessId::of(process),
-            thread: thread.map_err(io::Error::other)?,
-            records: self.records(),
+    /// Each, with its checkpoint thread.
+    pub(super) fn asked(&self, processes: &[ProcessRef]) -> io::Result<Vec<Asked>> {
+        let each = processes.iter().map(|process| {
+            let thread = self.driver.restore_thread(process);
+            Ok(Asked {
+                process: ProcessId::of(process),
+                thread: thread.map_err(io::Error::other)?,
+            })
         });
-        Copier::start(VERB, &job)?.answer(LIMIT).map(Some)
+        each.collect()
     }
 }

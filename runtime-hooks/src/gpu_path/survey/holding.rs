@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use stasis_injection::survey::{Allocation, Found, Kind};
 
 /// `CU_MEM_LOCATION_TYPE_DEVICE`: other memory of virtual memory management is the host's.
-const DEVICE: u64 = 1;
+pub(super) const DEVICE: u64 = 1;
 
 /// What is smaller is no buffer that processes share, but a variable.
 const LEAST: u64 = 64 << 10;
@@ -29,10 +29,13 @@ pub struct Pieces {
 /// What a process has, by what becomes of it in a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Holding {
-    /// Memory of another process's GPU, imported as virtual memory: the GPU whose it is may not use
-    /// it here.
+    /// Memory that it has imported from a process that was asked as well.
+    pub shared: Pieces,
+    /// Memory of a GPU that is nobody's who was asked, imported as virtual memory: the GPU whose it
+    /// is may not use it here.
     pub imported: Pieces,
-    /// Virtual memory of which no handle can be made: imported, or made so by the process.
+    /// Virtual memory of which no handle can be made, and that is nobody's who was asked: imported,
+    /// or made so by the process.
     pub without_handle: Pieces,
     /// Host memory of the driver's without a handle, which NCCL's ranks share.
     pub host: Pieces,
@@ -66,16 +69,19 @@ impl Pieces {
 }
 
 impl Holding {
-    /// Of all allocations of a process.
+    /// Of all allocations of a process, of which those at `shared` are of others that were asked.
     #[must_use]
-    pub fn of(found: &Found) -> Self {
+    pub fn of(found: &Found, shared: &BTreeSet<u64>) -> Self {
         let mut holding = Self {
             contexts: found.active.count_ones(),
             peers: first_pair(&found.peers),
             ..Self::default()
         };
         for allocation in &found.allocations {
-            holding.add(allocation);
+            match shared.contains(&allocation.address) {
+                true => holding.shared.add(allocation),
+                false => holding.add(allocation),
+            }
         }
         holding
     }
@@ -141,11 +147,16 @@ mod tests {
     use super::*;
 
     fn holding(allocations: &[Allocation]) -> Holding {
-        Holding::of(&Found {
+        with_shared(allocations, &[])
+    }
+
+    fn with_shared(allocations: &[Allocation], shared: &[u64]) -> Holding {
+        let found = Found {
             allocations: allocations.to_vec(),
             active: 0b11,
             peers: [0; DEVICES],
-        })
+        };
+        Holding::of(&found, &shared.iter().copied().collect())
     }
 
     /// Of virtual memory management, on GPU 0.
@@ -168,6 +179,14 @@ mod tests {
         let own = holding(&[of_gpu_0(0, 0b01), of_gpu_0(0, 0b11), of_gpu_0(0, 0)]);
         assert_eq!((own.imported.count, own.without_handle.count), (0, 3));
         assert_eq!(own.reachable_by_others.count, 1);
+    }
+
+    #[test]
+    fn what_is_known_to_be_shared_is_nothing_else() {
+        let import = of_gpu_0(0, 0b10);
+        let known = with_shared(&[import], &[import.address]);
+        assert_eq!((known.shared.count, known.imported.count), (1, 0));
+        assert_eq!(known.without_handle.count, 0);
     }
 
     /// Of a GPU that the process does not see.

@@ -10,6 +10,10 @@ use crate::preflight::blocker::Finding;
 /// INVALID_VALUE (driver 580.159, two H100 and two H200; 448 MiB are restored).
 const LOST_WITH_PEERS: u64 = 512 << 20;
 
+/// Imports of this size cannot be made again: after a restore their owner cannot export them (1,
+/// driver 580.159).
+const LOST_WHEN_SHARED: u64 = 512 << 20;
+
 /// The blockers of a process, given what those beside it have.
 pub(super) fn findings<'h>(
     process: &ProcessRef,
@@ -25,7 +29,11 @@ pub(super) fn findings<'h>(
     let shared = [
         (
             holding.imported,
-            "allocations of other processes' GPU memory imported",
+            "allocations of GPU memory imported from no known process of the container",
+        ),
+        (
+            too_large(holding.shared),
+            "allocations of other processes' GPU memory imported, of which one has 512 MiB or more",
         ),
         (
             holding.host,
@@ -56,6 +64,14 @@ pub(super) fn findings<'h>(
         })
     });
     found.collect()
+}
+
+/// These, if one of them is.
+fn too_large(pieces: Pieces) -> Pieces {
+    match pieces.largest >= LOST_WHEN_SHARED {
+        true => pieces,
+        false => Pieces::default(),
+    }
 }
 
 fn told(pieces: Pieces, what: &str) -> String {
@@ -127,11 +143,26 @@ mod tests {
             legacy_sizes: [64 << 20].into(),
             ..Holding::default()
         };
-        let evidence = "it has 96 allocations of other processes' GPU memory imported (192 MiB, the \
-                        first at 0x7f0000000000), and 1 allocations of other processes opened by \
+        let evidence = "it has 96 allocations of GPU memory imported from no known process of the \
+                        container (192 MiB, the first at 0x7f0000000000), and 1 allocations of other processes opened by \
                         cudaIpcOpenMemHandle (64 MiB, the first at 0x7f0000000000)";
         assert_eq!(
             kinds(&holding),
+            [(BlockerKind::NcclP2p, evidence.to_owned())]
+        );
+    }
+
+    #[test]
+    fn what_is_shared_in_the_container_is_given_up_unless_it_is_too_large() {
+        let with = |mib| Holding {
+            shared: pieces(2, mib),
+            ..Holding::default()
+        };
+        assert_eq!(kinds(&with(511)), []);
+        let evidence = "it has 2 allocations of other processes' GPU memory imported, of which one \
+                        has 512 MiB or more (1024 MiB, the first at 0x7f0000000000)";
+        assert_eq!(
+            kinds(&with(512)),
             [(BlockerKind::NcclP2p, evidence.to_owned())]
         );
     }

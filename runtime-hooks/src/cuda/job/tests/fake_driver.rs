@@ -16,6 +16,8 @@ pub(crate) struct FakeDriver {
     pub(super) hanging: Mutex<BTreeSet<(u8, i32)>>,
     /// Who cannot be locked before another has been let go.
     pub(super) pending_on: Mutex<BTreeMap<i32, i32>>,
+    /// Who has given up what these share.
+    pub(super) sharing: Mutex<BTreeSet<i32>>,
 }
 
 impl FakeDriver {
@@ -109,7 +111,23 @@ impl Driver for FakeDriver {
             CudaState::Locked,
         )
     }
+    fn shares_memory(&self, process: &ProcessRef) -> bool {
+        self.sharing.lock().unwrap().contains(&process.pid())
+    }
+    fn share_again(&self, _: &ProcessRef) -> Result<(), CudaError> {
+        let states = self.states.lock().unwrap();
+        let mut sharing = self.sharing.lock().unwrap();
+        let is_locked = |pid| states.get(pid) == Some(&CudaState::Locked);
+        match sharing.iter().all(is_locked) {
+            true => sharing.clear(),
+            false => return Err(CudaError::SharedMemoryAway),
+        }
+        Ok(())
+    }
     fn unlock(&self, process: &ProcessRef) -> Result<(), CudaError> {
+        if self.shares_memory(process) {
+            return Err(CudaError::SharedMemoryAway);
+        }
         let mut pending_on = self.pending_on.lock().unwrap();
         pending_on.retain(|_, other| *other != process.pid());
         drop(pending_on);

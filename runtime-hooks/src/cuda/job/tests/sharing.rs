@@ -1,0 +1,92 @@
+use super::*;
+use crate::cuda::gpu_use::GpuBytes;
+use crate::cuda::process_set::as_found::{ProcessId, SafeState};
+
+/// Three that are checkpointed, of which the first two have given up what they share.
+fn two_share() -> (FakeDriver, Sleepers, Vec<i32>) {
+    let (driver, sleepers, pids) = three(CudaState::Checkpointed);
+    driver.sharing.lock().unwrap().extend(&pids[..2]);
+    (driver, sleepers, pids)
+}
+
+fn state(driver: &FakeDriver, pid: i32) -> CudaState {
+    driver.states.lock().unwrap()[&pid]
+}
+
+#[test]
+fn they_share_again_before_one_of_them_is_unlocked() {
+    let (driver, sleepers, _) = two_share();
+    let failures = bring_back(&driver, &sleepers.processes(), &AsFound::default());
+    assert!(failures.is_empty(), "{failures:?}");
+    assert!(driver.all_are(CudaState::Running));
+    assert!(driver.sharing.lock().unwrap().is_empty());
+}
+
+#[test]
+fn none_of_them_is_unlocked_if_one_is_not_restored() {
+    let (driver, sleepers, pids) = two_share();
+    let refused = [CudaError::OutOfMemory; 4];
+    driver.fail(Step::Restore, pids[1], &refused);
+    let failures = bring_back(&driver, &sleepers.processes(), &AsFound::default());
+    let mut failed: Vec<i32> = failures.iter().map(|fault| fault.pid).collect();
+    failed.sort_unstable();
+    assert_eq!(failed, pids[..2]);
+    let of_first = failures.iter().find(|fault| fault.pid == pids[0]).unwrap();
+    let cause = &of_first.cause;
+    assert!(
+        matches!(cause, Cause::NotAsked(CudaError::SharedMemoryAway)),
+        "{cause:?}"
+    );
+    assert_eq!(state(&driver, pids[0]), CudaState::Locked);
+    assert_eq!(state(&driver, pids[2]), CudaState::Running);
+    // Once it can be restored, both go on.
+    driver.script.lock().unwrap().clear();
+    let failures = bring_back(&driver, &sleepers.processes(), &AsFound::default());
+    assert!(failures.is_empty(), "{failures:?}");
+    assert!(driver.all_are(CudaState::Running));
+}
+
+#[test]
+fn who_stays_checkpointed_shares_nothing() {
+    let (driver, sleepers, pids) = two_share();
+    let found = pids[..2].iter().map(|pid| {
+        let process = ProcessRef::open(*pid).unwrap().unwrap();
+        (
+            ProcessId::of(&process),
+            (SafeState::Checkpointed, GpuBytes::new()),
+        )
+    });
+    let failures = bring_back(&driver, &sleepers.processes(), &found.collect());
+    assert!(failures.is_empty(), "{failures:?}");
+    assert_eq!(state(&driver, pids[0]), CudaState::Checkpointed);
+    assert_eq!(driver.sharing.lock().unwrap().len(), 2);
+}
+
+#[test]
+fn a_restored_job_shares_again_whatever_comes_next() {
+    let (driver, sleepers, _) = two_share();
+    let processes = sleepers.processes()[..3].to_vec();
+    let job = CudaJob::of_restored(&driver, processes).unwrap();
+    let job = job.restore(&GpuMap::identity()).unwrap();
+    assert!(driver.sharing.lock().unwrap().is_empty());
+    assert!(driver.all_are(CudaState::Locked));
+    job.unlock().unwrap();
+}
+
+#[test]
+fn a_restored_job_that_does_not_share_again_is_not_unlocked() {
+    let (driver, sleepers, pids) = two_share();
+    // It is one of another container's.
+    driver.sharing.lock().unwrap().insert(1);
+    let processes = sleepers.processes()[..3].to_vec();
+    let job = CudaJob::of_restored(&driver, processes).unwrap();
+    let error = job.restore(&GpuMap::identity()).unwrap_err();
+    let cause = &error.fault.cause;
+    assert!(
+        matches!(cause, Cause::NotAsked(CudaError::SharedMemoryAway)),
+        "{cause:?}"
+    );
+    assert_eq!(error.lost.len(), 2);
+    assert_eq!(state(&driver, pids[0]), CudaState::Locked);
+    assert_eq!(state(&driver, pids[1]), CudaState::Locked);
+}

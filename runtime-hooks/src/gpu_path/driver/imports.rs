@@ -1,0 +1,129 @@
+//! Memory that processes share is given up before their checkpoint, and shared again before any of
+//! them goes on.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::time::Duration;
+
+use stasis_linux::{ProcessRef, error_chain};
+
+use super::CopyingDriver;
+use crate::cuda::process_set::as_found::ProcessId;
+use crate::cuda::{CudaError, CudaState};
+use crate::gpu_path::copier::Copier;
+use crate::gpu_path::imports::{GiveUp, Share, ShareAgain, forget, read, write};
+use crate::gpu_path::process::{GpuCopy, VERB};
+
+/// Far more than it takes: 3 ms for an allocation, of which a rank of NCCL has some 50.
+const LIMIT: Duration = Duration::from_secs(60);
+
+impl CopyingDriver {
+    /// Has locked processes give up what they share, before their checkpoint. Returns it, and what
+    /// was given up by those that are CHECKPOINTED already.
+    ///
+    /// # Errors
+    /// Some of it may be given up: it is shared again before anything is unlocked.
+    pub(crate) fn give_up_imports(&self, shares: &[Share]) -> io::Result<Vec<Share>> {
+        let mut all = read(&self.directory)?;
+        if shares.is_empty() {
+            return Ok(all);
+        }
+        all.extend_from_slice(shares);
+        write(&self.directory, &all)?;
+        let importers = opened(shares.iter().map(|share| share.importer))?;
+        let job = GpuCopy::GiveUp(GiveUp {
+            asked: self.asked(&importers)?,
+            records: self.records(),
+            directory: self.directory.clone(),
+        });
+        Copier::start(VERB, &job)?.answer::<()>(LIMIT)?;
+        read(&self.directory)
+    }
+
+    /// Whether it shares memory that was given up.
+    pub(super) fn has_given_up(&self, process: &ProcessRef) -> bool {
+        let id = ProcessId::of(process);
+        // What cannot be read may be about it.
+        read(&self.directory).map_or(true, |shares| {
+            let mut shares = shares.iter();
+            shares.any(|share| share.importer == id || share.owner == id)
+        })
+    }
+
+    /// The gate: whoever shares memory goes on with all of it, or not at all.
+    pub(super) fn shares_as_before(&self, process: &ProcessRef) -> Result<(), CudaError> {
+        match self.has_given_up(process) {
+            false => Ok(()),
+            true => Err(CudaError::SharedMemoryAway),
+        }
+    }
+
+    /// Has all that was given up shared again, once all of those processes are LOCKED.
+    pub(super) fn share_all_again(&self) -> Result<(), CudaError> {
+        let away = |error: io::Error| {
+            let why = error_chain(&error);
+            self.add_notes(vec![format!("GPU memory is not shared again: {why}")]);
+            CudaError::SharedMemoryAway
+        };
+        let shares = self.still_shared().map_err(away)?;
+        if shares.is_empty() {
+            return Ok(());
+        }
+        if shares.iter().any(|share| !is_there(share.owner)) {
+            return Err(CudaError::SharedMemoryLost);
+        }
+        // Code that copies for the driver is in those that were not checkpointed after all.
+        self.state().armed.clear();
+        let ids = shares
+            .iter()
+            .flat_map(|share| [share.importer, share.owner]);
+        let members = opened(ids).map_err(away)?;
+        for process in &members {
+            if self.driver.state(process)? != CudaState::Locked {
+                return Err(CudaError::SharedMemoryAway);
+            }
+        }
+        let made = self.asked(&members).and_then(|asked| {
+            let job = GpuCopy::ShareAgain(ShareAgain {
+                asked,
+                records: self.records(),
+                directory: self.directory.clone(),
+            });
+            Copier::start(VERB, &job)?.answer(LIMIT)
+        });
+        made.map_err(away)
+    }
+
+    /// What is given up, without that of importers that have ended.
+    fn still_shared(&self) -> io::Result<Vec<Share>> {
+        let recorded = read(&self.directory)?;
+        let shares: Vec<Share> = recorded
+            .iter()
+            .filter(|share| is_there(share.importer))
+            .copied()
+            .collect();
+        if shares.is_empty() && !recorded.is_empty() {
+            forget(&self.directory)?;
+        } else if shares.len() < recorded.len() {
+            write(&self.directory, &shares)?;
+        }
+        Ok(shares)
+    }
+}
+
+/// One that cannot be looked at may be there.
+fn is_there(process: ProcessId) -> bool {
+    process.open().map_or(true, |process| {
+        process.is_some_and(|process| !process.is_gone())
+    })
+}
+
+/// Each once.
+fn opened(ids: impl Iterator<Item = ProcessId>) -> io::Result<Vec<ProcessRef>> {
+    let ids: BTreeSet<ProcessId> = ids.collect();
+    let each = ids.into_iter().map(|id| {
+        let process = id.open()?;
+        process.ok_or_else(|| io::Error::other(format!("process {} has ended", id.pid)))
+    });
+    each.collect()
+}

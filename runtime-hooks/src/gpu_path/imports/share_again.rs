@@ -1,0 +1,125 @@
+//! Imports are made again, of the same allocations, at the same addresses.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use stasis_injection::imports::{Import, Members, Place, export, identify, import};
+
+use super::give_up::to_own;
+use super::{Asked, Share, Visit, record, visit_all};
+use crate::cuda::process_set::as_found::ProcessId;
+
+/// Makes again what the record in the directory of an operation has.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ShareAgain {
+    /// The importers and the owners.
+    pub(in crate::gpu_path) asked: Vec<Asked>,
+    /// The directory of the records of what is in processes.
+    pub(in crate::gpu_path) records: PathBuf,
+    /// The operation's.
+    pub(in crate::gpu_path) directory: PathBuf,
+}
+
+impl ShareAgain {
+    /// Carries it out. It can be done again: what is there is left alone.
+    pub(in crate::gpu_path) fn run(&self) -> io::Result<()> {
+        let shares = record::read(&self.directory)?;
+        visit_all(&self.records, &self.asked, |visits| {
+            let visits = by_process(visits)?;
+            for (between, shares) in by_pair(&shares) {
+                make_again(&visits, between, &shares)?;
+            }
+            verify(&visits, &shares)
+        })?;
+        record::forget(&self.directory)
+    }
+}
+
+type Visits<'v> = BTreeMap<ProcessId, &'v Visit>;
+
+/// An importer and an owner.
+type Pair = (ProcessId, ProcessId);
+
+fn by_process(visits: &[io::Result<Visit>]) -> io::Result<Visits<'_>> {
+    let each = visits.iter().map(|visit| {
+        let visit = visit.as_ref().map_err(to_own)?;
+        Ok((ProcessId::of(&visit.process), visit))
+    });
+    each.collect()
+}
+
+fn by_pair(shares: &[Share]) -> BTreeMap<Pair, Vec<Share>> {
+    let mut pairs = BTreeMap::<_, Vec<_>>::new();
+    for share in shares {
+        let pair = (share.importer, share.owner);
+        pairs.entry(pair).or_default().push(*share);
+    }
+    pairs
+}
+
+fn visit_of<'v>(visits: &Visits<'v>, process: ProcessId) -> io::Result<&'v Visit> {
+    let visit = visits.get(&process).copied();
+    visit.ok_or_else(|| io::Error::other(format!("process {} was not asked", process.pid)))
+}
+
+/// All that one process has of another.
+fn make_again(visits: &Visits<'_>, (importer, owner): Pair, shares: &[Share]) -> io::Result<()> {
+    let (importer, owner) = (visit_of(visits, importer)?, visit_of(visits, owner)?);
+    let addresses: Vec<u64> = shares.iter().map(|share| share.owned_at.address).collect();
+    for (shares, addresses) in shares.chunks(CHUNK).zip(addresses.chunks(CHUNK)) {
+        let files = export(&owner.visited(), addresses).map_err(io::Error::other)?;
+        let imports = shares.iter().map(|share| share.import);
+        let imports: Vec<(Import, BorrowedFd<'_>)> =
+            imports.zip(files.iter().map(AsFd::as_fd)).collect();
+        import(&importer.visited(), &imports).map_err(io::Error::other)?;
+    }
+    Ok(())
+}
+
+/// No more files than this are open at a time.
+const CHUNK: usize = 64;
+
+/// What is written to each allocation is read through its imports.
+fn verify(visits: &Visits<'_>, shares: &[Share]) -> io::Result<()> {
+    let positions: BTreeMap<ProcessId, usize> = visits.keys().copied().zip(0..).collect();
+    let mut all: Vec<_> = visits
+        .values()
+        .map(|visit| {
+            let nothing = Members {
+                own: Vec::new(),
+                candidates: Vec::new(),
+            };
+            (visit.visited(), nothing)
+        })
+        .collect();
+    let mut expected = Vec::new();
+    for share in shares {
+        let (owner, importer) = (positions[&share.owner], positions[&share.importer]);
+        let own = &mut all[owner].1.own;
+        let at = Place::from(share.owned_at);
+        let index = own.iter().position(|place| *place == at);
+        let index = index.unwrap_or_else(|| {
+            own.push(at);
+            own.len() - 1
+        });
+        all[importer].1.candidates.push(share.place());
+        expected.push((
+            importer,
+            all[importer].1.candidates.len() - 1,
+            (owner, index),
+        ));
+    }
+    let found = identify(&all).map_err(io::Error::other)?;
+    let is_right = |(importer, candidate, of): &(usize, usize, (usize, usize))| {
+        found.get(*importer).and_then(|all| all.get(*candidate)) == Some(&Some(*of))
+    };
+    match expected.iter().all(is_right) {
+        true => Ok(()),
+        false => Err(io::Error::other(
+            "what was imported again is not what it was",
+        )),
+    }
+}

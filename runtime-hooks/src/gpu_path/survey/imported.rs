@@ -1,0 +1,106 @@
+//! Which allocation of which process each import is of. Nothing names it, so it is seen: what is
+//! written to the one is read through the other, while nobody can use either.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::AsFd;
+
+use stasis_injection::imports::{Import, Members, Place, export, identify, rehearse};
+use stasis_injection::survey::{Allocation, Found, Kind};
+
+use super::holding::DEVICE;
+use crate::cuda::process_set::as_found::ProcessId;
+use crate::gpu_path::imports::{OwnedAt, Share, Visit};
+
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
+const BY_DESCRIPTOR: u64 = 1;
+
+/// What these share among each other. Nothing is changed that lasts; that it could be is tried
+/// with one import of each process from each other, elsewhere.
+pub(super) fn imported(all: &[(&Visit, &Found)]) -> io::Result<Vec<Share>> {
+    let members: Vec<_> = all
+        .iter()
+        .map(|(visit, found)| (visit.visited(), members_of(found)))
+        .collect();
+    if members.iter().all(|(_, of)| of.candidates.is_empty()) {
+        return Ok(Vec::new());
+    }
+    let owners = identify(&members).map_err(io::Error::other)?;
+    let mut shares = Vec::new();
+    for ((importer, found), owners) in all.iter().zip(owners) {
+        for (allocation, owner) in found.allocations.iter().filter(is_candidate).zip(owners) {
+            let Some((owner, index)) = owner else {
+                continue;
+            };
+            let Place { address, device } = members[owner].1.own[index];
+            shares.push(Share {
+                importer: ProcessId::of(&importer.process),
+                import: Import {
+                    address: allocation.address,
+                    bytes: allocation.bytes,
+                    access: allocation.access,
+                    // As with NCCL, and with symmetric memory of torch.
+                    references: 1,
+                },
+                owner: ProcessId::of(&all[owner].0.process),
+                owned_at: OwnedAt { address, device },
+            });
+        }
+    }
+    try_each_pair(all, &shares)?;
+    Ok(shares)
+}
+
+fn members_of(found: &Found) -> Members {
+    let place = |allocation: &Allocation| Place {
+        address: allocation.address,
+        device: allocation.access.trailing_zeros().into(),
+    };
+    let own = found.allocations.iter().filter(|allocation| {
+        is_of_device(allocation)
+            && allocation.handle_types & BY_DESCRIPTOR != 0
+            && allocation.access != 0
+    });
+    let candidates = found.allocations.iter().filter(is_candidate);
+    Members {
+        own: own.map(place).collect(),
+        candidates: candidates.map(place).collect(),
+    }
+}
+
+/// Whether it may be another's: its own GPU may use it or not.
+fn is_candidate(allocation: &&Allocation) -> bool {
+    is_of_device(allocation) && allocation.handle_types == 0 && allocation.access != 0
+}
+
+fn is_of_device(allocation: &Allocation) -> bool {
+    allocation.kind == Kind::Virtual as u64 && allocation.location_type == DEVICE
+}
+
+/// Limits of descriptors, security modules and the like are found before anything is changed.
+fn try_each_pair(all: &[(&Visit, &Found)], shares: &[Share]) -> io::Result<()> {
+    let mut largest = BTreeMap::<_, Share>::new();
+    for share in shares {
+        let pair = largest.entry((share.importer, share.owner));
+        let kept = pair.or_insert(*share);
+        if kept.import.bytes < share.import.bytes {
+            *kept = *share;
+        }
+    }
+    let visit_of = |process: ProcessId| {
+        let mut visits = all.iter().map(|(visit, _)| *visit);
+        visits.find(|visit| ProcessId::of(&visit.process) == process)
+    };
+    for ((importer, owner), share) in largest {
+        if let (Some(importer), Some(owner)) = (visit_of(importer), visit_of(owner)) {
+            let files = export(&owner.visited(), &[share.owned_at.address]);
+            let files = files.map_err(io::Error::other)?;
+            let imports: Vec<_> = files
+                .iter()
+                .map(|file| (share.import, file.as_fd()))
+                .collect();
+            rehearse(&importer.visited(), &imports).map_err(io::Error::other)?;
+        }
+    }
+    Ok(())
+}
