@@ -21,6 +21,8 @@ fn all_cases(kind: HostKind) -> Result<()> {
     ranks_go_on_through_five_cycles(stasis, "ahead", &["3", "ahead=15"])?;
     processes_share_their_memory_through_five_cycles(stasis, "kept", &[])?;
     processes_share_their_memory_through_five_cycles(stasis, "released", &["released"])?;
+    who_has_imported_memory_may_end_meanwhile(stasis)?;
+    whose_memory_was_imported_may_not(stasis)?;
     what_cannot_be_shared_again_is_refused(stasis)?;
     processes_with_memory_of_their_own_are_not(stasis)
 }
@@ -79,6 +81,48 @@ fn processes_share_their_memory_through_five_cycles(
         before = goes_on(stasis, &before)?;
     }
     job.delete()
+}
+
+fn who_has_imported_memory_may_end_meanwhile(stasis: &StasisHost) -> Result<()> {
+    let job = suspended(stasis, "importer")?;
+    stasis.host.run(&["kill", "-9", &members(stasis)?[2]])?;
+    toggle(stasis, &job)?;
+    ensure!(stasis.ask(10001)?.as_deref() == Some("102 ended"));
+    nothing_is_left(stasis)?;
+    job.delete()
+}
+
+/// Who had imported it would compute with what is not there.
+fn whose_memory_was_imported_may_not(stasis: &StasisHost) -> Result<()> {
+    let job = suspended(stasis, "owner")?;
+    let [_, owner, importer] = members(stasis)?;
+    stasis.host.run(&["kill", "-9", &owner])?;
+    let refused = toggle(stasis, &job).err().context("they go on")?;
+    let message = format!("{refused:#}");
+    assert_contains(
+        &message,
+        &["a process has ended whose GPU memory", &importer],
+    );
+    let state = [CUDA_CHECKPOINT, "--get-state", "-p", &importer];
+    ensure!(stasis.host.run_for_text(&state)? == "locked");
+    job.delete()
+}
+
+fn suspended<'l>(stasis: &'l StasisHost, id: &str) -> Result<Bundle<'l>> {
+    let job = Bundle::make(stasis, id, &["/bin/sharing", "10001", "2"])?;
+    job.give(&[0, 1])?;
+    job.run()?;
+    ensure!(stasis.ask_until_up(10001)? == "101 101");
+    toggle(stasis, &job)?;
+    Ok(job)
+}
+
+/// Their pids in the host: those of their parent, of the owner and of the importer.
+fn members(stasis: &StasisHost) -> Result<[String; 3]> {
+    let script = "grep -lx sharing /proc/[0-9]*/comm | cut -d/ -f3 | sort -n";
+    let found = stasis.host.run_for_text(&["sh", "-c", script])?;
+    let found: Vec<String> = found.lines().map(str::to_owned).collect();
+    found.try_into().ok().context("not three processes")
 }
 
 fn toggle(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
