@@ -8,7 +8,6 @@ use stasis_linux::{ProcessRef, Snapshot};
 use crate::checkpoint::allowed;
 use crate::checkpoint::captured::Captured;
 use crate::checkpoint::plan::Plan;
-use crate::container::ContainerError;
 use crate::cuda::nvml::Inventory;
 use crate::cuda::process_set::as_found::ProcessId;
 use crate::error::{Failure, Refusal};
@@ -21,16 +20,16 @@ use crate::preflight::sharing::at_the_lock;
 /// Returns what they have to give up.
 ///
 /// # Errors
-/// [`Refusal`]: the checkpoint is rolled back, and all go on as before.
+/// [`Failure`]: the checkpoint is rolled back, and all go on as before.
 pub(super) fn refuse_shared(
     plan: &Plan<'_>,
     locked: &[ProcessRef],
     snapshot: &Snapshot,
     inventory: &Inventory,
-) -> Result<Vec<Share>, Refusal> {
+) -> Result<Vec<Share>, Failure> {
     let seen = at_the_lock(&plan.copying, locked, &plan.container, inventory, snapshot);
-    let seen = seen.map_err(ContainerError::Processes)?;
-    let found = Blockers::check(seen.found, &plan.context.settings)?;
+    let seen = seen.map_err(Failure::SharedMemory)?;
+    let found = Blockers::check(seen.found, &plan.context.settings).map_err(Refusal::from)?;
     let notes = found.iter().map(allowed).chain(seen.notes);
     plan.copying.add_notes(notes.collect());
     Ok(seen.shares)

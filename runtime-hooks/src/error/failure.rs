@@ -52,7 +52,7 @@ pub enum Failure {
     ContentsInFile(#[source] io::Error),
     #[error("the GPU contents of its processes cannot be moved between memory and the store")]
     GpuContents(#[source] io::Error),
-    #[error("the GPU memory that its processes share cannot be given up and shared again")]
+    #[error("it is not known what GPU memory its processes share, or it cannot be given up")]
     SharedMemory(#[source] io::Error),
     #[error(transparent)]
     HostMemory(#[from] NoHostMemory),

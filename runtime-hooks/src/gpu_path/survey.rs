@@ -28,45 +28,40 @@ pub struct Survey {
 /// What was found.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Surveyed {
-    /// What each has, or why that is not known, in the order in which they were asked.
+    /// What each has, or why it cannot be asked, in the order of the processes.
     pub held: Vec<Result<Holding, String>>,
     /// What they share among each other, and can be given up: what is not in here is another's.
     pub shares: Vec<Share>,
-    /// Why it is not known what they share among each other, if so.
-    pub why_not: Option<String>,
 }
 
 impl Survey {
     /// Carries it out. Nothing of ours is left in the processes, or there is a record of it.
     pub(super) fn run(&self) -> io::Result<Surveyed> {
-        visit_all(&self.records, &self.asked, |visits| Ok(survey(visits)))
+        visit_all(&self.records, &self.asked, survey)
     }
 }
 
-fn survey(visits: &[io::Result<Visit>]) -> Surveyed {
-    let found = at_the_same_time(visits, |visit| match visit {
-        Ok(visit) => ask(&visit.process, &visit.record).map_err(io::Error::other),
-        Err(error) => Err(io::Error::new(error.kind(), error_chain(error))),
+/// Who can be visited has to answer: without that, what it shares would be lost without a word.
+fn survey(visits: &[io::Result<Visit>]) -> io::Result<Surveyed> {
+    let visited: Vec<&Visit> = visits.iter().flatten().collect();
+    let found = at_the_same_time(&visited, |visit| {
+        ask(&visit.process, &visit.record).map_err(io::Error::other)
     });
-    let known: Vec<(&Visit, &Found)> = visits
-        .iter()
-        .zip(&found)
-        .filter_map(|(visit, found)| Some((visit.as_ref().ok()?, found.as_ref().ok()?)))
-        .collect();
-    let (shares, why_not) = match imported(&known) {
-        Ok(shares) => (shares, None),
-        Err(error) => (Vec::new(), Some(error_chain(&error))),
-    };
-    let held = visits.iter().zip(&found).map(|(visit, found)| {
-        let found = found.as_ref().map_err(|error| error_chain(error))?;
-        let of_others = visit.as_ref().map(|visit| addresses(&shares, visit));
-        Ok(Holding::of(found, &of_others.unwrap_or_default()))
+    let found: Vec<Found> = found.into_iter().collect::<io::Result<_>>()?;
+    let known: Vec<(&Visit, &Found)> = visited.iter().copied().zip(&found).collect();
+    let shares = imported(&known).map_err(io::Error::other)?;
+    let mut answers = known.into_iter().map(|(visit, found)| {
+        let shared = addresses(&shares, visit);
+        Holding::of(found, &shared)
     });
-    Surveyed {
+    let held = visits.iter().map(|visit| match visit {
+        Ok(_) => answers.next().ok_or_else(String::new),
+        Err(error) => Err(error_chain(error)),
+    });
+    Ok(Surveyed {
         held: held.collect(),
         shares,
-        why_not,
-    }
+    })
 }
 
 /// Where a process has what it shares with others that are there.

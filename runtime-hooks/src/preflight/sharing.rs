@@ -13,7 +13,7 @@ pub mod peer_access;
 use std::io;
 
 use stasis_config::BlockerKind;
-use stasis_linux::{ProcessRef, Snapshot, error_chain};
+use stasis_linux::{ProcessRef, Snapshot};
 
 use crate::container::Container;
 use crate::cuda::CudaState;
@@ -91,7 +91,7 @@ pub(crate) struct AtTheLock {
 /// `snapshot` has them.
 ///
 /// # Errors
-/// Those of [`find`].
+/// Those of [`find`]. One that could be asked has not answered: a guess in its place could lose it.
 pub(crate) fn at_the_lock(
     copying: &CopyingDriver,
     locked: &[ProcessRef],
@@ -105,15 +105,8 @@ pub(crate) fn at_the_lock(
         return Ok(seen);
     }
     let locked = copying.locked_of(locked)?;
-    let unknown = match copying.survey(&locked) {
-        Ok(surveyed) => seen.take(&locked, surveyed, inventory),
-        Err(error) => {
-            let why = error_chain(&error);
-            seen.notes
-                .push(format!("what they share is guessed: {why}"));
-            locked.iter().map(ProcessRef::pid).collect()
-        }
-    };
+    let surveyed = copying.survey(&locked)?;
+    let unknown = seen.take(&locked, surveyed, inventory);
     if !unknown.is_empty() {
         let locked = locked.iter();
         let locked = locked.map(|process| (process.clone(), CudaState::Locked));
@@ -138,13 +131,8 @@ impl AtTheLock {
         surveyed: Surveyed,
         inventory: &Inventory,
     ) -> Vec<i32> {
-        let Surveyed {
-            held,
-            shares,
-            why_not,
-        } = surveyed;
+        let Surveyed { held, shares } = surveyed;
         let mut unknown = Vec::new();
-        let is_exact = why_not.is_none();
         for (at, (process, asked)) in locked.iter().zip(&held).enumerate() {
             let others = held.iter().enumerate().filter(|(other, _)| *other != at);
             let others = others.filter_map(|(_, asked)| asked.as_ref().ok());
@@ -152,9 +140,7 @@ impl AtTheLock {
                 Ok(holding) => {
                     self.found.extend(findings(process, holding, others));
                     let gpus = inventory.uses(process.pid()).len();
-                    if holding.may_have_unseen_contexts(gpus)
-                        || !is_exact && holding.may_have_others()
-                    {
+                    if holding.may_have_unseen_contexts(gpus) {
                         unknown.push(process.pid());
                     }
                 }
@@ -165,8 +151,6 @@ impl AtTheLock {
                 }
             }
         }
-        let not_shared = why_not.map(|why| format!("shared memory is not given up: {why}"));
-        self.notes.extend(not_shared);
         self.shares = shares;
         unknown.retain(|pid| !self.found.iter().any(|finding| finding.pid == *pid));
         unknown
@@ -174,11 +158,6 @@ impl AtTheLock {
 }
 
 impl Holding {
-    /// Whether it has what may be another's although its own GPU can use it.
-    fn may_have_others(&self) -> bool {
-        self.without_handle.count > self.imported.count
-    }
-
     /// Whether a process on so many GPUs may have contexts that are not found: a program's own
     /// (cuCtxCreate).
     fn may_have_unseen_contexts(&self, gpus: usize) -> bool {

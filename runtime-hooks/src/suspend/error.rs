@@ -73,7 +73,7 @@ pub(crate) enum Error {
         cause: Box<Error>,
         lost: Vec<ProcessFailure>,
     },
-    #[error("the GPU memory that its processes share cannot be given up and shared again")]
+    #[error("it is not known what GPU memory its processes share, or it cannot be given up")]
     NotGivenUp(#[source] io::Error),
     #[error("it cannot be recorded that the operator has suspended it; {}", outcome(.lost))]
     NotRecorded {

@@ -85,7 +85,8 @@ impl Suspension {
             let (container, inventory) = (&self.container, self.inventory()?);
             let snapshot = container.snapshot()?;
             let members = job.members();
-            let seen = at_the_lock(&self.copying, members, container, &inventory, &snapshot)?;
+            let seen = at_the_lock(&self.copying, members, container, &inventory, &snapshot);
+            let seen = seen.map_err(Error::NotGivenUp)?;
             self.copying.add_notes(seen.notes);
             Blockers::check(seen.found, &self.context.settings)?;
             let given_up = self.copying.give_up_imports(&seen.shares);

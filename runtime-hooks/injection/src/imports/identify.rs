@@ -1,18 +1,14 @@
 //! Which memory of whose an import is.
 
 use std::collections::BTreeMap;
-use std::io;
 
 use stasis_injected_survey::{Answer, ITEMS, Item, State, What};
 
 use super::{Members, Place, Visited};
 use crate::survey::{Asked, SurveyError, Words, request};
 
-/// The most that a process may have of what may be others': half of what one request has, so that
-/// there is room for its own.
-pub const MOST_CANDIDATES: usize = ITEMS / 2;
-/// How many own places are tagged at once in each process.
-const OWN: usize = ITEMS - MOST_CANDIDATES;
+/// How many own places are tagged at once in each process, and how many candidates read.
+const AT_ONCE: usize = ITEMS / 2;
 
 /// By a tag: whose process it is, and which of its own places.
 type Tags = BTreeMap<[u64; 2], (usize, usize)>;
@@ -24,41 +20,42 @@ type Found = Vec<Vec<Option<(usize, usize)>>>;
 /// same time.
 ///
 /// # Errors
-/// [`SurveyError`]: contents are as they were, unless it is [`SurveyError::Tagged`]. More than
-/// [`MOST_CANDIDATES`].
+/// [`SurveyError`]: contents are as they were, unless it is [`SurveyError::Tagged`].
 pub fn identify(visited: &[(Visited<'_>, Members)]) -> Result<Found, SurveyError> {
-    if let Some((_, members)) = visited
-        .iter()
-        .find(|(_, members)| members.candidates.len() > MOST_CANDIDATES)
-    {
-        let count = members.candidates.len();
-        let error = io::Error::other(format!("{count} allocations may be of other processes"));
-        return Err(error.into());
-    }
-    let found = visited
-        .iter()
-        .map(|(_, members)| vec![None; members.candidates.len()]);
+    let all = || visited.iter().map(|(_, members)| members);
+    let found = all().map(|members| vec![None; members.candidates.len()]);
     let mut found: Found = found.collect();
-    let most = visited.iter().map(|(_, members)| members.own.len()).max();
-    for first in (0..most.unwrap_or(0)).step_by(OWN) {
-        round(visited, first, &mut found)?;
+    let own = all().map(|members| members.own.len()).max().unwrap_or(0);
+    let candidates = found.iter().map(Vec::len).max().unwrap_or(0);
+    for own in (0..own).step_by(AT_ONCE) {
+        for candidates in (0..candidates).step_by(AT_ONCE) {
+            round(visited, Turn { own, candidates }, &mut found)?;
+        }
     }
     Ok(found)
 }
 
-/// With the own places from the `first` one on.
+/// Where the places begin that have their turn.
+#[derive(Clone, Copy)]
+struct Turn {
+    own: usize,
+    candidates: usize,
+}
+
 fn round(
     visited: &[(Visited<'_>, Members)],
-    first: usize,
+    from: Turn,
     found: &mut Found,
 ) -> Result<(), SurveyError> {
     let mut tags = Tags::new();
     let mut asked = Vec::new();
     for (index, (one, members)) in visited.iter().enumerate() {
-        let own = members.own.iter().enumerate().skip(first).take(OWN);
+        let own = members.own.iter().enumerate().skip(from.own).take(AT_ONCE);
         let own = own.map(|(place, own)| tagged(&mut tags, (index, place), *own));
-        let items: Vec<Item> = own.chain(members.candidates.iter().map(read)).collect();
-        let own = items.len() - members.candidates.len();
+        let mut items: Vec<Item> = own.collect();
+        let own = items.len();
+        let candidates = members.candidates.iter().skip(from.candidates);
+        items.extend(candidates.take(AT_ONCE).map(read));
         if !items.is_empty() {
             let request = request(one.record, What::Identify, &items);
             asked.push((index, own, Asked::new(one.process, one.record, &request)?));
@@ -67,7 +64,8 @@ fn round(
     for (index, own, words) in together(asked)? {
         let values = Answer::read(&words);
         let values = values.values().skip(own);
-        for (place, value) in found.iter_mut().skip(index).take(1).flatten().zip(values) {
+        let places = found.iter_mut().skip(index).take(1).flatten();
+        for (place, value) in places.skip(from.candidates).zip(values) {
             *place = tags.get(&value).copied().or(*place);
         }
     }

@@ -27,7 +27,7 @@ use crate::survey::SurveyRecord;
 
 pub use drop_import::drop_imports;
 pub use export::export;
-pub use identify::{MOST_CANDIDATES, identify};
+pub use identify::identify;
 pub use import::{import, rehearse};
 
 /// Memory of another process that is mapped in this one.

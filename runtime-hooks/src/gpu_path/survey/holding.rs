@@ -34,9 +34,6 @@ pub struct Holding {
     /// Memory of a GPU that is nobody's who was asked, imported as virtual memory: the GPU whose it
     /// is may not use it here.
     pub imported: Pieces,
-    /// Virtual memory of which no handle can be made, and that is nobody's who was asked: imported,
-    /// or made so by the process.
-    pub without_handle: Pieces,
     /// Host memory of the driver's without a handle, which NCCL's ranks share.
     pub host: Pieces,
     /// Opened by cuIpcOpenMemHandle, or a variable of a module, which looks the same.
@@ -115,12 +112,7 @@ impl Holding {
         let has_access = allocation.access & own != 0;
         match (allocation.handle_types, is_of_device) {
             (0, false) => self.host.add(allocation),
-            (0, true) => {
-                self.without_handle.add(allocation);
-                if !has_access && allocation.access != 0 {
-                    self.imported.add(allocation);
-                }
-            }
+            (0, true) if !has_access && allocation.access != 0 => self.imported.add(allocation),
             _ => {}
         }
         if has_access && allocation.access & !own != 0 {
@@ -175,9 +167,9 @@ mod tests {
     #[test]
     fn memory_of_another_gpu_without_a_handle_is_imported() {
         let import = holding(&[of_gpu_0(0, 0b10), of_gpu_0(1, 0b10)]);
-        assert_eq!((import.imported.count, import.without_handle.count), (1, 1));
+        assert_eq!(import.imported.count, 1);
         let own = holding(&[of_gpu_0(0, 0b01), of_gpu_0(0, 0b11), of_gpu_0(0, 0)]);
-        assert_eq!((own.imported.count, own.without_handle.count), (0, 3));
+        assert_eq!(own.imported.count, 0);
         assert_eq!(own.reachable_by_others.count, 1);
     }
 
@@ -186,7 +178,6 @@ mod tests {
         let import = of_gpu_0(0, 0b10);
         let known = with_shared(&[import], &[import.address]);
         assert_eq!((known.shared.count, known.imported.count), (1, 0));
-        assert_eq!(known.without_handle.count, 0);
     }
 
     /// Of a GPU that the process does not see.

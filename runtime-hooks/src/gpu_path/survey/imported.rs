@@ -2,11 +2,10 @@
 //! written to the one is read through the other, while nobody can use either.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::os::fd::AsFd;
 
 use stasis_injection::imports::{Import, Members, Place, export, identify, rehearse};
-use stasis_injection::survey::{Allocation, Found, Kind};
+use stasis_injection::survey::{Allocation, Found, Kind, SurveyError};
 
 use super::holding::DEVICE;
 use crate::cuda::process_set::as_found::ProcessId;
@@ -17,7 +16,7 @@ const BY_DESCRIPTOR: u64 = 1;
 
 /// What these share among each other. Nothing is changed that lasts; that it could be is tried
 /// with one import of each process from each other, elsewhere.
-pub(super) fn imported(all: &[(&Visit, &Found)]) -> io::Result<Vec<Share>> {
+pub(super) fn imported(all: &[(&Visit, &Found)]) -> Result<Vec<Share>, SurveyError> {
     let members: Vec<_> = all
         .iter()
         .map(|(visit, found)| (visit.visited(), members_of(found)))
@@ -25,7 +24,7 @@ pub(super) fn imported(all: &[(&Visit, &Found)]) -> io::Result<Vec<Share>> {
     if members.iter().all(|(_, of)| of.candidates.is_empty()) {
         return Ok(Vec::new());
     }
-    let owners = identify(&members).map_err(io::Error::other)?;
+    let owners = identify(&members)?;
     let mut shares = Vec::new();
     for ((importer, found), owners) in all.iter().zip(owners) {
         for (allocation, owner) in found.allocations.iter().filter(is_candidate).zip(owners) {
@@ -78,7 +77,7 @@ fn is_of_device(allocation: &Allocation) -> bool {
 }
 
 /// Limits of descriptors, security modules and the like are found before anything is changed.
-fn try_each_pair(all: &[(&Visit, &Found)], shares: &[Share]) -> io::Result<()> {
+fn try_each_pair(all: &[(&Visit, &Found)], shares: &[Share]) -> Result<(), SurveyError> {
     let mut largest = BTreeMap::<_, Share>::new();
     for share in shares {
         let pair = largest.entry((share.importer, share.owner));
@@ -93,13 +92,12 @@ fn try_each_pair(all: &[(&Visit, &Found)], shares: &[Share]) -> io::Result<()> {
     };
     for ((importer, owner), share) in largest {
         if let (Some(importer), Some(owner)) = (visit_of(importer), visit_of(owner)) {
-            let files = export(&owner.visited(), &[share.owned_at.address]);
-            let files = files.map_err(io::Error::other)?;
+            let files = export(&owner.visited(), &[share.owned_at.address])?;
             let imports: Vec<_> = files
                 .iter()
                 .map(|file| (share.import, file.as_fd()))
                 .collect();
-            rehearse(&importer.visited(), &imports).map_err(io::Error::other)?;
+            rehearse(&importer.visited(), &imports)?;
         }
     }
     Ok(())

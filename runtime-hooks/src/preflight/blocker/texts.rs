@@ -18,9 +18,10 @@ pub(super) const ALL: [(BlockerKind, &str, &str); 27] = [
         BlockerKind::NcclP2p,
         "processes share GPU memory in a way that this driver saves and then cannot restore, so the \
          job would be lost",
-        "set NCCL_CUMEM_HOST_ENABLE=0 for what NCCL shares of the host's memory; otherwise start the container with the annotation io.stasis.nccl=checkpointable, or the job with \
+        "start the container with the annotation io.stasis.nccl=checkpointable, or the job with \
          NCCL_P2P_DISABLE=1 NCCL_CUMEM_ENABLE=0 NCCL_CUMEM_HOST_ENABLE=0 NCCL_NVLS_ENABLE=0 in its \
-         environment or the container's /etc/nccl.conf",
+         environment or the container's /etc/nccl.conf; NCCL_CUMEM_HOST_ENABLE=0 alone is enough \
+         for what NCCL shares of the host's memory",
     ),
     (
         BlockerKind::PeerAccess,
