@@ -9,6 +9,8 @@ use crate::gpu_path::imports::OwnedAt;
 
 /// More than the ranks of any job share.
 const MOST: usize = 1 << 17;
+/// As many as are counted when one is given up.
+const MOST_REFERENCES: u64 = 64;
 
 /// An allocation of one process that another has imported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,13 +26,66 @@ pub struct SharedAllocation {
     pub owned_at: OwnedAt,
 }
 
-/// Checks that these are of processes with these pids. Addresses are those of a process of the
-/// image, which its driver checks.
+/// Checks that these are of processes with these pids, and that no call has to be made without end.
+/// Addresses are those of a process of the image, which its driver checks.
 pub(super) fn check(all: &[SharedAllocation], pids: &BTreeSet<i32>) -> Result<(), String> {
-    let is_listed =
-        |shared: &SharedAllocation| pids.contains(&shared.importer) && pids.contains(&shared.owner);
-    match all.len() <= MOST && all.iter().all(is_listed) {
+    let is_possible = |shared: &SharedAllocation| {
+        let Import {
+            bytes,
+            access,
+            references,
+            ..
+        } = shared.import;
+        pids.contains(&shared.importer)
+            && pids.contains(&shared.owner)
+            && bytes > 0
+            && access != 0
+            && references <= MOST_REFERENCES
+    };
+    match all.len() <= MOST && all.iter().all(is_possible) {
         true => Ok(()),
-        false => Err("it shares memory of unlisted processes, or too much".to_owned()),
+        false => {
+            Err("it shares memory in a way that cannot be, or of unlisted processes".to_owned())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shared() -> SharedAllocation {
+        SharedAllocation {
+            importer: 8,
+            import: Import {
+                address: 0x7f00_0000_0000,
+                bytes: 2 << 20,
+                access: 0b10,
+                references: 1,
+            },
+            owner: 7,
+            owned_at: OwnedAt {
+                address: 0x7f00_0000_0000,
+                device: 0,
+            },
+        }
+    }
+
+    fn changed(change: impl FnOnce(&mut SharedAllocation)) -> Result<(), String> {
+        let mut shared = shared();
+        change(&mut shared);
+        check(&[shared], &BTreeSet::from([7, 8]))
+    }
+
+    #[test]
+    fn what_is_shared_is_of_listed_processes_and_within_limits() {
+        assert!(changed(|_| {}).is_ok());
+        assert!(changed(|shared| shared.owner = 9).is_err());
+        assert!(changed(|shared| shared.importer = 9).is_err());
+        assert!(changed(|shared| shared.import.bytes = 0).is_err());
+        assert!(changed(|shared| shared.import.access = 0).is_err());
+        assert!(changed(|shared| shared.import.references = 65).is_err());
+        let crowd = vec![shared(); MOST + 1];
+        assert!(check(&crowd, &BTreeSet::from([7, 8])).is_err());
     }
 }
