@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use stasis_linux::ProcessRef;
@@ -132,6 +132,23 @@ fn build(directory: &Path, variant: Variant) -> std::path::PathBuf {
     program
 }
 
-pub(super) fn compile(compiler: &mut Command) {
+fn compile(compiler: &mut Command) {
     assert!(compiler.status().unwrap().success());
+}
+
+/// Compiles a source of that name twice: as a driver's library, and as a program that uses it.
+pub(super) fn build_with_library(directory: &Path, name: &str, source: &str) -> PathBuf {
+    let at = |name: &str| directory.join(name);
+    let (file, library, program) = (at(&format!("{name}.c")), at("libcuda.so.1"), at(name));
+    fs::write(&file, source).unwrap();
+    let cc = || {
+        let mut cc = Command::new("cc");
+        cc.args(["-O1", "-w", "-pthread", "-o"]);
+        cc
+    };
+    let shared = ["-DLIBRARY", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"];
+    compile(cc().args([&library, &file]).args(shared));
+    let path = format!("-Wl,-rpath,{}", directory.display());
+    compile(cc().args([&program, &file, &library]).arg(path));
+    program
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Lines, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use stasis_linux::ProcessRef;
 use tempfile::TempDir;
 
-use super::program::compile;
+use super::program::build_with_library;
 use crate::survey::{Kind, Removed, SurveyRecord, ask, prepare, remove};
 
 const BYTES: u64 = 64 << 20;
@@ -30,7 +30,9 @@ struct Program {
 impl Program {
     fn start() -> Self {
         let directory = TempDir::new().unwrap();
-        let mut child = Command::new(build(directory.path()))
+        let source = include_str!("survey.c");
+        let program = build_with_library(directory.path(), "survey", source);
+        let mut child = Command::new(program)
             .arg(directory.path().join("gate"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -75,22 +77,6 @@ impl Drop for Program {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-fn build(directory: &Path) -> PathBuf {
-    let at = |name: &str| directory.join(name);
-    let (source, library, program) = (at("survey.c"), at("libcuda.so.1"), at("survey"));
-    fs::write(&source, include_str!("survey.c")).unwrap();
-    let cc = || {
-        let mut cc = Command::new("cc");
-        cc.args(["-O1", "-w", "-pthread", "-o"]);
-        cc
-    };
-    let shared = ["-DLIBRARY", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"];
-    compile(cc().args([&library, &source]).args(shared));
-    let path = format!("-Wl,-rpath,{}", directory.display());
-    compile(cc().args([&program, &source, &library]).arg(path));
-    program
 }
 
 #[test]

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use super::{COUNT, Visit};
 use crate::imports::Visited;
 use crate::survey::{Removed, SurveyRecord, prepare, remove};
-use crate::tests::program::compile;
+use crate::tests::program::build_with_library;
 
 /// How long an allocation is.
 pub(super) const BYTES: u64 = 64 << 10;
@@ -43,7 +43,8 @@ pub(super) struct Pair {
 impl Pair {
     pub(super) fn start() -> Self {
         let directory = TempDir::new().unwrap();
-        let path = build(directory.path());
+        let source = include_str!("../imports.c");
+        let path = build_with_library(directory.path(), "imports", source);
         let owner = Program::start(&path, &[]);
         let files: Vec<String> = owner.files.iter().rev().cloned().collect();
         let importer = Program::start(&path, &files);
@@ -161,20 +162,4 @@ impl Drop for Program {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-fn build(directory: &Path) -> std::path::PathBuf {
-    let at = |name: &str| directory.join(name);
-    let (source, library, program) = (at("imports.c"), at("libcuda.so.1"), at("imports"));
-    fs::write(&source, include_str!("../imports.c")).unwrap();
-    let cc = || {
-        let mut cc = Command::new("cc");
-        cc.args(["-O1", "-w", "-pthread", "-o"]);
-        cc
-    };
-    let shared = ["-DLIBRARY", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"];
-    compile(cc().args([&library, &source]).args(shared));
-    let path = format!("-Wl,-rpath,{}", directory.display());
-    compile(cc().args([&program, &source, &library]).arg(path));
-    program
 }
