@@ -154,14 +154,14 @@ fn pair(owner: &Member, importer: &Member, bytes: u64) -> Result<(Allocation, Al
             owner.visited(),
             Members {
                 own: own.iter().map(place).collect(),
-                candidates: Vec::new(),
+                ..Members::default()
             },
         ),
         (
             importer.visited(),
             Members {
-                own: Vec::new(),
                 candidates: others.iter().map(place).collect(),
+                ..Members::default()
             },
         ),
     ];

@@ -46,26 +46,39 @@ pub(super) fn give_up_shared(
     shares: &[Share],
 ) -> Result<(), Failure> {
     let given_up = plan.copying.give_up_imports(shares);
-    let given_up = given_up.map_err(Failure::SharedMemory)?;
+    let described = given_up.and_then(|given_up| describe(plan, captured, locked, &given_up));
+    let described = described.map_err(Failure::SharedMemory)?;
+    if !described.is_empty() {
+        let count = described.len();
+        plan.copying.add_notes(vec![format!(
+            "{count} allocations of GPU memory that processes share are given up, and shared again"
+        )]);
+    }
+    captured.manifest.shared = described;
+    Ok(())
+}
+
+/// What of it is the image's, by pids in the container.
+fn describe(
+    plan: &Plan<'_>,
+    captured: &Captured,
+    locked: &[ProcessRef],
+    given_up: &[Share],
+) -> io::Result<Vec<SharedAllocation>> {
     let pids: BTreeMap<ProcessId, i32> = locked
         .iter()
         .filter_map(|process| Some((ProcessId::of(process), plan.container.pid_inside(process)?)))
         .collect();
     let inside = |process| pids.get(&process).copied();
-    let is_dumped = |pid: i32| {
-        captured
-            .manifest
-            .processes
-            .iter()
-            .any(|known| known.pid == pid)
-    };
+    let dumped = &captured.manifest.processes;
+    let is_dumped = |pid| dumped.iter().any(|process| process.pid == pid);
     let mut described = Vec::new();
     for share in given_up {
         let (Some(importer), Some(owner)) = (inside(share.importer), inside(share.owner)) else {
-            return Err(Failure::SharedMemory(io::Error::other(format!(
+            return Err(io::Error::other(format!(
                 "process {} has memory of process {}, of which one has ended",
                 share.importer.pid, share.owner.pid
-            ))));
+            )));
         };
         match (is_dumped(importer), is_dumped(owner)) {
             (true, true) => described.push(SharedAllocation {
@@ -77,19 +90,12 @@ pub(super) fn give_up_shared(
             // The image does not have it, and needs nothing of it.
             (false, _) => {}
             (true, false) => {
-                return Err(Failure::SharedMemory(io::Error::other(format!(
+                return Err(io::Error::other(format!(
                     "process {importer} has memory of process {owner}, which `exec` has started \
                      and no image has"
-                ))));
+                )));
             }
         }
     }
-    if !described.is_empty() {
-        let count = described.len();
-        plan.copying.add_notes(vec![format!(
-            "{count} allocations of GPU memory that processes share are given up, and shared again"
-        )]);
-    }
-    captured.manifest.shared = described;
-    Ok(())
+    Ok(described)
 }

@@ -68,9 +68,9 @@ fn visit_of<'v>(visits: &Visits<'v>, process: ProcessId) -> io::Result<&'v Visit
 /// All that one process has of another.
 fn make_again(visits: &Visits<'_>, (importer, owner): Pair, shares: &[Share]) -> io::Result<()> {
     let (importer, owner) = (visit_of(visits, importer)?, visit_of(visits, owner)?);
-    let addresses: Vec<u64> = shares.iter().map(|share| share.owned_at.address).collect();
-    for (shares, addresses) in shares.chunks(CHUNK).zip(addresses.chunks(CHUNK)) {
-        let files = export(&owner.visited(), addresses).map_err(io::Error::other)?;
+    for shares in shares.chunks(CHUNK) {
+        let addresses: Vec<u64> = shares.iter().map(|share| share.owned_at.address).collect();
+        let files = export(&owner.visited(), &addresses).map_err(io::Error::other)?;
         let imports = shares.iter().map(|share| share.import);
         let imports: Vec<(Import, BorrowedFd<'_>)> =
             imports.zip(files.iter().map(AsFd::as_fd)).collect();
@@ -87,13 +87,7 @@ fn verify(visits: &Visits<'_>, shares: &[Share]) -> io::Result<()> {
     let positions: BTreeMap<ProcessId, usize> = visits.keys().copied().zip(0..).collect();
     let mut all: Vec<_> = visits
         .values()
-        .map(|visit| {
-            let nothing = Members {
-                own: Vec::new(),
-                candidates: Vec::new(),
-            };
-            (visit.visited(), nothing)
-        })
+        .map(|visit| (visit.visited(), Members::default()))
         .collect();
     let mut expected = Vec::new();
     for share in shares {

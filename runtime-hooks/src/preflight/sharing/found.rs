@@ -144,8 +144,8 @@ mod tests {
             ..Holding::default()
         };
         let evidence = "it has 96 allocations of GPU memory imported from no known process of the \
-                        container (192 MiB, the first at 0x7f0000000000), and 1 allocations of other processes opened by \
-                        cudaIpcOpenMemHandle (64 MiB, the first at 0x7f0000000000)";
+                        container (192 MiB, the first at 0x7f0000000000), and 1 allocations of \
+                        other processes opened by cudaIpcOpenMemHandle (64 MiB, the first at 0x7f0000000000)";
         assert_eq!(
             kinds(&holding),
             [(BlockerKind::NcclP2p, evidence.to_owned())]
