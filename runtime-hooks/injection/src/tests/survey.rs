@@ -60,6 +60,11 @@ impl Program {
         self.directory.path().join("gate")
     }
 
+    /// The gate, once its thread is there.
+    fn reached(&self) -> PathBuf {
+        self.directory.path().join("gate.reached")
+    }
+
     /// Its thread waits again and again, each time to the end.
     fn goes_on(&mut self) {
         writeln!(self.input).unwrap();
@@ -136,14 +141,14 @@ fn a_thread_that_is_inside_of_the_library_is_left_alone_until_it_comes_back() {
     let prepared = prepare(&process, program.thread).unwrap();
     fs::write(program.gate(), "").unwrap();
     let mut asking = asking(&program, &prepared);
-    until(|| !prepared.has_left(&process).unwrap());
+    until(|| program.reached().exists());
     asking.kill().unwrap();
     asking.wait().unwrap();
     assert!(matches!(
         remove(&process, &prepared).unwrap(),
         Removed::InUse
     ));
-    fs::remove_file(program.gate()).unwrap();
+    fs::remove_file(program.reached()).unwrap();
     assert!(matches!(
         remove(&process, &prepared).unwrap(),
         Removed::Gone
