@@ -1,4 +1,4 @@
-//! Who else than root could change a program or a library that root is about to run.
+//! Checks whether users other than root could change a file that root is about to run.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -7,37 +7,37 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-/// As many links as the kernel follows in a path (path_resolution(7)).
+/// The kernel's limit of links in a path (path_resolution(7)).
 const MAX_LINKS: usize = 40;
 const STICKY: u32 = 0o1000;
 
-/// A file, or a directory or link on the way to it, that others than root may change.
+/// A file, or a directory or link on the way to it, that users other than root may change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exposed {
-    /// To whom.
+    /// The users who may change it.
     pub to: Others,
-    /// It.
+    /// The path.
     pub path: PathBuf,
-    /// Its owner.
+    /// The owner.
     pub uid: u32,
-    /// Its permissions.
+    /// The permissions.
     pub mode: u32,
 }
 
-/// Others than root.
+/// Users other than root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Others {
-    /// Its group, or its owner, who is not root. Some distributions have such directories.
+    /// The file's group, or an owner other than root. Some distributions have such directories.
     Some,
     /// Every user of the machine.
     All,
 }
 
-/// What is exposed most of all on the way to a file, links included; `None` if root alone can
-/// change what is found there.
+/// Returns the most exposed step on the way to a file, links included; `None` if root alone can
+/// change which file the path leads to.
 ///
 /// # Errors
-/// It cannot be found; the path is not absolute.
+/// The file cannot be found; the path is not absolute.
 pub fn exposed(path: &Path) -> io::Result<Option<Exposed>> {
     if !path.is_absolute() {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -75,7 +75,7 @@ pub fn exposed(path: &Path) -> io::Result<Option<Exposed>> {
     Ok(most)
 }
 
-/// The last one first.
+/// Returns the steps of a path, the last one first.
 fn steps(path: &Path) -> Vec<OsString> {
     let steps = path.components().rev();
     steps.map(|step| step.as_os_str().to_owned()).collect()
@@ -84,8 +84,8 @@ fn steps(path: &Path) -> Vec<OsString> {
 impl Exposed {
     fn of(path: &Path, found: &Metadata) -> Option<Self> {
         let mode = found.mode() & 0o7777;
-        // Nobody can write a link, and in a sticky directory nobody else can exchange what is
-        // root's.
+        // Links have no contents to write, and in a sticky directory other users cannot replace
+        // root's files.
         let is_sticky = found.is_dir() && mode & STICKY != 0;
         let writable = if found.is_symlink() || is_sticky {
             0

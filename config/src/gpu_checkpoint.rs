@@ -6,18 +6,18 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GpuCheckpoint {
-    /// Who copies GPU contents.
+    /// The copier of GPU contents.
     pub path: GpuCheckpointPath,
     /// Processes with less on GPUs are left to the driver, MiB.
     pub minimum_mib: u64,
 }
 
-/// Who copies GPU contents between the driver's buffers and host memory.
+/// The copier of GPU contents between the driver's buffers and host memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GpuCheckpointPath {
-    /// Threads of ours, beside the driver's, unless this build of the driver has failed the
-    /// self-test on this node.
+    /// Our threads, beside the driver's, unless this build of the driver has failed the self-test
+    /// on this node.
     #[default]
     Auto,
     /// The driver alone.

@@ -93,19 +93,19 @@ pub struct Driver {
 pub struct Criu {
     /// The distribution's CRIU plugins, which stay in use apart from the CUDA one.
     pub plugin_dir: Option<PathBuf>,
-    /// What is done about a container whose annotation gives CRIU a configuration file.
+    /// Treatment of containers whose annotation gives CRIU a configuration file.
     pub configuration: CriuConfiguration,
 }
 
-/// What is done about a container whose annotation `org.criu.config` gives CRIU a configuration
-/// file: it may name programs that run as root.
+/// Treatment of containers whose annotation `org.criu.config` gives CRIU a configuration file,
+/// which may name programs that run as root.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CriuConfiguration {
-    /// It is neither checkpointed nor restored.
+    /// Refuses to checkpoint or restore such a container.
     #[default]
     Refuse,
-    /// CRIU gets the file.
+    /// Passes the file to CRIU.
     Allow,
 }
 
@@ -136,15 +136,15 @@ impl Settings {
         }
     }
 
-    /// For what has to work whatever is wrong with the file, as ending a container has: the
-    /// settings, or those tables of the file that can be used and the defaults for the others, and
-    /// why.
+    /// Loads the settings for verbs that have to work whatever is wrong with the file, such as
+    /// ending a container: the settings, or the usable tables of the file with defaults for the
+    /// others, and the error.
     #[must_use]
     pub fn load_usable(explicit: Option<&Path>) -> (Self, Option<SettingsError>) {
         match Self::load(explicit) {
             Ok(settings) => (settings, None),
             Err(error) => {
-                // What others than root can write is not read here, either.
+                // `file::read` refuses a file that others than root can write to here, too.
                 let text = file::read(explicit.unwrap_or(Path::new(DEFAULT_PATH)));
                 (
                     text.map_or_else(|_| Self::default(), |text| Self::usable(&text)),

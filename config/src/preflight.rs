@@ -1,4 +1,4 @@
-//! The kinds of blockers of a checkpoint, and those that the administrator allows.
+//! The kinds of blockers of a checkpoint, and the settings that allow some of them.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,30 +8,29 @@ use serde::{Deserialize, Serialize};
 pub struct Preflight {
     /// Blockers that do not refuse a checkpoint.
     pub allow: Vec<BlockerKind>,
-    /// What a checkpoint does that ends the container while processes run in it that `exec`
-    /// started.
+    /// Treatment of processes started by `exec` at a checkpoint that ends the container.
     pub exec: ExecSessions,
-    /// What a checkpoint does if a disk has less room than all memory would take.
+    /// Treatment of a disk with less room than all memory would take.
     pub disk_space: DiskSpace,
 }
 
-/// What a checkpoint does if a disk has less room than all memory would take.
+/// Treatment of a disk with less room than all memory would take.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DiskSpace {
-    /// It is refused.
+    /// Refuses the checkpoint.
     #[default]
     Require,
-    /// It is tried.
+    /// Tries the checkpoint.
     Ignore,
 }
 
-/// Processes that `exec` started in a container. CRIU dumps the tree of the container's init, and
-/// they are not in it.
+/// Treatment of processes that `exec` started in a container. CRIU dumps the tree of the
+/// container's init, which does not include them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExecSessions {
-    /// They end with the container.
+    /// The processes end with the container.
     #[default]
     Allow,
     /// The checkpoint is refused.
@@ -58,9 +57,9 @@ crate::words! {
         ManagedMemory = "managed-memory",
         /// A process has a GPU open that NVML cannot report on.
         LostGpu = "lost-gpu",
-        /// The driver frees a GPU of a process once nobody uses it.
+        /// The driver frees a GPU of a process once no process uses it.
         Persistence = "persistence",
-        /// Nobody knows what a process held on GPUs, since another program has saved its state.
+        /// The GPUs of a process are unknown, since another program has saved its state.
         UnknownGpus = "unknown-gpus",
         /// A process holds an NVIDIA device without using CUDA.
         NvidiaDevice = "nvidia-device",
@@ -82,7 +81,7 @@ crate::words! {
         MessageQueue = "message-queue",
         /// A process has a namespace of its own of a kind that all have to share.
         NestedNamespace = "nested-namespace",
-        /// A process holds something of the kernel's of which CRIU knows nothing.
+        /// A process holds a kernel object that CRIU does not know.
         KernelObject = "kernel-object",
         /// A process has the memory of another one.
         SameMemory = "same-memory",
@@ -92,7 +91,7 @@ crate::words! {
         JoinedNamespace = "joined-namespace",
         /// A process that was started by `exec` is in no image.
         ExecSession = "exec-session",
-        /// Its engine has another runtime than stasis checkpoint the container.
+        /// The container's engine has another runtime than stasis checkpoint it.
         OtherRuntime = "other-runtime",
         /// Docker, which has checkpoints only if it is "experimental", is not.
         DockerExperimental = "docker-experimental",
@@ -100,8 +99,8 @@ crate::words! {
 }
 
 impl BlockerKind {
-    /// The setting that lets a checkpoint be tried all the same; `None` if the driver lacks the
-    /// calls for it, or it would be reported as good and lose a process.
+    /// Returns the setting that allows the checkpoint to be tried; `None` if the driver lacks the
+    /// calls for it, or if the checkpoint would be reported as good and lose a process.
     #[must_use]
     pub fn setting(self) -> Option<&'static str> {
         match self {

@@ -1,9 +1,9 @@
-//! Keys that this version does not have any more.
+//! Keys that this version no longer has.
 //!
-//! Whoever removes a key, or a whole table, adds it to [`REMOVED`] with what is to be done instead:
-//! a file that still has it is refused, and the error names both.
+//! A change that removes a key, or a whole table, adds it to [`REMOVED`] with its replacement: a
+//! file that still has it is refused, and the error names both.
 
-/// Each as it is written with its table, and the sentence that follows it in the error.
+/// Each key as it is written with its table, and the sentence that follows it in the error.
 const REMOVED: &[(&str, &str)] = &[
     (
         "deadlines.lock_try_ms",
@@ -61,8 +61,7 @@ const REMOVED: &[(&str, &str)] = &[
     ),
 ];
 
-/// The first removed key that a text has, and what is to be done instead. A text that is no TOML
-/// has none.
+/// Returns the first removed key in a text, and its replacement. A text that is no TOML has none.
 pub(crate) fn find(text: &str) -> Option<(&'static str, &'static str)> {
     let table: toml::Table = text.parse().ok()?;
     let has = |key: &str| match key.split_once('.') {
