@@ -63,7 +63,7 @@ fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-/// What it prints is in CRIU's log, in whose form it is.
+/// Verifies a dump. Prints to CRIU's log, in the format of that log.
 fn verify(dump: &PostDump) -> u8 {
     if let Err(error) = dump.verify() {
         let _ = writeln!(io::stderr(), "Error (stasis): {}", chain(&error));
@@ -96,7 +96,7 @@ fn verify(dump: &PostDump) -> u8 {
     0
 }
 
-/// As [`verify`].
+/// Runs the restore script. Prints as [`verify`] does.
 fn set_up(restore: &RestoreScript) -> u8 {
     let Err(error) = restore.run() else {
         return 0;
@@ -212,7 +212,7 @@ fn member_of(file: &Path, member: io::Result<Member>) -> Result<Member, RuntimeE
     })
 }
 
-/// Where the low-level runtime keeps its containers.
+/// Returns the directory in which the low-level runtime keeps its containers.
 fn root(invocation: &Invocation, low_level: &LowLevel) -> PathBuf {
     let root = invocation.global.root.clone();
     let root = root.unwrap_or_else(|| default_root(low_level.flavor));
@@ -220,7 +220,7 @@ fn root(invocation: &Invocation, low_level: &LowLevel) -> PathBuf {
     path::absolute(&root).unwrap_or(root)
 }
 
-/// Creates a container from an image. One that is started cold says so in its caller's log.
+/// Creates a container from an image. A cold start is reported in the caller's log.
 fn create_from(
     context: &Context,
     invocation: &Invocation,
@@ -245,7 +245,7 @@ fn create_from(
 }
 
 /// Loads the settings. Only a checkpoint and a restore need all of them: a mistake in the file must
-/// not prevent anybody from inspecting or ending a container.
+/// not prevent users from inspecting or ending a container.
 fn settings_for(invocation: &Invocation) -> Result<Settings, RuntimeError> {
     let path = invocation.global.settings.as_deref();
     if let Action::Checkpoint(_) | Action::Restore(_) = invocation.action {

@@ -1,4 +1,4 @@
-//! The operator's program: what it shows and does with containers and images; under the name
+//! The operator's program: shows containers and images and acts on them; under the name
 //! `cuda-checkpoint` it replaces NVIDIA's program of that name.
 
 use std::collections::BTreeSet;
@@ -27,9 +27,9 @@ use stasis_linux::open_files;
 
 /// Checkpoint and restore running GPU containers.
 ///
-/// Those of podman, Docker, containerd, Kubernetes, or of a low-level runtime that was called by
-/// hand. Also: what runs and what a checkpoint of it would take, what was done, which images there
-/// are, and what is wrong with this node. Only root can use it.
+/// Works with containers of podman, Docker, containerd, Kubernetes, or of a low-level runtime
+/// called by hand. Also shows what runs and what a checkpoint of it would take, what was done,
+/// which images there are, and what is wrong with this node. Only root can use it.
 ///
 /// `stasis doctor` is a good first command, and `man stasis-COMMAND` the manual of each.
 #[derive(Debug, Parser)]
@@ -80,14 +80,14 @@ enum Verb {
     ///
     /// Their processes go on until they call CUDA, and wait there. Ctrl-C undoes all.
     ///
-    /// Exit code 0: all are suspended; 1: some are not, and are as they were unless it is said
+    /// Exit code 0: all are suspended; 1: some are not, and are unchanged unless reported
     /// otherwise.
     Suspend(suspend::Arguments),
     /// Give suspended containers their GPUs back.
     ///
     /// One for which there is no room is refused, or waits with --wait. Ctrl-C undoes all.
     ///
-    /// Exit code 0: all run; 1: some do not, and are as they were unless it is said otherwise.
+    /// Exit code 0: all run; 1: some do not, and are unchanged unless reported otherwise.
     Resume(suspend::Arguments),
     /// List images: whose they are, how big, and whether they can be restored here.
     ///
@@ -109,8 +109,8 @@ enum Verb {
     Gc(gc::Arguments),
     /// Undo what killed operations have left to undo.
     ///
-    /// Each has a keeper, a process that does so if the operation is killed: this is for where that
-    /// was killed, too. What is under way is left alone. Copies and pushes that were cut off go on.
+    /// Each has a keeper, a process that does so if the operation is killed: this is for when that
+    /// was killed, too. Operations under way are left alone. Interrupted copies and pushes go on.
     ///
     /// Exit code 0: nothing is left; 1: something is; 2: no such container is known, or what is
     /// recorded cannot be read.
@@ -155,7 +155,7 @@ fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-/// In which format the verb is to answer.
+/// Returns the format in which the verb is to answer.
 fn format_of(mut matches: &ArgMatches) -> Format {
     while let Some((_, of_verb)) = matches.subcommand() {
         matches = of_verb;
