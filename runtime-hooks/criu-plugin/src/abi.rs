@@ -1,7 +1,7 @@
-//! What CRIU loads: a descriptor with our hooks (criu/include/criu-plugin.h).
+//! The plugin descriptor that CRIU loads, with our hooks (criu/include/criu-plugin.h).
 //!
-//! CRIU asks the next plugin only if a hook returns -ENOTSUP, so a hook of ours returns that when
-//! all went well. No panic crosses this boundary.
+//! CRIU asks the next plugin only if a hook returns -ENOTSUP, so our hooks return that on success.
+//! No panic crosses this boundary.
 
 #![allow(unsafe_code)] // FFI: a symbol that CRIU looks up by name
 
@@ -13,7 +13,7 @@ use stasis_linux::error_chain;
 
 use crate::{criu, dump, restore};
 
-/// 0.2.0, that of CRIU 4.0 to 4.2; later ones take it as well.
+/// 0.2.0, the version of CRIU 4.0 to 4.2; later ones accept it as well.
 const API_VERSION: c_uint = 0x200;
 const HOOKS: usize = 12;
 const RESUME_DEVICES_LATE: usize = 9;
@@ -33,7 +33,7 @@ struct Descriptor {
     hooks: [*const c_void; HOOKS],
 }
 
-// SAFETY: it is never changed, and what it points to is code and a constant string.
+// SAFETY: the descriptor never changes, and it points to code and a constant string.
 unsafe impl Sync for Descriptor {}
 
 // SAFETY: no other symbol of this name is in this library.

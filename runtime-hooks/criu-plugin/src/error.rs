@@ -1,4 +1,4 @@
-//! What can go wrong, as text for CRIU's log.
+//! Errors of the plugin, as text for CRIU's log.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ pub(crate) enum Error {
     /// The index cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Its task would run, and end with a signal once the driver restores its GPU.
+    /// The task would run, and end with a signal once the driver restores its GPU.
     #[error(
         "the contents of process {pid} of the container at {start:x} ({bytes} bytes) are not in \
          CRIU's images, and who restores it does not fill them in: restore the image with \

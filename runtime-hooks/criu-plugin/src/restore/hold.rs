@@ -1,5 +1,5 @@
-//! Holds the tasks of a restore for the engine: their cgroup is frozen while CRIU still has all of
-//! them stopped, so that none has run when CRIU lets them go.
+//! Holds the tasks of a restore for the engine: freezes their cgroup while CRIU still has all of
+//! them stopped, so that none has run when CRIU resumes them.
 //!
 //! runc puts CRIU into the container's cgroup as well (libcontainer/criu_linux.go,
 //! `criuApplyCgroups`), so CRIU leaves it first: it would freeze itself.
@@ -42,7 +42,7 @@ fn freeze(directory: &Path) -> Result<(), Error> {
     check_tasks(&cgroup).map_err(held)?;
     cgroup.let_out(std::process::id(), APART).map_err(held)?;
     cgroup.freeze().map_err(|error| {
-        // What a freezer of version 1 holds does not die of SIGKILL.
+        // SIGKILL does not end tasks that a freezer of version 1 holds.
         let _ = cgroup.request(FreezerState::Thawed);
         held(io::Error::other(error))
     })
