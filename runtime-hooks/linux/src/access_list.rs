@@ -23,13 +23,13 @@ const NOBODY: u32 = u32::MAX;
 const EXECUTE: u16 = 1;
 const READ: u16 = 4;
 const RIGHTS: u32 = 7;
-/// Many more entries than anybody makes.
+/// Room for many more entries than lists have in practice.
 const MAX_BYTES: usize = 8 << 10;
 
-/// An entry: whose it is, the rights, and a user or group.
+/// An entry: tag, rights, and user or group.
 type Entry = (u16, u16, u32);
 
-/// Lets a user search a directory, and nothing else. One that everybody may search is left alone.
+/// Lets a user search a directory, and nothing else. Does nothing if all users may search it.
 ///
 /// # Errors
 /// An I/O error; `Unsupported` on a file system without such lists.
@@ -42,8 +42,8 @@ pub fn give_search(directory: &Path, uid: u32) -> io::Result<()> {
     give(&File::from(directory), EXECUTE, uid)
 }
 
-/// Lets a user read a regular file, and nothing else. One that everybody may read is left alone, as
-/// is what is no file.
+/// Lets a user read a regular file, and nothing else. Keeps a file that all may read, and anything
+/// but a regular file, as it is.
 pub fn give_read(file: &Path, uid: u32) -> io::Result<()> {
     match file::open(file) {
         Ok(Some(file)) => give(&file, READ, uid),
@@ -68,7 +68,7 @@ fn give(file: &File, right: u16, uid: u32) -> io::Result<()> {
     Ok(fsetxattr(file, NAME, &encode(&list), XattrFlags::empty())?)
 }
 
-/// What the permissions alone say.
+/// Returns the entries that a file's mode stands for.
 fn of_mode(found: &Metadata) -> Vec<Entry> {
     let rights = |shift| ((found.mode() >> shift) & RIGHTS) as u16;
     vec![
@@ -84,7 +84,7 @@ fn with(right: u16, mut list: Vec<Entry>, uid: u32) -> Vec<Entry> {
     } else {
         list.push((USER, right, uid));
     }
-    // The mask limits the owning group, too: it gets nothing by this.
+    // A new mask includes the rights of the owning group, which it limits, too.
     let group = list
         .iter()
         .find(|it| it.0 == GROUP_OBJ)

@@ -1,8 +1,8 @@
-//! Directories of ours at places that everybody knows: made, or found and not trusted.
+//! Our directories at well-known paths: created, or checked if they exist.
 //!
-//! Who can write into a directory decides where root's files go: by a link, or by another file of
-//! the name. Above `/var/log/stasis` others than root can write on some distributions (Ubuntu's
-//! `/var/log` is the group's that logs), and make it before we do.
+//! A user who can write into a directory decides where root's files go: by a link, or by another
+//! file of the name. On some distributions users other than root can write above `/var/log/stasis`
+//! (Ubuntu's `/var/log` belongs to the group that logs), and create it before us.
 
 use std::fs::{DirBuilder, File};
 use std::io;
@@ -16,28 +16,27 @@ use crate::file::not_a_file;
 
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
-/// A directory that nobody else can write into, held open.
+/// A directory that no other user can write into, held open.
 #[derive(Debug)]
 pub struct Directory {
     file: File,
 }
 
-/// What is done with a log that is there already.
+/// Treatment of an existing log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Earlier {
-    /// It is added to. One write is one line: those of several writers do not mix.
+    /// Appended to. One write is one line: lines of several writers do not mix.
     Continued,
-    /// It is emptied.
+    /// Emptied.
     Replaced,
 }
 
 impl Directory {
-    /// Makes a directory with this mode, and those above it that are missing, or opens the one that
-    /// is there.
+    /// Creates a directory with this mode, and its missing parents, or opens the existing one.
     ///
     /// # Errors
     /// An I/O error, or [`io::ErrorKind::PermissionDenied`] for anything but a directory of ours
-    /// that nobody else can write into. A link is followed above it alone.
+    /// that no other user can write into. Links are followed above the directory alone.
     pub fn make(path: &Path, mode: u32) -> io::Result<Self> {
         let made = DirBuilder::new().recursive(true).mode(mode).create(path);
         match made {
@@ -64,20 +63,20 @@ impl Directory {
         Ok(Self { file })
     }
 
-    /// The open directory, to be locked, say.
+    /// Returns the open directory, for example to lock it.
     #[must_use]
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// The same, to be kept.
+    /// Returns the open directory, to be kept.
     #[must_use]
     pub fn into_file(self) -> File {
         self.file
     }
 
-    /// Opens a log in it for writing, or makes it with mode 0600. For reading, too: without that
-    /// NFS gives no shared lock on it (flock(2), "NFS details").
+    /// Opens a log in the directory for writing, or creates it with mode 0600. Also for reading:
+    /// otherwise NFS gives no shared lock on it (flock(2), "NFS details").
     ///
     /// # Errors
     /// An I/O error; [`io::ErrorKind::InvalidData`] for anything but a regular file of ours.
@@ -104,7 +103,7 @@ impl Directory {
         Ok(log)
     }
 
-    /// Gives a file in it another name, whose file it replaces.
+    /// Renames a file in the directory; replaces a file of the new name.
     pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         Ok(renameat(&self.file, from, &self.file, to)?)
     }

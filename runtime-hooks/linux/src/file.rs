@@ -9,23 +9,23 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FileType, OFlags, fstat};
 use rustix::io::Errno;
 
-/// What is left of a replaced file when the *machine* fails. When only the program does, it is
-/// always the old file or the new one.
+/// The possible states of a replaced file after a failure of the *machine*. After a failure of the
+/// program alone it is always the old file or the new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
-    /// The old file, the new one, or an empty one: for what is worth nothing, or can be made again,
-    /// after a crash of the machine.
+    /// The old file, the new one, or an empty one: for contents that are worthless, or can be made
+    /// again, after a crash of the machine.
     Volatile,
     /// Contents and name are on disk when the call returns.
     Durable,
 }
 
-/// Who may use a replaced file.
+/// The owner and mode of a replaced file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Its owner, which is us: mode 0600.
+    /// Our user alone: mode 0600.
     Private,
-    /// Everybody: mode 0644.
+    /// Readable by all: mode 0644.
     Public,
     /// Owner and mode of the file that is replaced.
     AsBefore,
@@ -73,10 +73,10 @@ pub fn replace(
     Ok(())
 }
 
-/// Makes a file of our own, mode 0600, where there is none, for writing.
+/// Creates a file of our own, mode 0600, for writing.
 ///
 /// # Errors
-/// An I/O error; [`io::ErrorKind::AlreadyExists`] if there is anything of the name.
+/// An I/O error; [`io::ErrorKind::AlreadyExists`] if the name exists.
 pub fn create_new(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600).open(path)
@@ -98,8 +98,8 @@ pub fn sync_directory(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// Opens a regular file of a directory whose contents are not to be trusted, for reading: follows
-/// no link and does not wait for the other end of a fifo. `None` if there is no such entry.
+/// Opens a regular file of an untrusted directory for reading: follows no link and does not wait
+/// for the other end of a fifo. `None` if there is no such entry.
 ///
 /// # Errors
 /// An I/O error, or [`io::ErrorKind::InvalidData`] for anything but a regular file.
@@ -113,8 +113,8 @@ pub fn open(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Opens a file that was found without opening it (`O_PATH`), for reading. `None` for anything but
-/// a regular file: opening a device may do anything.
+/// Opens for reading a file that was found without opening it (`O_PATH`). `None` for anything but a
+/// regular file: opening a device may do anything.
 pub fn open_found(found: &OwnedFd) -> io::Result<Option<File>> {
     if FileType::from_raw_mode(fstat(found)?.st_mode) != FileType::RegularFile {
         return Ok(None);
@@ -140,9 +140,9 @@ pub fn read(path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
 /// Reads the rest of a file that has no more than `limit` bytes.
 ///
 /// # Errors
-/// An I/O error, or that of [`check_size`].
+/// An I/O error, or the error of [`check_size`].
 pub fn read_limited(file: &File, limit: u64) -> io::Result<Vec<u8>> {
-    // Nothing of a file that says itself that it is too large; files in /proc have no size.
+    // Reads nothing of a file whose size is beyond the limit; files in /proc have no size.
     check_size(file.metadata()?.len(), limit)?;
     let mut bytes = Vec::new();
     file.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
@@ -150,10 +150,10 @@ pub fn read_limited(file: &File, limit: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether a file of this size may be read, and so whether it may be written.
+/// Checks whether a file of this size may be read, and so whether it may be written.
 ///
 /// # Errors
-/// [`io::ErrorKind::InvalidData`] for one that is larger than `limit`.
+/// [`io::ErrorKind::InvalidData`] for a size beyond `limit`.
 pub fn check_size(bytes: u64, limit: u64) -> io::Result<()> {
     if bytes > limit {
         return Err(too_large(limit));
@@ -174,7 +174,7 @@ pub fn is_at(file: &File, path: &Path) -> bool {
     there.is_ok_and(|there| file.metadata().is_ok_and(|held| id(held) == there))
 }
 
-/// Removes a file; that there is none is no error.
+/// Removes a file; its absence is no error.
 pub fn remove(path: &Path) -> io::Result<()> {
     absent_is((), fs::remove_file(path))
 }
@@ -256,7 +256,7 @@ mod tests {
             error.to_string()
         };
         assert_eq!(refused(&path, 4), "it is larger than 4 bytes");
-        // What has no size of its own ends at the limit, too.
+        // A file without a size of its own is refused at the limit, too.
         let endless = File::open("/dev/zero").unwrap();
         assert!(read_limited(&endless, 4).is_err());
         File::create(&path).unwrap().set_len(1 << 40).unwrap();

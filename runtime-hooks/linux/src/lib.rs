@@ -1,18 +1,18 @@
-//! What stasis reads from the kernel, written once for the engine, the CRIU plugin and the shim.
+//! Access to the kernel for stasis, shared by the engine, the CRIU plugin and the shim.
 //!
-//! * [`ProcessRef`]: a process held by pidfd and start time, so that no other can be taken for it.
-//! * [`procfs`]: the files of `/proc/PID`. The processes of a container decide what is in them:
+//! * [`ProcessRef`]: a process held by pidfd and start time, so that no other is mistaken for it.
+//! * [`procfs`]: the files of `/proc/PID`. The processes of a container decide their contents:
 //!   names and paths are bytes and need not be UTF-8, every read has an end, and a process that
 //!   ends while it is read is no error.
 //! * [`Snapshot`]: the processes of a container, which of them CRIU dumps, and which may use CUDA.
 //! * [`mountinfo`]: the mounts of a mount namespace. [`process::host_name`]: its host name.
-//! * [`thread`]: what the kernel keeps of a thread, and CRIU does not.
+//! * [`thread`]: the attributes of a thread that the kernel keeps, and CRIU does not.
 //! * [`tree`]: which processes descend from another one.
 //! * [`cgroup`]: where cgroups of versions 1 and 2 are mounted, which of them a process is in,
 //!   their processes and their freezer.
 //! * [`process::kcmp`], [`pdeathsig`], [`open_files`]: single system calls.
 //! * [`mod@file`]: files that are replaced whole or not at all, and read up to a limit.
-//! * [`directory`]: directories that nobody else can write into.
+//! * [`directory`]: directories that no other user can write into.
 //! * [`access_list`]: lets one user search a directory, or read a file.
 //! * [`file_system`]: what has to be on disk as a whole.
 //! * [`memory_file`]: files in memory without a name.

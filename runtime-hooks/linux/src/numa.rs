@@ -2,7 +2,7 @@
 //!
 //! The kernel takes a page from the node of the CPU that asks for it, and from the nearest other
 //! one if that has none left (Documentation/admin-guide/mm/numa_memory_policy.rst, "System default
-//! policy"). So who is to have memory of a node runs there while it asks.
+//! policy"). So a thread that needs memory of a node runs there while it asks.
 
 use std::fmt;
 use std::fs::File;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::procfs::cpu_list;
 
-/// Far more than a list of all CPUs that there may be.
+/// Far more than a list of all possible CPUs.
 const LIMIT: u64 = 64 << 10;
 
 /// A NUMA node of this machine, by its number.
@@ -22,26 +22,26 @@ const LIMIT: u64 = 64 << 10;
 pub struct NumaNode(u32);
 
 impl NumaNode {
-    /// That of a PCI device; `None` if it has none, as on machines with one node, or if there is no
-    /// such device. `address` is that of NVML, with a domain of eight digits, or of sysfs, which
-    /// has four.
+    /// Returns the node of a PCI device; `None` if it has none, as on machines with one node, or if
+    /// the device does not exist. `address` has NVML's form, with a domain of eight digits, or
+    /// sysfs's, with four.
     #[must_use]
     pub fn of_pci_device(address: &str) -> Option<Self> {
         of_pci_device(Path::new("/sys"), address)
     }
 
-    /// Its CPUs; none for a node that has only memory.
+    /// Returns the node's CPUs; none for a node that has only memory.
     ///
     /// # Errors
-    /// Those of reading the list; [`io::ErrorKind::InvalidData`].
+    /// Errors of reading the list; [`io::ErrorKind::InvalidData`].
     pub fn cpus(self) -> io::Result<Vec<usize>> {
         let list = format!("/sys/devices/system/node/node{}/cpulist", self.0);
         let list = read(Path::new(&list))?;
         cpu_list(list.trim()).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// Does some work on its CPUs, so that new memory comes from it. Where that cannot be, it is
-    /// done on any: nearness makes it faster, and nothing depends on it.
+    /// Runs `work` on the node's CPUs, so that new memory comes from the node. Where that fails,
+    /// runs it on any CPU: nearness makes memory faster, and nothing depends on it.
     pub fn near<T>(self, work: impl FnOnce() -> T) -> T {
         let before = self.cpus().and_then(|cpus| on_cpus(&cpus));
         let done = work();
@@ -65,12 +65,12 @@ fn of_pci_device(sys: &Path, address: &str) -> Option<NumaNode> {
         return None;
     }
     let device = format!("bus/pci/devices/{domain:04x}:{}", rest.to_ascii_lowercase());
-    // "-1" where firmware says nothing (Documentation/ABI/testing/sysfs-bus-pci).
+    // "-1" where the firmware names no node (Documentation/ABI/testing/sysfs-bus-pci).
     let number = read(&sys.join(device).join("numa_node")).ok()?;
     Some(NumaNode(number.trim().parse().ok()?))
 }
 
-/// Has this thread run on these CPUs alone, and returns those that it had.
+/// Restricts this thread to these CPUs, and returns its earlier ones.
 fn on_cpus(cpus: &[usize]) -> io::Result<CpuSet> {
     let before = sched_getaffinity(None)?;
     let mut set = CpuSet::new();

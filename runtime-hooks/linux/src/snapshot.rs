@@ -8,9 +8,9 @@ use crate::process::ProcessRef;
 use crate::procfs::{Stat, TaskState, is_dying, threads};
 use crate::tree::descendants;
 
-/// The processes of a container as they were at one look: who they are, which of them CRIU dumps,
-/// and which may use CUDA. Only the latter are held by pidfd: a container may have more processes
-/// than we may open files.
+/// One view of the processes of a container: their identities, which of them CRIU dumps, and which
+/// may use CUDA. Only the latter are held by pidfd: a container may have more processes than we may
+/// open files.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
     members: Vec<Member>,
@@ -30,7 +30,7 @@ pub struct Headless {
 }
 
 impl Headless {
-    /// `None` if there is no such process, or none of its threads goes on.
+    /// Returns `None` if the process does not exist, or none of its threads goes on.
     fn look(pid: i32) -> io::Result<Option<Self>> {
         let Some(stat) = Stat::of(pid)?.filter(|stat| stat.state == TaskState::Ended) else {
             return Ok(None);
@@ -56,16 +56,16 @@ pub struct Member {
     pub start_time: u64,
     /// The command name, for messages.
     pub name: String,
-    /// How it came into the container.
+    /// The way by which it came into the container.
     pub origin: Origin,
 }
 
-/// How a process came into a container.
+/// The way by which a process came into a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// It is the container's init or descends from it: CRIU dumps it.
+    /// The container's init, or a descendant of it: CRIU dumps it.
     Init,
-    /// `exec` put it into the container's cgroup: no image has it, and it ends with the container.
+    /// Put into the container's cgroup by `exec`: in no image, and ends with the container.
     Exec,
 }
 
@@ -76,7 +76,7 @@ impl Member {
         Ok(process.filter(|process| self.is(process)))
     }
 
-    /// Whether it is this process.
+    /// Returns whether the member is this process.
     #[must_use]
     pub fn is(&self, process: &ProcessRef) -> bool {
         (self.pid, self.start_time) == (process.pid(), process.start_time())
@@ -84,8 +84,8 @@ impl Member {
 }
 
 impl Snapshot {
-    /// Looks at the processes of the container of `init`, which are `pids`. What ends meanwhile,
-    /// and zombies, are left out.
+    /// Looks at the processes of the container of `init`, which are `pids`. Leaves out zombies, and
+    /// processes that end meanwhile.
     pub fn take(init: &ProcessRef, pids: &BTreeSet<i32>) -> io::Result<Self> {
         let tree = descendants(init.pid(), pids.iter().copied())?;
         let mut snapshot = Self::default();
@@ -144,7 +144,7 @@ impl Snapshot {
         std::iter::from_fn(move || members.find(|member| member.origin == Origin::Exec))
     }
 
-    /// How a process came into the container; `None` if it was not there.
+    /// Returns how a process came into the container; `None` if it was not in it.
     #[must_use]
     pub fn origin_of(&self, process: &ProcessRef) -> Option<Origin> {
         let at = self

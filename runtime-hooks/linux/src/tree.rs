@@ -1,10 +1,10 @@
 //! Which processes descend from another one.
 //!
-//! CRIU dumps a container's init and all that descend from it (criu/seize.c `collect_children`).
-//! What `runc exec` starts is in the container's cgroup and descends from somebody outside; when
-//! its starter has ended, the kernel gives it to a process outside of the container as well. A
-//! child of such a process whose parent ends is given to init, and belongs to the tree from then
-//! on (kernel/exit.c `find_new_reaper`).
+//! CRIU dumps a container's init and all that descend from it (criu/seize.c `collect_children`). A
+//! process that `runc exec` starts is in the container's cgroup and descends from a process
+//! outside; when its starter has ended, the kernel gives it to a process outside of the container
+//! as well. A child of such a process whose parent ends is given to init, and belongs to the tree
+//! from then on (kernel/exit.c `find_new_reaper`).
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -38,7 +38,7 @@ pub fn descendants(root: i32, pids: impl IntoIterator<Item = i32>) -> io::Result
     Ok(found)
 }
 
-/// What is known of who descends from `root`.
+/// The processes that are known to descend from `root`, or not to.
 struct Ancestry {
     root: i32,
     known: HashMap<i32, bool>,
@@ -63,14 +63,14 @@ impl Ancestry {
                 break *known;
             }
             match parent_of(at)? {
-                // The parent of our pid namespace's init, and of what was put into it.
+                // The parent of our pid namespace's init, and of processes put into the namespace.
                 Some(0) => break false,
                 Some(parent) => {
                     climbed.push(at);
                     at = parent;
                 }
                 None => match climbed.pop() {
-                    // It has ended meanwhile, and its child was given to another process.
+                    // The process has ended meanwhile, and its child was given to another process.
                     Some(child) => {
                         at = child;
                         adoptions += 1;

@@ -1,7 +1,7 @@
-//! A cgroup at the root of every hierarchy, for processes that outlive whoever started them.
+//! A cgroup at the root of every hierarchy, for processes that outlive their starters.
 //!
-//! systemd ends what is left in a unit or a session, and container engines what is left in a pod,
-//! by cgroup. A cgroup at the root belongs to none of them: the cgroupfs drivers of container
+//! systemd ends the processes left in a unit or a session, and container engines those left in a
+//! pod, by cgroup. A cgroup at the root belongs to none of them: the cgroupfs drivers of container
 //! engines make theirs in the same place, and systemd leaves those alone.
 
 use std::fs;
@@ -68,7 +68,7 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         for cgroup in made {
-            // The kernel takes a moment to let go of a process.
+            // The kernel takes a moment to remove an ended process from its cgroup.
             while fs::remove_dir(cgroup).is_err_and(|error| {
                 error.raw_os_error() == Some(rustix::io::Errno::BUSY.raw_os_error())
             }) {}

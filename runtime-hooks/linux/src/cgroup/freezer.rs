@@ -16,9 +16,9 @@ const POLL: Duration = Duration::from_millis(1);
 /// Whether the container's tasks may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FreezerState {
-    /// They run.
+    /// The tasks run.
     Thawed,
-    /// They are held by the freezer (an OCI `pause`).
+    /// The freezer holds the tasks (an OCI `pause`).
     Frozen,
 }
 
@@ -41,11 +41,11 @@ pub enum FreezerError {
 }
 
 impl Cgroup {
-    /// The state that was requested of this cgroup itself. What was requested of a cgroup above it
-    /// is left alone, since stasis changes only the container's own.
+    /// Returns the state requested of this cgroup itself. Ignores requests to cgroups above it,
+    /// since stasis changes only the container's own.
     pub fn freezer_state(&self) -> Result<FreezerState, FreezerError> {
         let frozen = match self.version {
-            // Unlike freezer.state, this one is about the cgroup alone
+            // Unlike freezer.state, freezer.self_freezing is about the cgroup alone
             // (Documentation/admin-guide/cgroup-v1/freezer-subsystem.rst).
             Version::V1 => self.read("freezer.self_freezing")?.trim() == "1",
             Version::V2 => self.read("cgroup.freeze")?.trim() == "1",
@@ -100,7 +100,7 @@ impl Cgroup {
         Ok(None)
     }
 
-    /// The file that asks for a state, and what is written there.
+    /// Returns the file that requests a state, and the value to write there.
     fn switch(&self, state: FreezerState) -> (PathBuf, &'static str) {
         let (file, value) = match (self.version, state) {
             (Version::V1, FreezerState::Frozen) => ("freezer.state", "FROZEN"),
@@ -111,7 +111,7 @@ impl Cgroup {
         (self.directory.join(file), value)
     }
 
-    /// Has the tasks stand still, or go on, and waits until all do.
+    /// Freezes or thaws the tasks, and waits until all are in that state.
     pub fn reach(&self, state: FreezerState) -> Result<(), FreezerError> {
         let deadline = Instant::now() + SETTLE;
         loop {
@@ -134,7 +134,7 @@ impl Cgroup {
         }
     }
 
-    /// The state that the tasks are in; `None` in between (v1 `FREEZING`).
+    /// Returns the state of the tasks; `None` in between (v1 `FREEZING`).
     fn settled(&self) -> Result<Option<FreezerState>, FreezerError> {
         let frozen = match self.version {
             Version::V1 => match self.read("freezer.state")?.trim() {

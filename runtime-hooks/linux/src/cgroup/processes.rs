@@ -32,13 +32,13 @@ pub fn pids(directory: &Path) -> io::Result<BTreeSet<i32>> {
     }
 }
 
-/// What could not be read, and why.
+/// A file that could not be read, and the error.
 struct Unread {
     path: PathBuf,
     source: io::Error,
 }
 
-/// Sub-cgroups of a container come and go: the kernel answers ENOENT for one that is gone when its
+/// Sub-cgroups of a container come and go: the kernel answers ENOENT for a removed one when its
 /// file is opened, and ENODEV when it is removed between opening and reading (fs/kernfs/file.c).
 fn collect(directory: &Path, pids: &mut BTreeSet<i32>) -> Result<(), Unread> {
     pids.extend(match read_pids(directory.join("cgroup.procs")) {
@@ -62,7 +62,7 @@ fn collect(directory: &Path, pids: &mut BTreeSet<i32>) -> Result<(), Unread> {
     Ok(())
 }
 
-/// A pid of 0 is a process outside our pid namespace: not one that we could act on.
+/// Leaves out pid 0, a process outside our pid namespace, on which we could not act.
 fn read_pids(path: PathBuf) -> Result<BTreeSet<i32>, Unread> {
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,

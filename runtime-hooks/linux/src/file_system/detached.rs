@@ -1,8 +1,8 @@
-//! A mount that is mounted nowhere, through which files are given to others.
+//! A detached mount, through which other processes get files.
 //!
-//! The right to write to a file is its inode's, and root's in any case. Who has a descriptor of it
-//! opens it anew through `/proc` with other rights, whatever that descriptor is for, and by the
-//! mount that it was first opened through. So that mount is what can say no.
+//! The inode decides who may write to a file, and root always may. A process with a descriptor can
+//! reopen the file through `/proc` with other rights, whatever the descriptor was opened for, but
+//! only by the mount that the file was first opened through. So that mount alone can refuse.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -15,39 +15,39 @@ use rustix::mount::{OpenTreeFlags, open_tree};
 
 use super::mount_attributes::make_read_only;
 
-/// A second mount of a directory. It ends with the last file that was opened through it, and can
-/// be changed as long as this value, or another descriptor of it, lives.
+/// A second mount of a directory. The kernel drops it with the last file that was opened through
+/// it; it can be changed as long as this value, or another descriptor of it, lives.
 #[derive(Debug)]
 pub struct DetachedMount {
     root: OwnedFd,
 }
 
 impl DetachedMount {
-    /// Files can be written to through it if they can be through the mount of the directory.
+    /// Mounts a directory a second time. The new mount is as writable as the directory's.
     ///
     /// # Errors
-    /// Those of open_tree(2): EPERM without CAP_SYS_ADMIN.
+    /// Errors of open_tree(2): EPERM without CAP_SYS_ADMIN.
     pub fn of(directory: &Path) -> io::Result<Self> {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
         let root = open_tree(CWD, directory, flags)?;
         Ok(Self { root })
     }
 
-    /// One that nobody ever writes through.
+    /// Mounts a directory a second time, read-only.
     ///
     /// # Errors
-    /// As [`Self::of`], and those of mount_setattr(2).
+    /// As [`Self::of`], and errors of mount_setattr(2).
     pub fn read_only(directory: &Path) -> io::Result<Self> {
         let mount = Self::of(directory)?;
         mount.make_read_only()?;
         Ok(mount)
     }
 
-    /// From now on nobody writes through it, nor opens anything for that.
+    /// Makes the mount read-only: no process writes through it any more, or opens a file for that.
     ///
     /// # Errors
-    /// Those of mount_setattr(2); EBUSY ([`io::ErrorKind::ResourceBusy`]): somebody has a file open
-    /// for writing through it, or a mapping that was made by somebody who had.
+    /// Errors of mount_setattr(2); EBUSY ([`io::ErrorKind::ResourceBusy`]): a process has a file
+    /// open for writing through it, or a mapping that was made by such a process.
     pub fn make_read_only(&self) -> io::Result<()> {
         make_read_only(self.root.as_fd())
     }
@@ -55,15 +55,15 @@ impl DetachedMount {
     /// Opens a file of the directory for reading.
     ///
     /// # Errors
-    /// Those of openat(2).
+    /// Errors of openat(2).
     pub fn open(&self, name: &OsStr) -> io::Result<File> {
         self.open_with(name, OFlags::RDONLY)
     }
 
-    /// The same for reading and writing.
+    /// Opens a file of the directory for reading and writing.
     ///
     /// # Errors
-    /// Those of openat(2); EROFS once it is read-only.
+    /// Errors of openat(2); EROFS once the mount is read-only.
     pub fn open_to_write(&self, name: &OsStr) -> io::Result<File> {
         self.open_with(name, OFlags::RDWR)
     }
@@ -81,7 +81,7 @@ impl AsFd for DetachedMount {
 }
 
 impl From<OwnedFd> for DetachedMount {
-    /// Of a descriptor that another process has of one.
+    /// Takes another process's descriptor of a detached mount.
     fn from(root: OwnedFd) -> Self {
         Self { root }
     }
@@ -104,14 +104,14 @@ mod tests {
     const NAME: &str = "file";
     const PAGE: usize = 4096;
 
-    /// On a tmpfs, as packs that are mapped are.
+    /// Creates a file on a tmpfs, where mapped packs are, too.
     fn with_file() -> TempDir {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         fs::write(directory.path().join(NAME), [1; PAGE]).unwrap();
         directory
     }
 
-    /// As whoever has a descriptor of it opens it.
+    /// Opens a file anew, as a process with a descriptor of it does.
     fn anew(file: &File, options: &OpenOptions) -> io::Result<File> {
         options.open(format!("/proc/self/fd/{}", file.as_raw_fd()))
     }
@@ -133,7 +133,7 @@ mod tests {
         let place = anew(&file, OpenOptions::new().read(true).custom_flags(O_PATH)).unwrap();
         assert!(is_read_only(anew(&place, &writing)));
         assert!(is_read_only(anew(&file, OpenOptions::new().append(true))));
-        // It is the same file, which others may write to.
+        // The same file, which others may write to.
         let own = directory.path().join(NAME);
         let metadata = fs::metadata(&own).unwrap();
         let found = file.metadata().unwrap();
@@ -177,7 +177,7 @@ mod tests {
         let file = mount.open(NAME.as_ref()).unwrap();
         assert_eq!(mounts(), before);
         drop(mount);
-        // Its name is what is seen of it in `/proc/PID/maps`.
+        // `/proc/PID/maps` shows the file's name alone.
         let link = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
         assert_eq!(link, Path::new("/").join(NAME));
         fs::remove_file(directory.path().join(NAME)).unwrap();

@@ -15,9 +15,9 @@ const GET_FREE: libc::c_ulong = 0x4c82;
 const CONFIGURE: libc::c_ulong = 0x4c0a;
 /// `LO_FLAGS_READ_ONLY`.
 const READ_ONLY: u32 = 1;
-/// `LO_FLAGS_AUTOCLEAR`: the device lets go of the file once nobody uses it.
+/// `LO_FLAGS_AUTOCLEAR`: the device releases the file after its last use.
 const AUTOCLEAR: u32 = 4;
-/// Others take free devices, too.
+/// Other processes take free devices, too.
 const TRIES: u32 = 100;
 
 /// Whether the file may be written to.
@@ -29,7 +29,7 @@ pub enum Access {
     ReadWrite,
 }
 
-/// A loop device; it lets go of its file when this is dropped, unless it is mounted by then.
+/// A loop device; it releases its file when this is dropped, unless it is mounted by then.
 #[derive(Debug)]
 pub struct LoopDevice {
     path: PathBuf,
@@ -50,7 +50,7 @@ struct Config {
 struct Info {
     /// Device, inode, number, offset and size limit.
     of_file: [u64; 5],
-    /// Number, and two of an encryption that is no more.
+    /// Number, and two fields of the removed encryption.
     of_device: [u32; 3],
     flags: u32,
     names_and_key: [u8; 160],
@@ -58,7 +58,7 @@ struct Info {
 }
 
 impl LoopDevice {
-    /// Makes a file a block device.
+    /// Attaches a file to a free loop device.
     ///
     /// # Errors
     /// An I/O error of the file, or of the devices.
@@ -89,7 +89,7 @@ impl LoopDevice {
         Err(Errno::EBUSY.into())
     }
 
-    /// Its node.
+    /// Returns the path of the device node.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

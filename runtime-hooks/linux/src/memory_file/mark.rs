@@ -1,8 +1,8 @@
-//! Which files in memory are ours, whatever they are called.
+//! Marks our files in memory, independent of their names.
 //!
-//! Anybody can give a file the name of one of ours. Attributes of the class "trusted" are set by
-//! whoever has `CAP_SYS_ADMIN` in the machine's own user namespace alone: a container has not, in
-//! no namespace that it can make (xattr(7)).
+//! Any process can give a file the name of one of ours. Attributes of the class "trusted" can be
+//! set only with `CAP_SYS_ADMIN` in the machine's own user namespace: a container does not have it,
+//! in any namespace that it can make (xattr(7)).
 
 use std::fs::File;
 use std::io;
@@ -16,7 +16,7 @@ const VALUE: &[u8] = b"gpu-contents";
 /// Marks a file before a process gets it.
 ///
 /// # Errors
-/// Those of fsetxattr(2): its file system knows no such attributes, or may not be written to.
+/// Errors of fsetxattr(2): the file system has no such attributes, or may not be written to.
 pub fn mark(file: &File) -> io::Result<()> {
     if is_marked(file)? {
         return Ok(());
@@ -24,10 +24,10 @@ pub fn mark(file: &File) -> io::Result<()> {
     Ok(fsetxattr(file, NAME, VALUE, XattrFlags::empty())?)
 }
 
-/// Whether a file was marked.
+/// Returns whether a file was marked.
 ///
 /// # Errors
-/// Those of fgetxattr(2).
+/// Errors of fgetxattr(2).
 pub fn is_marked(file: &File) -> io::Result<bool> {
     let mut value = [0; VALUE.len()];
     match fgetxattr(file, NAME, &mut value) {

@@ -1,6 +1,6 @@
-//! A file in memory without a name, on a tmpfs of its own that is mounted nowhere: the kernel frees
-//! it with the last descriptor and the last mapping of it, whoever has those, and nothing has to be
-//! removed after a crash.
+//! A file in memory without a name, on a detached tmpfs of its own: the kernel frees it with its
+//! last descriptor and its last mapping, in whichever process, and nothing has to be removed after
+//! a crash.
 //!
 //! A tmpfs of its own, and not memfd_create(2): huge pages are an option of a mount there, so the
 //! machine's setting for shared memory stays as it is (tmpfs(5)).
@@ -23,28 +23,28 @@ pub use mark::{is_marked, mark};
 pub use pages::{Clearing, allocate};
 pub use sealed::is_sealed;
 
-/// What `/proc/PID/maps` shows for a mapping of it, behind a slash and before " (deleted)".
+/// The name that `/proc/PID/maps` shows for a mapping of it, after a slash and before " (deleted)".
 pub const NAME: &str = "stasis-gpu-contents";
-/// What a pack of the store is named, before and behind its own name. One in memory may be mapped
-/// like a file of ours, and shows so in `/proc/PID/maps`.
+/// The start of the file name of a pack of the store. A pack in memory may be mapped like one of
+/// our files, and `/proc/PID/maps` shows its name.
 pub const PACK_PREFIX: &str = "stasis-memory-";
 /// See [`PACK_PREFIX`].
 pub const PACK_SUFFIX: &str = ".pack";
 /// The size of a huge page.
 pub const HUGE_PAGE: u64 = 2 << 20;
 
-/// Makes a file of this size, rounded up to whole huge pages. It has no pages yet ([`allocate`]),
-/// and none of them is ever swapped out where the kernel knows how (Linux 6.4).
+/// Creates a file of this size, rounded up to whole huge pages. It has no pages yet ([`allocate`]),
+/// and the kernel never swaps them out (from Linux 6.4 on).
 ///
 /// # Errors
-/// Those of fsopen(2), fsconfig(2), fsmount(2) (EPERM without CAP_SYS_ADMIN; ENOSYS before Linux
+/// Errors of fsopen(2), fsconfig(2), fsmount(2) (EPERM without CAP_SYS_ADMIN; ENOSYS before Linux
 /// 5.2) and open(2).
 pub fn create(bytes: u64) -> io::Result<File> {
     let tmpfs = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     let size = bytes.next_multiple_of(HUGE_PAGE);
     fsconfig_set_string(&tmpfs, "size", size.to_string())?;
     fsconfig_set_string(&tmpfs, "mode", "0700")?;
-    // A kernel without them says EINVAL, and the file is slower or may be swapped out.
+    // A kernel without an option answers EINVAL, and the file is slower or may be swapped out.
     if_known(fsconfig_set_string(&tmpfs, "huge", "always"))?;
     if_known(fsconfig_set_flag(&tmpfs, "noswap"))?;
     fsconfig_create(&tmpfs)?;

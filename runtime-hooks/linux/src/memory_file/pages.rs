@@ -1,4 +1,4 @@
-//! Gives a file in memory its pages before anybody waits for them.
+//! Allocates and clears the pages of a file in memory before a process waits for them.
 
 #![allow(unsafe_code)] // FFI: mmap(2), madvise(2), munmap(2)
 
@@ -17,30 +17,30 @@ use std::time::Duration;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
-/// What a thread does at a time: the kernel clears it in some 5 ms.
+/// Bytes that a thread touches at a time: the kernel clears them in some 5 ms.
 const PIECE: u64 = 16 << 20;
 
-/// Gives the first `bytes` of a file in memory their pages, which takes 2 ms for each GiB where
-/// they are huge: they are not cleared before somebody touches them ([`Clearing`]).
+/// Allocates the pages of the first `bytes` of a file in memory, which takes 2 ms for each GiB of
+/// huge pages: the kernel clears a page at its first use ([`Clearing`]).
 ///
-/// They are charged to the memory cgroup of the process that calls this, and to nobody who maps or
-/// touches them later (Linux, Documentation/admin-guide/cgroup-v2.rst, "Memory Ownership"; tmpfs
-/// clears a page of fallocate(2) at its first use: `shmem_get_folio_gfp` in mm/shmem.c).
+/// The kernel charges the pages to the memory cgroup of the calling process, and to no process that
+/// maps or touches them later (Linux, Documentation/admin-guide/cgroup-v2.rst, "Memory Ownership";
+/// tmpfs clears a page of fallocate(2) at its first use: `shmem_get_folio_gfp` in mm/shmem.c).
 ///
 /// # Errors
-/// Those of fallocate(2): ENOSPC where the file system is full; no page is kept then.
+/// Errors of fallocate(2): ENOSPC where the file system is full; no page is kept then.
 pub fn allocate(file: &File, bytes: u64) -> io::Result<()> {
     Ok(fallocate(file, FallocateFlags::empty(), 0, bytes)?)
 }
 
-/// Threads that clear the pages of a file ([`allocate`]) from its start on, also beside those who
-/// use it. Who touches a page that is not cleared yet waits for that: nothing depends on them. When
-/// this is dropped they stop, within some 5 ms, and the file is mapped no longer.
+/// Threads that clear the pages of a file ([`allocate`]) from its start on, also while it is used.
+/// A process that touches an uncleared page waits for the kernel to clear it: nothing depends on
+/// the threads. When this is dropped they stop, within some 5 ms, and the file is unmapped.
 #[derive(Debug)]
 pub struct Clearing {
     work: Arc<Work>,
     threads: Vec<JoinHandle<()>>,
-    /// Nothing is ever sent: its end is that of all threads.
+    /// Receives nothing; disconnected once all threads have ended.
     end: Receiver<()>,
 }
 
@@ -53,10 +53,10 @@ struct Work {
 }
 
 impl Clearing {
-    /// Starts so many for the first `bytes` of the file.
+    /// Starts `threads` threads for the first `bytes` of the file.
     ///
     /// # Errors
-    /// Those of mmap(2) and of starting a thread.
+    /// Errors of mmap(2) and of starting a thread.
     pub fn start(file: &File, bytes: u64, threads: NonZeroUsize) -> io::Result<Self> {
         let work = Arc::new(Work {
             mapping: Mapping::of(file, bytes)?,
@@ -80,18 +80,18 @@ impl Clearing {
         Ok(clearing)
     }
 
-    /// Whether all threads end within this time: there is nothing left to clear, or no way to.
+    /// Returns whether all threads end within this time: no page is left, or clearing failed.
     #[must_use]
     pub fn ends_within(&self, limit: Duration) -> bool {
         self.end.recv_timeout(limit) == Err(RecvTimeoutError::Disconnected)
     }
 
-    /// Lets only so many threads go on.
+    /// Ends all threads but this many.
     pub fn go_on_with(&self, threads: usize) {
         self.work.most.store(threads, Ordering::Relaxed);
     }
 
-    /// How many threads still clear.
+    /// Returns the number of threads that still clear.
     #[must_use]
     pub fn threads(&self) -> usize {
         let going_on = |thread: &&JoinHandle<()>| !thread.is_finished();
@@ -109,8 +109,8 @@ impl Drop for Clearing {
 }
 
 impl Work {
-    /// An error ends it, for all threads: before Linux 5.14 there is no MADV_POPULATE_WRITE, and a
-    /// file that was cut meanwhile has no pages there.
+    /// Touches pieces until none is left. An error ends all threads: before Linux 5.14 there is no
+    /// MADV_POPULATE_WRITE, and a file that was truncated meanwhile has no pages there.
     fn touch_all(&self, number: usize) {
         let end = self.mapping.length as u64;
         while number < self.most.load(Ordering::Relaxed) {
@@ -126,7 +126,7 @@ impl Work {
     }
 }
 
-/// One mapping for all threads: while pages are touched nobody of the process can map or unmap
+/// One mapping for all threads: while pages are touched no thread of the process can map or unmap
 /// (`mmap_lock`), so with a mapping for each piece the threads would wait for each other.
 #[derive(Debug)]
 struct Mapping {
@@ -155,8 +155,8 @@ impl Mapping {
         let start = usize::try_from(range.start).map_err(io::Error::other)?;
         let length = usize::try_from(range.end - range.start).map_err(io::Error::other)?;
         let address = self.address.as_ptr().wrapping_byte_add(start);
-        // SAFETY: the range is that of a mapping that nobody else knows; the advice changes no
-        // contents, and reports what would be SIGBUS as an error.
+        // SAFETY: the range belongs to a mapping that no other code knows; the advice changes no
+        // contents, and reports an error in place of SIGBUS.
         unsafe { madvise(address, length, Advice::LinuxPopulateWrite)? };
         Ok(())
     }
@@ -164,7 +164,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range is that of the mapping, and nothing points into it.
+        // SAFETY: the range is the mapping's, and nothing points into it.
         let _ = unsafe { munmap(self.address.as_ptr(), self.length) };
     }
 }

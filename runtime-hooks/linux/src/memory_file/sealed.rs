@@ -1,4 +1,4 @@
-//! Whether anybody can still write to a file.
+//! Checks whether a process can still write to a file.
 
 #![allow(unsafe_code)] // FFI: fcntl(2) with numbers
 
@@ -12,18 +12,18 @@ use nix::libc;
 /// `F_SETSIG` (asm-generic/fcntl.h).
 const SET_SIGNAL: libc::c_int = 10;
 
-/// Whether nobody has the file open for writing, and nobody has a mapping of it that was made by
-/// somebody who had, also one that was duplicated (mremap(2) of length 0): the kernel grants a
-/// lease for reading only then (fcntl(2), `F_RDLCK`). From then on only who opens it anew could
-/// write to it, which needs a path, and the right to write. That of a descriptor or a mapping in
-/// `/proc` leads through the mount of its file ([`crate::file_system::detached`]).
+/// Returns whether no process has the file open for writing, or a mapping of it made by a process
+/// that had, even a duplicated one (mremap(2) of length 0): the kernel grants a lease for reading
+/// only then (fcntl(2), `F_RDLCK`). From then on a process has to open the file anew to write to
+/// it, which needs a path, and the right to write. The path of a descriptor or a mapping in `/proc`
+/// leads through the mount of its file ([`crate::file_system::detached`]).
 ///
-/// `file` itself has to be open for reading only. Its owner is who asks, or CAP_LEASE is needed.
+/// `file` has to be open for reading only. The caller has to own it, or have CAP_LEASE.
 ///
 /// # Errors
-/// Those of fcntl(2); EINVAL from file systems that have no leases.
+/// Errors of fcntl(2); EINVAL from file systems that have no leases.
 pub fn is_sealed(file: &File) -> io::Result<bool> {
-    // Who opens it for writing meanwhile has a signal sent to us: by default one that ends us.
+    // The kernel signals us if a process opens it for writing meanwhile: by default that ends us.
     set(file, SET_SIGNAL, libc::SIGURG)?;
     match set(file, libc::F_SETLEASE, libc::F_RDLCK) {
         Err(Errno::EAGAIN) => Ok(false),

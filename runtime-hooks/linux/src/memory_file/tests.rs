@@ -59,7 +59,7 @@ fn where_there_are_no_pages_all_threads_end() {
     assert_eq!(mappings_of(&file), 0);
 }
 
-/// Whoever writes meanwhile finds zeros before, and what was written afterwards.
+/// A writer finds zeros before it writes, and its data afterwards, while pages are cleared.
 #[test]
 fn what_is_written_meanwhile_stays() {
     const BYTES: u64 = 256 << 20;
@@ -84,7 +84,7 @@ fn what_is_written_meanwhile_stays() {
     }
 }
 
-/// Otherwise it could not be sealed.
+/// A mapped file could not be sealed.
 #[test]
 fn a_file_is_not_mapped_once_it_is_cleared_no_more() {
     let file = create(400 << 20).unwrap();

@@ -1,4 +1,4 @@
-//! What a process is confined by.
+//! The AppArmor profile of a process.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,11 +7,11 @@ use super::ProcessRef;
 use crate::escape::escaped;
 use crate::procfs;
 
-/// More than a name of a profile has (AppArmor: a page).
+/// More than the name of a profile has (AppArmor: a page).
 const MAX_BYTES: u64 = 64 << 10;
 
 impl ProcessRef {
-    /// The AppArmor profile that is enforced for it, as it may be shown; `None` without one.
+    /// Returns the AppArmor profile that is enforced, escaped for messages; `None` without one.
     ///
     /// # Errors
     /// An error of reading `/proc`. A kernel without AppArmor may not let the file be read.

@@ -1,7 +1,7 @@
-//! Periodic timers (timerfd_create(2)) that had expired, and nobody had read them.
+//! Periodic timers (timerfd_create(2)) that have expired, and were not read.
 //!
-//! The kernel starts such a timer again when it is read, and until then shows nothing that is left
-//! of its period (fs/timerfd.c, `timerfd_show`). CRIU sets that again, which disarms the timer: it
+//! The kernel starts such a timer again when it is read, and until then shows no time left of its
+//! period (fs/timerfd.c, `timerfd_show`). CRIU sets that time again, which disarms the timer: it
 //! stays readable once, and never expires again (criu/pie/restorer.c, `timerfd_settime`).
 
 use std::io;
@@ -13,7 +13,7 @@ use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
 use crate::procfs::{descriptors, fdinfo, number};
 
 const TIMER: &[u8] = b"anon_inode:[timerfd]";
-/// As soon as can be: it has expired.
+/// The shortest time: the timer has expired.
 const AT_ONCE: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 1,
@@ -35,7 +35,7 @@ pub fn start_expired_timers(pid: i32) -> io::Result<()> {
     Ok(())
 }
 
-/// The same open file.
+/// Duplicates a descriptor of the process.
 fn borrow(pid: i32, descriptor: u32) -> io::Result<OwnedFd> {
     let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidInput)?;
     let process = pidfd_open(pid, PidfdFlags::empty())?;
@@ -43,19 +43,19 @@ fn borrow(pid: i32, descriptor: u32) -> io::Result<OwnedFd> {
     Ok(pidfd_getfd(process, number, PidfdGetfdFlags::empty())?)
 }
 
-/// The period of a timer that has expired, and that nobody has read.
+/// Returns the period of a timer that has expired and was not read.
 fn expired(text: &[u8]) -> Option<Timespec> {
     let mut lines = text.split(|byte| *byte == b'\n');
     let mut value = |name: &[u8]| lines.find_map(|line| line.strip_prefix(name));
     let ticks: u64 = number(value(b"ticks:")?.trim_ascii())?;
-    // CRIU gives those of an absolute time the present one, so that they do expire again.
+    // CRIU sets timers of an absolute time to the present one, so that they do expire again.
     let is_absolute = value(b"settime flags:")?.trim_ascii() != b"00";
     let (left, period) = (time(value(b"it_value:")?)?, time(value(b"it_interval:")?)?);
     let is_expired = ticks > 0 && !is_absolute && left == Timespec::default() && period != left;
     is_expired.then_some(period)
 }
 
-/// Of the form "(seconds, nanoseconds)".
+/// Parses a time of the form "(seconds, nanoseconds)".
 fn time(text: &[u8]) -> Option<Timespec> {
     let inside = text.trim_ascii().strip_prefix(b"(")?.strip_suffix(b")")?;
     let at = inside.iter().position(|byte| *byte == b',')?;
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(expired(&text_of(&expired_one)), Some(hour));
         assert_eq!(expired(&text_of(&waiting)), None);
         assert_eq!(expired(&text_of(&once)), None);
-        // What a restore makes of it: the kernel shows the same, and a read starts nothing.
+        // A restored timer looks the same to the kernel, and a read does not start it.
         let own = std::process::id().cast_signed();
         start_expired_timers(own).unwrap();
         poll(&mut [PollFd::new(&expired_one, PollFlags::IN)], None).unwrap();

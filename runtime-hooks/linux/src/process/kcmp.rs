@@ -9,7 +9,7 @@ use nix::libc;
 
 use crate::process::ProcessRef;
 
-/// What of two processes is compared (linux/kcmp.h).
+/// The resource that is compared (linux/kcmp.h).
 #[derive(Debug, Clone, Copy)]
 #[repr(i32)]
 enum Compared {
@@ -18,9 +18,9 @@ enum Compared {
     Descriptors = 2,
 }
 
-/// Whether a descriptor of one process and a descriptor of another are the same open file: one
-/// was inherited from the other, or sent over a socket, and not opened anew. A descriptor that is
-/// not open is none.
+/// Returns whether a descriptor of one process and a descriptor of another are the same open file:
+/// one was inherited from the other, or sent over a socket, and not opened anew. A descriptor that
+/// is not open is never the same.
 ///
 /// # Errors
 /// The error of kcmp(2); CRIU needs a kernel that has it, too.
@@ -35,9 +35,9 @@ pub fn shares_memory_or_descriptors(one: &ProcessRef, other: &ProcessRef) -> io:
     Ok(same(Compared::Memory, one, other)? || same(Compared::Descriptors, one, other)?)
 }
 
-/// How the memories of two processes, by their pids, are ordered by the kernel, which keeps to that
-/// order: equal if both have one. Of those that have ended and wait for their parents all are
-/// equal. `None` if one is not there, or has no such order.
+/// Returns how the kernel orders the memories of two processes, by their pids; the order is stable,
+/// and equal if both share one. Processes that have ended and wait for their parents are all equal.
+/// `None` if a process is gone, or has no such order.
 pub fn order_of_memories(one: i32, other: i32) -> io::Result<Option<Ordering>> {
     let order = compare(Compared::Memory, (one, 0), (other, 0))?;
     Ok(match order {
@@ -53,7 +53,7 @@ fn same(what: Compared, one: (&ProcessRef, u32), other: (&ProcessRef, u32)) -> i
     Ok(order == Some(0))
 }
 
-/// 0 if both are the same; 1, 2 and 3 are orders of things that differ. `None` if one is not there.
+/// Returns 0 for the same resource; 1, 2 and 3 for orders of different ones. `None` if one is gone.
 fn compare(what: Compared, one: (i32, u32), other: (i32, u32)) -> io::Result<Option<i64>> {
     // SAFETY: kcmp takes five numbers and touches no memory of ours.
     let result =

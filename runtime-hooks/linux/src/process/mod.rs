@@ -1,4 +1,4 @@
-//! A process, held so that no other can be taken for it.
+//! A process, held so that no other is mistaken for it.
 //!
 //! A pid alone may be reused between two uses. [`ProcessRef`] keeps a pidfd and the start time, so
 //! every later use can check that it is still the same process.
@@ -33,7 +33,7 @@ pub struct ProcessRef {
     pid: i32,
     start_time: u64,
     namespace_pids: Vec<i32>,
-    /// As it may be shown.
+    /// The command name, escaped for messages.
     name: String,
     pidfd: Arc<OwnedFd>,
 }
@@ -145,22 +145,22 @@ impl ProcessRef {
         matches!(self.is_alive(), Ok(false))
     }
 
-    /// An open file of the process, by the number of its descriptor.
+    /// Duplicates an open file of the process, by the number of its descriptor.
     ///
     /// # Errors
-    /// Those of pidfd_getfd(2): EBADF if there is none.
+    /// Errors of pidfd_getfd(2): EBADF if the descriptor is not open.
     pub fn descriptor(&self, number: i32) -> io::Result<OwnedFd> {
         let flags = PidfdGetfdFlags::empty();
         Ok(pidfd_getfd(self.pidfd.as_fd(), number, flags)?)
     }
 
-    /// What the first thread of the process is doing; [`TaskState::Ended`] if the process is gone.
+    /// Returns the state of the process's first thread; [`TaskState::Ended`] if it is gone.
     pub fn state(&self) -> io::Result<TaskState> {
         Ok(Stat::of(self.pid)?.map_or(TaskState::Ended, |stat| stat.state))
     }
 
-    /// Whether it is ending, or has ended: of a process that was killed that is so before it is
-    /// gone, and on a busy machine for long.
+    /// Returns whether the process is ending, or has ended: a killed process is dying before it is
+    /// gone, on a busy machine for long.
     pub fn is_dying(&self) -> io::Result<bool> {
         is_dying(self.pid, self.pid)
     }
@@ -178,7 +178,7 @@ impl ProcessRef {
         self.send(Signal::TERM)
     }
 
-    /// Stops the process, until it is let go on or ended.
+    /// Stops the process, until it is resumed or ended.
     pub fn stop(&self) -> io::Result<()> {
         self.send(Signal::STOP)
     }

@@ -1,4 +1,4 @@
-//! Which processes can have GPU state, known without asking the driver.
+//! Finds the processes that can have GPU state, without asking the driver.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -8,7 +8,7 @@ use crate::procfs::{Mapping, any_mapping, descriptors, for_each_mapping};
 
 const DEVICE: &[u8] = b"/dev/nvidia";
 const LIBCUDA: &[u8] = b"libcuda.so";
-/// What the kernel puts behind the path of a file that has no name any more.
+/// The suffix that the kernel adds to the path of a file that has no name any more.
 const DELETED: &[u8] = b" (deleted)";
 
 impl ProcessRef {
@@ -26,8 +26,8 @@ impl ProcessRef {
         Ok(maps_one || self.has_device_open()?)
     }
 
-    /// The version of the libcuda that the process has loaded, as NVIDIA's file names tell it.
-    /// `None` if it has none, or one whose name does not tell.
+    /// Returns the version of the libcuda that the process has loaded, from NVIDIA's file name.
+    /// `None` if it has no libcuda, or the name has no version.
     pub fn libcuda_version(&self) -> io::Result<Option<String>> {
         for_each_mapping(self.pid, |mapping| match version_of_libcuda(mapping.path) {
             Some(version) => ControlFlow::Break(version),
@@ -35,8 +35,8 @@ impl ProcessRef {
         })
     }
 
-    /// The paths of the NVIDIA devices that the process has open, as it sees them: one for each
-    /// descriptor, of which it may have a million.
+    /// Returns the paths of the NVIDIA devices that the process has open, as the process sees them:
+    /// one for each descriptor, of which it may have a million.
     pub fn open_nvidia_devices(&self) -> io::Result<impl Iterator<Item = String>> {
         Ok(descriptors(self.pid)?.filter_map(|descriptor| {
             let target = descriptor.target();
@@ -61,7 +61,7 @@ fn is_libcuda(path: &[u8]) -> bool {
     path.starts_with(b"/") && name.is_some_and(|name| name.starts_with(LIBCUDA))
 }
 
-/// What stands behind the `libcuda.so.`, if that is more than the number of its interface.
+/// Returns the text after `libcuda.so.`, if it is more than the number of the interface.
 fn version_of_libcuda(path: &[u8]) -> Option<String> {
     let name = path.strip_suffix(DELETED).unwrap_or(path);
     let name = name.rsplit(|byte| *byte == b'/').next()?;

@@ -1,4 +1,4 @@
-//! `/proc/cpuinfo`: what the CPUs of the machine can do.
+//! `/proc/cpuinfo`: the features of the machine's CPUs.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -12,8 +12,8 @@ const PATH: &str = "/proc/cpuinfo";
 /// (`Documentation/arch/x86/cpuinfo.rst` has the flags).
 const MAX_BYTES: u64 = 64 << 10;
 
-/// Flags that are instructions which programs look for before they use them: all that begin so, and
-/// these.
+/// Flags of instructions that programs look for before they use them: all with these beginnings,
+/// and the whole words below.
 const STARTS: [&str; 14] = [
     "sse", "ssse", "avx", "amx_", "bmi", "sha", "sm3", "sm4", "fma", "xsave", "gfni", "vaes",
     "vpclmul", "movdir",
@@ -22,14 +22,14 @@ const WHOLE: &str = "mmx fxsr pni pclmulqdq cx16 movbe popcnt aes f16c rdrand rd
                      tbm fsgsbase rtm adx clflushopt clwb xgetbv1 ospke rdpid rdtscp enqcmd cldemote \
                      waitpkg serialize";
 
-/// What the CPUs can do, as the kernel names it: "avx2", "smep".
+/// Returns the features of the CPUs, as the kernel names them: "avx2", "smep".
 pub fn cpu_flags() -> io::Result<BTreeSet<String>> {
     let path = Path::new(PATH);
     let read = File::open(path).and_then(|file| of_first(BufReader::new(file.take(MAX_BYTES))));
     read.map_err(|error| about(path, &error))
 }
 
-/// Those of the flags that are instructions.
+/// Returns the flags that are instructions.
 #[must_use]
 pub fn instruction_sets(flags: BTreeSet<String>) -> BTreeSet<String> {
     let is_one = |flag: &String| {

@@ -10,7 +10,7 @@ use rustix::fs::OFlags;
 
 use super::{about, gone_is_none, number, read};
 
-/// The flags are in the second line; what follows depends on the file and may be long (epoll).
+/// The flags are in the second line; the rest depends on the file and may be long (epoll).
 const MAX_FDINFO_BYTES: u64 = 64 << 20;
 const MAX_FIRST_LINES: u64 = 4096;
 
@@ -50,14 +50,14 @@ pub fn close_on_exec(pid: i32, number: u32) -> io::Result<Option<bool>> {
     Ok(fdinfo(pid, number)?.map(|text| has_close_on_exec(&text)))
 }
 
-/// What the kernel says of an open file; `None` if it is not open any more.
+/// Reads the fdinfo of a descriptor; `None` if it is not open any more.
 pub fn fdinfo(pid: i32, number: u32) -> io::Result<Option<Vec<u8>>> {
     let path = PathBuf::from(format!("/proc/{pid}/fdinfo/{number}"));
     read(&path, MAX_FDINFO_BYTES)
 }
 
-/// What the kernel says of a descriptor under this name in its first lines, such as `map_type`;
-/// `None` if it is not open any more, or nothing is said.
+/// Returns the value of this name in the first lines of a descriptor's fdinfo, such as `map_type`;
+/// `None` if the descriptor is not open any more, or has no such line.
 pub fn value_in_fdinfo(pid: i32, number: u32, name: &str) -> io::Result<Option<Vec<u8>>> {
     let file = gone_is_none(File::open(format!("/proc/{pid}/fdinfo/{number}")))?;
     let mut text = Vec::new();
@@ -72,7 +72,7 @@ pub fn value_in_fdinfo(pid: i32, number: u32, name: &str) -> io::Result<Option<V
     Ok(lines.find_map(value))
 }
 
-/// The path by which the open file itself is reached, whatever is at its name now.
+/// Returns the path that leads to the open file itself, whatever its name leads to now.
 #[must_use]
 pub fn held_file(pid: i32, number: u32) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/fd/{number}"))

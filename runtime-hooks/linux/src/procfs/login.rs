@@ -1,4 +1,4 @@
-//! Who has logged in and started a process, in the end: `/proc/PID/loginuid` (audit(7)).
+//! The user whose login led to a process: `/proc/PID/loginuid` (audit(7)).
 
 use std::io;
 use std::path::PathBuf;
@@ -7,11 +7,11 @@ use super::{malformed, number, read};
 
 /// A number.
 const MAX_BYTES: u64 = 64;
-/// What the kernel shows for nobody (`AUDIT_UID_UNSET`).
+/// The kernel's value for no user (`AUDIT_UID_UNSET`).
 const NOBODY: u32 = u32::MAX;
 
-/// The user who has logged in, whatever sudo(8) and the like made of it since; `None` for what a
-/// service has started, without audit in the kernel, or if the process has ended.
+/// Returns the user who logged in, whatever sudo(8) and the like did since; `None` for processes of
+/// services, without audit in the kernel, or if the process has ended.
 pub fn login_user(pid: i32) -> io::Result<Option<u32>> {
     let path = PathBuf::from(format!("/proc/{pid}/loginuid"));
     let Some(text) = read(&path, MAX_BYTES)? else {

@@ -11,14 +11,14 @@ const PATH: &str = "/proc/meminfo";
 /// Some 60 lines of 30 bytes.
 const MAX_BYTES: u64 = 64 << 10;
 
-/// What the kernel says of the machine's memory (`proc_meminfo(5)`).
+/// The kernel's figures of the machine's memory (`proc_meminfo(5)`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemInfo {
     text: Vec<u8>,
 }
 
 impl MemInfo {
-    /// Of this machine.
+    /// Reads the figures of this machine.
     pub fn read() -> io::Result<Self> {
         let path = Path::new(PATH);
         let read = File::open(path).and_then(|file| read_limited(&file, MAX_BYTES));
@@ -33,13 +33,13 @@ impl MemInfo {
         kib.checked_mul(1 << 10)
     }
 
-    /// All that the kernel manages, in bytes.
+    /// Returns the memory that the kernel manages, in bytes.
     #[must_use]
     pub fn total(&self) -> Option<u64> {
         self.bytes("MemTotal")
     }
 
-    /// What is available without swapping, in bytes.
+    /// Returns the memory that is available without swapping, in bytes.
     #[must_use]
     pub fn available(&self) -> Option<u64> {
         self.bytes("MemAvailable")

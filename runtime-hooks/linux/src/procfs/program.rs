@@ -1,4 +1,4 @@
-//! What a process was started with: `/proc/PID/exe` and `/proc/PID/cmdline`.
+//! The program and the arguments of a process: `/proc/PID/exe` and `/proc/PID/cmdline`.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -8,18 +8,18 @@ use std::path::PathBuf;
 
 use super::{gone_is_none, read};
 
-/// What the kernel puts behind the path of a file that has no name any more.
+/// The suffix that the kernel adds to the path of a file that has no name any more.
 const DELETED: &[u8] = b" (deleted)";
-/// More than daemons are given.
+/// More than the arguments of daemons take.
 const MAX_BYTES: u64 = 1 << 20;
 /// The type and the name of the note that Go's linker puts into a program, which comes first in it,
 /// as all notes do (cmd/link/internal/ld/elf.go; elf(5)).
 const GO_NOTE: &[u8] = b"\x04\0\0\0Go\0\0";
-/// In this part of the program.
+/// The part of the program, from its start, in which the note is.
 const NOTES: u64 = 4096;
 
-/// The file of the program that a process executes, also if it has been replaced since; `None` if
-/// the process has ended.
+/// Returns the path of the program that a process executes, also if it has been replaced since;
+/// `None` if the process has ended.
 pub fn program(pid: i32) -> io::Result<Option<PathBuf>> {
     let target = gone_is_none(fs::read_link(format!("/proc/{pid}/exe")))?;
     Ok(target.map(|target| {
@@ -29,7 +29,7 @@ pub fn program(pid: i32) -> io::Result<Option<PathBuf>> {
     }))
 }
 
-/// Whether a process executes a program that Go has linked; `None` if it has ended.
+/// Returns whether a process executes a program that Go has linked; `None` if it has ended.
 ///
 /// # Errors
 /// An error of reading `/proc`, or the program.
@@ -43,7 +43,7 @@ pub fn is_of_go(pid: i32) -> io::Result<Option<bool>> {
     Ok(Some(start.windows(GO_NOTE.len()).any(is_note)))
 }
 
-/// The command line of a process, as far as it has not written over it; `None` if it has ended.
+/// Returns a process's command line, unless it has written over it; `None` if it has ended.
 pub fn arguments(pid: i32) -> io::Result<Option<Vec<OsString>>> {
     let text = read(&PathBuf::from(format!("/proc/{pid}/cmdline")), MAX_BYTES)?;
     Ok(text.map(|text| {

@@ -15,7 +15,7 @@ const DYING: u64 = 0x4 | 0x400;
 pub struct Stat {
     /// The command name, as the process has set it.
     pub name: Vec<u8>,
-    /// What the thread is doing.
+    /// The state of the thread.
     pub state: TaskState,
     /// The pid of the parent process; 0 if it is in a pid namespace above ours.
     pub parent: i32,
@@ -23,7 +23,7 @@ pub struct Stat {
     pub session: i32,
     /// A signal is ending it, or it ends by itself: the kernel still takes it apart.
     pub is_dying: bool,
-    /// What it, and its children that were waited for, have used of the processor, in clock ticks.
+    /// CPU time of the process and its reaped children, in clock ticks.
     pub cpu_ticks: u64,
     /// When it was started, in clock ticks since boot.
     pub start_time: u64,
@@ -32,13 +32,13 @@ pub struct Stat {
 /// The state letter of a thread (proc_pid_stat(5)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskState {
-    /// It runs or sleeps.
+    /// Running or sleeping.
     Live,
-    /// `T`: a stop signal holds it.
+    /// `T`: held by a stop signal.
     Stopped,
-    /// `t`: a tracer holds it.
+    /// `t`: held by a tracer.
     Traced,
-    /// `Z`, `X`: it has ended.
+    /// `Z`, `X`: ended.
     Ended,
 }
 
@@ -55,12 +55,12 @@ impl TaskState {
 }
 
 impl Stat {
-    /// Of a process (its first thread); `None` if it has ended and was reaped.
+    /// Reads the stat of a process (its first thread); `None` if it has ended and was reaped.
     pub fn of(pid: i32) -> io::Result<Option<Self>> {
         Self::read(&PathBuf::from(format!("/proc/{pid}/stat")))
     }
 
-    /// Of one thread of a process; `None` if it has ended.
+    /// Reads the stat of one thread of a process; `None` if it has ended.
     pub fn of_thread(pid: i32, thread: i32) -> io::Result<Option<Self>> {
         Self::read(&PathBuf::from(format!("/proc/{pid}/task/{thread}/stat")))
     }

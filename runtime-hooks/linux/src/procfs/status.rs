@@ -19,12 +19,12 @@ pub struct Status {
 }
 
 impl Status {
-    /// Of a process; `None` if it has ended and was reaped.
+    /// Reads the status of a process; `None` if it has ended and was reaped.
     pub fn of(pid: i32) -> io::Result<Option<Self>> {
         Self::read(&PathBuf::from(format!("/proc/{pid}/status")))
     }
 
-    /// Of one thread of a process; `None` if it has ended.
+    /// Reads the status of one thread of a process; `None` if it has ended.
     pub fn of_thread(pid: i32, thread: i32) -> io::Result<Option<Self>> {
         Self::read(&PathBuf::from(format!("/proc/{pid}/task/{thread}/status")))
     }
@@ -49,7 +49,7 @@ impl Status {
         })
     }
 
-    /// What the thread is doing.
+    /// Returns the state of the thread.
     #[must_use]
     pub fn state(&self) -> Option<TaskState> {
         let letter = self.field("State")?.first()?;
@@ -68,10 +68,10 @@ impl Status {
         number(self.field("TracerPid")?)
     }
 
-    /// Whether SIGKILL waits for the thread: whatever ends a process sends it to each of its
-    /// threads (kernel/signal.c, `zap_other_threads`), and one that has yet to be scheduled has no
-    /// flag that it is dying. A thread takes it from its own signals before it has that flag; among
-    /// those of the process one that was sent stays (`get_signal`).
+    /// Returns whether SIGKILL is pending for the thread: the kernel sends it to each thread of a
+    /// process that ends (kernel/signal.c, `zap_other_threads`), and a thread that has yet to be
+    /// scheduled has no flag that it is dying. A thread takes it from its own signals before it has
+    /// that flag; a SIGKILL among the signals of the process stays (`get_signal`).
     #[must_use]
     pub fn is_killed(&self) -> bool {
         let pending = ["SigPnd", "ShdPnd"].map(|name| self.field(name).and_then(hexadecimal));
@@ -79,7 +79,7 @@ impl Status {
         pending.any(|pending| pending & KILL != 0)
     }
 
-    /// How many CPUs it may run on.
+    /// Returns the number of CPUs that the thread may run on.
     #[must_use]
     pub fn allowed_cpus(&self) -> Option<u64> {
         self.allowed_cpu_list().map(|cpus| cpus.len() as u64)
@@ -108,7 +108,7 @@ pub(crate) fn cpu_list(list: &str) -> Option<Vec<usize>> {
     Some(cpus)
 }
 
-/// The same as a set; `None` for a list with more CPUs than one has room for.
+/// Parses such a list into a set; `None` if it is empty, or has more CPUs than a set can hold.
 pub(crate) fn cpu_set(list: &str) -> Option<CpuSet> {
     let mut set = CpuSet::new();
     // A list may come from an image: one that names CPUs again and again would take long.

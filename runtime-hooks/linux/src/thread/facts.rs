@@ -1,7 +1,7 @@
-//! Where a thread may run, and how it counts where there is too little for all.
+//! The CPUs of a thread, and its share where there is too little for all.
 //!
-//! CRIU 4 restores neither sched_setaffinity(2), ioprio_set(2) nor the timer slack: its tasks have
-//! those of whoever has started it. Of `oom_score_adj` it restores what is not 0
+//! CRIU 4 restores neither sched_setaffinity(2), ioprio_set(2) nor the timer slack: its tasks
+//! inherit those of CRIU's starter. CRIU restores `oom_score_adj` unless it is 0
 //! (criu/cr-restore.c, `prepare_proc_misc`), and engines' shims have another.
 
 use std::fmt;
@@ -21,17 +21,17 @@ use crate::procfs::{Status, cpu_set, number, read};
 const MOST_DIGITS: u64 = 64;
 /// The CPUs of the machine.
 const ONLINE: &str = "/sys/devices/system/cpu/online";
-/// What Linux gives its first process, in nanoseconds (init/init_task.c).
+/// The timer slack of Linux's first process, in nanoseconds (init/init_task.c).
 const USUAL_TIMER_SLACK: u64 = 50_000;
-/// What a thread of a real-time policy has (kernel/sched/syscalls.c, `set_user_nice` and such): it
-/// comes and goes with the policy, which CRIU keeps.
+/// The timer slack of a thread of a real-time policy (kernel/sched/syscalls.c, `set_user_nice` and
+/// such): it comes and goes with the policy, which CRIU keeps.
 const NO_TIMER_SLACK: u64 = 0;
 
-/// What a thread has that is not the usual.
+/// The attributes of a thread that differ from the usual ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Facts {
-    /// The CPUs that it may run on, as the kernel lists them.
+    /// The CPUs that the thread may run on, as the kernel lists them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cpus: Option<String>,
     /// The class and level of its I/O, as ioprio_set(2) takes them.
@@ -40,25 +40,25 @@ pub struct Facts {
     /// In nanoseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     timer_slack: Option<u64>,
-    /// Of the process, with its first thread.
+    /// Of the process; recorded with its first thread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     oom_score_adj: Option<i16>,
 }
 
-/// One of them.
+/// An attribute of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fact {
-    /// Where it may run.
+    /// The CPUs that the thread may run on.
     Cpus,
     /// The priority of its I/O.
     IoPriority,
-    /// How late its timers may be.
+    /// The permitted delay of its timers.
     TimerSlack,
-    /// How soon the kernel ends its process for want of memory.
+    /// The rank of its process when the kernel ends one for want of memory.
     OomScore,
 }
 
-/// What the threads of a container have, unless they ask for something else.
+/// The attributes that the threads of a container have by default.
 #[derive(Debug)]
 pub struct Usual {
     /// The CPUs of the container.
@@ -66,17 +66,17 @@ pub struct Usual {
 }
 
 impl Usual {
-    /// For the processes in the cgroup of this one.
+    /// Returns the defaults of the processes in the cgroup of `process`.
     #[must_use]
     pub fn of(process: i32) -> Self {
-        // Where no cgroup tells, none is kept from some of them.
+        // Without an answer from the cgroup, no CPU is withheld from the container.
         let all = || fs::read_to_string(ONLINE).ok();
         let cpus = cpus_of(process).ok().flatten().or_else(all);
         let cpus = cpus.and_then(|list| cpu_set(list.trim()));
         Self { cpus }
     }
 
-    /// A list may have CPUs that are not there now.
+    /// Returns whether the list has all CPUs of the container; it may also have absent ones.
     fn has(&self, cpus: &str) -> bool {
         let Some((all, found)) = self.cpus.as_ref().zip(cpu_set(cpus)) else {
             return false;
@@ -86,13 +86,13 @@ impl Usual {
 }
 
 impl Facts {
-    /// Whether all is the usual.
+    /// Returns whether all attributes are the usual ones.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Of a thread; nothing if it has ended.
+    /// Reads the attributes of a thread; none if it has ended.
     pub fn of(thread: Thread, usual: &Usual) -> io::Result<Self> {
         let timer_slack = timer_slack(thread)?;
         Ok(Self {
@@ -107,8 +107,9 @@ impl Facts {
         })
     }
 
-    /// Gives them to a thread, which had them elsewhere, and the usual for the rest. Returns what
-    /// it still lacks: the kernel allows no CPUs but those of this machine and of the cgroup.
+    /// Gives a thread these attributes from elsewhere, and the usual ones for the rest. Returns
+    /// those that it still lacks: the kernel allows no CPUs but those of this machine and the
+    /// cgroup.
     #[must_use]
     pub fn give(&self, thread: Thread) -> Vec<Fact> {
         let given = [
@@ -171,8 +172,8 @@ fn cpus(thread: Thread) -> io::Result<Option<String>> {
     Ok(list.and_then(|list| String::from_utf8(list).ok()))
 }
 
-/// The directory of a thread is there by its own number, too, though it is not listed: only there
-/// has a thread this file (fs/proc/base.c, `tgid_base_stuff`).
+/// A thread also has a directory by its own number, though it is not listed: a thread has this file
+/// only there (fs/proc/base.c, `tgid_base_stuff`).
 fn timer_slack_file(thread: Thread) -> String {
     format!("/proc/{}/timerslack_ns", thread.id)
 }

@@ -1,4 +1,4 @@
-//! The threads of a container, and what the kernel keeps of them that CRIU does not.
+//! The threads of a container, and their attributes that the kernel keeps and CRIU does not.
 
 mod facts;
 mod io_priority;
@@ -39,10 +39,10 @@ impl Thread {
     }
 }
 
-/// Does `work` with each thread that CRIU dumps with the process `init`, or has restored.
+/// Calls `work` for each thread that CRIU dumps with the process `init`, or has restored.
 ///
 /// # Errors
-/// Those of reading `/proc`, and of `work`.
+/// Errors of reading `/proc`, and of `work`.
 pub fn for_each_of_tree(
     init: i32,
     mut work: impl FnMut(Thread) -> io::Result<()>,
