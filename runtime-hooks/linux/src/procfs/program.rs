@@ -43,7 +43,7 @@ pub fn is_of_go(pid: i32) -> io::Result<Option<bool>> {
     Ok(Some(start.windows(GO_NOTE.len()).any(is_note)))
 }
 
-/// Returns a process's command line, unless it has written over it; `None` if it has ended.
+/// Returns the command line, as far as the process has kept it; `None` if it has ended.
 pub fn arguments(pid: i32) -> io::Result<Option<Vec<OsString>>> {
     let text = read(&PathBuf::from(format!("/proc/{pid}/cmdline")), MAX_BYTES)?;
     Ok(text.map(|text| {

@@ -107,9 +107,8 @@ impl Facts {
         })
     }
 
-    /// Gives a thread these attributes from elsewhere, and the usual ones for the rest. Returns
-    /// those that it still lacks: the kernel allows no CPUs but those of this machine and the
-    /// cgroup.
+    /// Gives these attributes to a thread, and the usual ones for the rest. Returns those that it
+    /// still lacks: the kernel allows no CPUs but those of this machine and of the cgroup.
     #[must_use]
     pub fn give(&self, thread: Thread) -> Vec<Fact> {
         let given = [
