@@ -37,7 +37,7 @@ impl BorrowedThread {
     /// stopped.
     ///
     /// # Errors
-    /// Those of ptrace(2) and `/proc`; a program of another word size.
+    /// Errors of ptrace(2) and `/proc`; a program of another word size.
     pub(crate) fn take(pid: i32, thread: Pid, options: Options) -> io::Result<Self> {
         let found = Registers::read(thread)?;
         if !found.are_native() {
@@ -57,7 +57,7 @@ impl BorrowedThread {
             section,
             way_back,
         };
-        // First, since it must not run on with signals blocked.
+        // The registers come first: the thread must not run on with its signals blocked.
         let away = match &borrowed.way_back {
             Some(way_back) => way_back.returning(found),
             None => found.calling(gate, NO_CALL, &[]),
@@ -71,14 +71,14 @@ impl BorrowedThread {
         self.calls.thread()
     }
 
-    /// The frame of a process that it makes, if it has a way back.
+    /// Returns the frame for a process that the thread makes, if it has a way back.
     pub(crate) fn child_frame(&self) -> Option<ChildFrame> {
         self.way_back.as_ref().map(WayBack::of_child)
     }
 
-    /// Lets it go its way back once it is let go, instead of putting its registers back.
+    /// Has the thread go its way back once it is detached, instead of putting its registers back.
     pub(crate) fn leave_to_itself(self) {
-        // What the frames have overwritten must not be put back.
+        // The memory that the frames have overwritten must not be put back.
         std::mem::forget(self);
     }
 
@@ -90,7 +90,7 @@ impl BorrowedThread {
         self.calls.call(number, arguments)
     }
 
-    /// Waits as long as it takes ([`Deadline::never`]): a thread that is let go before runs with
+    /// Waits as long as it takes ([`Deadline::never`]): a thread that is detached earlier runs with
     /// our registers.
     fn put_back(&mut self) -> io::Result<()> {
         let thread = self.calls.thread();
@@ -104,7 +104,7 @@ impl BorrowedThread {
         if let Some(way_back) = &self.way_back {
             way_back.clear()?;
         }
-        // Out of a stop at a system call: the kernel would deliver that stop's SIGTRAP to the
+        // Leaves a stop at a system call: the kernel would deliver that stop's SIGTRAP to the
         // thread if we ended now (ptrace_report_syscall in linux/ptrace.h).
         ptrace::interrupt(thread)?;
         let mut signal = 0;

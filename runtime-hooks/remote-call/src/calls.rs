@@ -2,9 +2,9 @@
 //!
 //! The thread runs between two stops of PTRACE_SYSCALL. Up to the first, at the entry of the call,
 //! it executes user code, and its seccomp filter applies: other threads of its process can exchange
-//! that code. There we compare its registers with what we want, so a thread that has come elsewhere
-//! makes no call at all. Between the entry and the exit it executes kernel code alone, and only for
-//! that time is the filter suspended: it is for what the program does, not for what we do.
+//! that code. There we compare its registers with the expected ones, so a thread that has come
+//! elsewhere makes no call at all. Between the entry and the exit it executes kernel code alone,
+//! and only then is the filter suspended: it is meant for the program's calls, not for ours.
 
 use std::io;
 
@@ -22,9 +22,9 @@ use crate::registers::{ARCHITECTURE, Gate, Registers};
 pub(crate) struct Calls {
     thread: Pid,
     gate: Gate,
-    /// Those of ptrace(2) between calls.
+    /// The options of ptrace(2) between calls.
     options: Options,
-    /// Where it has stopped; `None` while it runs.
+    /// The stop that the thread is in; `None` while it runs.
     at: Option<Event>,
     /// The number of its last call.
     last: Option<libc::c_long>,
@@ -47,13 +47,13 @@ impl Calls {
         self.thread
     }
 
-    /// Whether a SIGSTOP came, which cannot be blocked, and which the thread did not get.
+    /// Returns whether a SIGSTOP came, which cannot be blocked, and which the thread did not get.
     pub(crate) fn was_told_to_stop(&self) -> bool {
         self.was_told_to_stop
     }
 
-    /// Whether it may be in a call that changes memory, which the kernel finishes also for a thread
-    /// that was killed. One that closes descriptors may wait for a server, and changes none.
+    /// Returns whether the thread may be in a call that changes memory, which the kernel finishes
+    /// even if the thread is killed. close_range(2) may wait for a server, and changes no memory.
     pub(crate) fn may_change_memory(&self) -> bool {
         self.at.is_none() && self.last != Some(libc::SYS_close_range)
     }
@@ -91,7 +91,7 @@ impl Calls {
             self.at = Some(next_event(self.thread, Deadline::never())?);
         }
         if self.at == Some(Event::SyscallEntry) {
-            // A filter would be asked about the call that is left out, too.
+            // The filter would judge the skipped call, too.
             self.suspend_seccomp()?;
             Registers::skip_call(self.thread)?;
             self.run_to(Event::SyscallExit, Deadline::never())?;
@@ -107,7 +107,7 @@ impl Calls {
             self.at = Some(event);
             match event {
                 event if event == wanted => return Ok(()),
-                // Its process is told to stop or to go on; it has not run for us yet.
+                // Its process was stopped or resumed; the thread has not made our call yet.
                 Event::Stop => deadline.check()?,
                 Event::Signal(libc::SIGSTOP) => {
                     self.was_told_to_stop = true;
@@ -125,7 +125,7 @@ impl Calls {
     fn suspend_seccomp(&self) -> io::Result<()> {
         let suspended = Options::from_bits_retain(libc::PTRACE_O_SUSPEND_SECCOMP);
         match ptrace::setoptions(self.thread, self.options | suspended) {
-            // Not ours to suspend, or a kernel without it: the call fails if it is not allowed.
+            // We may not suspend the filter, or the kernel cannot: then the filter judges the call.
             Err(Errno::EPERM | Errno::EINVAL) => Ok(()),
             other => Ok(other?),
         }

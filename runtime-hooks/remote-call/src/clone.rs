@@ -13,16 +13,16 @@ use crate::memory;
 use crate::status::traced_child;
 use crate::way_back::ChildFrame;
 
-/// Where the kernel writes the number of a new process, in the memory that it shares: the number
-/// that it has in its parent's pid namespace, 4 bytes each.
+/// The addresses in the shared memory where the kernel writes the number of a new process in its
+/// parent's pid namespace, 4 bytes each.
 #[derive(Debug, Clone, Copy)]
 pub struct Numbered {
-    /// Written before the process exists for anybody, or before its parent has its own registers
-    /// again, which would reap it on its way back; and never cleared. With this it can be found and
-    /// reaped whenever we may be killed.
+    /// Written before the process is visible, or before its parent, which would reap it on its way
+    /// back, has its own registers again; never cleared. With it the process can be found and
+    /// reaped whenever we are killed.
     pub listed: u64,
-    /// Written before its first instruction, and cleared by the kernel when it has ended, in
-    /// whatever way (`CLONE_CHILD_CLEARTID`); aligned. Until then it may still change memory.
+    /// Written before its first instruction, and cleared by the kernel when the process has ended,
+    /// in whatever way (`CLONE_CHILD_CLEARTID`); aligned. Until then it may still change memory.
     pub cleared_at_end: Option<u64>,
 }
 
@@ -33,11 +33,11 @@ pub(crate) struct Made {
     pub(crate) inside: u64,
 }
 
-/// Has a thread make a process that ends when we do, and that is stopped. Then the thread has its
-/// own registers again.
+/// Has a thread make a stopped process that ends when we do, and gives the thread its own registers
+/// back.
 ///
 /// # Errors
-/// Those of clone(2), ptrace(2) and `/proc`.
+/// Errors of clone(2), ptrace(2) and `/proc`.
 pub(crate) fn make(
     mut thread: BorrowedThread,
     more: i32,
@@ -49,7 +49,7 @@ pub(crate) fn make(
         Ok(Made { own, inside })
     };
     let Some(frame) = thread.child_frame() else {
-        // Each moment counts, and the new process has no more of a stack than the thread.
+        // Each moment counts, and the new process is without a stack, as the thread is.
         let inside = thread.call(libc::SYS_clone, &arguments(more, numbered, None))?;
         drop(thread);
         let made = made(inside)?;
@@ -58,7 +58,7 @@ pub(crate) fn make(
     };
     let made = match thread.call(libc::SYS_clone, &arguments(more, numbered, Some(frame))) {
         Ok(inside) => made(inside),
-        // Else it has made none.
+        // After any other error no process was made.
         Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(error),
         Err(error) => return Err(error),
     };
@@ -68,7 +68,7 @@ pub(crate) fn make(
             list(owner, &made, numbered)?;
             Ok(made)
         }
-        // There may be one that nobody holds, and that has nothing but its frame.
+        // There may be a process that we do not hold, and that has nothing but its frame.
         Err(error) => {
             thread.leave_to_itself();
             Err(error)
@@ -76,7 +76,7 @@ pub(crate) fn make(
     }
 }
 
-/// Writes its number where the kernel has not.
+/// Writes the number of the process where the kernel has not.
 fn list(owner: Pid, made: &Made, numbered: Option<Numbered>) -> io::Result<()> {
     let Some(numbered) = numbered else {
         return Ok(());
@@ -86,8 +86,8 @@ fn list(owner: Pid, made: &Made, numbered: Option<Numbered>) -> io::Result<()> {
         .inspect_err(|_| end(made.own))
 }
 
-/// Waits until a new process has stopped, before its first instruction, and has it end when we do.
-/// If that cannot be, it ends now.
+/// Waits until a new process has stopped before its first instruction, and has it end when we do.
+/// Kills it if that fails.
 fn hold(own: Pid) -> io::Result<()> {
     let options = Options::PTRACE_O_EXITKILL | Options::PTRACE_O_TRACESYSGOOD;
     let held = match next_event(own, Deadline::soon()) {
@@ -98,14 +98,14 @@ fn hold(own: Pid) -> io::Result<()> {
     held.inspect_err(|_| end(own))
 }
 
-/// It has not come to its first instruction, and does not.
+/// Kills a process that has not come to its first instruction, and does not.
 fn end(own: Pid) {
     let _ = kill(own, Signal::SIGKILL);
 }
 
-/// The arguments of a clone(2) that shares memory and `more`. The new process is traced as the
-/// caller is. Its parent does not hear of its end: no signal is in the lowest byte. A frame has its
-/// number instead of the list.
+/// Returns the arguments of a clone(2) that shares memory and `more`. The new process is traced as
+/// the caller is. Its parent gets no signal at its end: the lowest byte has none. With a frame the
+/// number goes there instead of to the list.
 pub(crate) fn arguments(
     more: i32,
     numbered: Option<Numbered>,

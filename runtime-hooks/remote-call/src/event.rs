@@ -1,4 +1,4 @@
-//! What a traced thread reports to its tracer, and how long we wait for it.
+//! The reports of a traced thread to its tracer, and the time that we wait for them.
 
 use std::io;
 use std::thread::sleep;
@@ -11,7 +11,7 @@ use rustix::process::{WaitOptions, waitpid};
 
 use crate::status::is_alive;
 
-/// A thread that is in the kernel for longer cannot be stopped now.
+/// A thread that stays in the kernel for longer cannot be stopped now.
 const PATIENCE: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_micros(100);
 /// `PTRACE_EVENT_STOP` (ptrace(2)): a seized thread has stopped outside of system calls.
@@ -22,22 +22,22 @@ const SYSCALL_BIT: i32 = 0x80;
 const EVENTMSG_SYSCALL_ENTRY: libc::c_long = 1;
 const EVENTMSG_SYSCALL_EXIT: libc::c_long = 2;
 
-/// Until when something has to be done.
+/// The time by which a step has to be done.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadline(Option<Instant>);
 
 impl Deadline {
-    /// That of one call, with all that comes between.
+    /// The deadline of one call, with all events in between.
     pub(crate) fn soon() -> Self {
         Self(Some(Instant::now() + PATIENCE))
     }
 
-    /// For what cannot be left half done: a thread that is let go with our registers faults, and
-    /// one that is killed may change memory until the kernel has ended it. Our calls do not sleep,
-    /// so only a frozen cgroup of version 1, or a disk or file system that does not answer, keeps
-    /// it. Nobody waits for that without end: who traces is a process made for it (the engine's
-    /// `stasis-replace`, `stasis-gpu-copy` and `stasis-gpu-hold`, CRIU and what our plugin forks),
-    /// which the operation leaves behind, or gives up, at a deadline of its own.
+    /// For steps that must not be left half done: a thread that is detached with our registers
+    /// faults, and a killed one may change memory until the kernel has ended it. Our calls do not
+    /// sleep, so only a frozen cgroup of version 1, or a disk or file system that does not answer,
+    /// delays them. No operation waits for that without end: the tracer is a process made for it
+    /// (the engine's `stasis-replace`, `stasis-gpu-copy` and `stasis-gpu-hold`, CRIU and the forks
+    /// of our plugin), which the operation leaves behind, or gives up, at a deadline of its own.
     pub(crate) fn never() -> Self {
         Self(None)
     }
@@ -62,7 +62,7 @@ impl Deadline {
     }
 }
 
-/// Where a traced thread has stopped.
+/// The place where a traced thread has stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
     /// After PTRACE_INTERRUPT, at the beginning of its life, or because its process is stopped.
@@ -75,17 +75,17 @@ pub(crate) enum Event {
     Signal(i32),
 }
 
-/// The next stop of a thread.
+/// Waits for the next stop of a thread.
 ///
 /// # Errors
-/// `NotFound` if it has ended, `TimedOut`, and those of waitpid(2).
+/// `NotFound` if it has ended, `TimedOut`, and errors of waitpid(2).
 pub(crate) fn next_event(thread: Pid, deadline: Deadline) -> io::Result<Event> {
     loop {
         if let Some(event) = event_now(thread)? {
             return Ok(event);
         }
-        // Nobody is told of the end of a leader before all threads of its process have ended, and
-        // the last one of a pid namespace's init may wait for a child that is ours to reap.
+        // waitpid(2) reports the end of a leader only after all threads of its process have ended,
+        // and the last thread of a pid namespace's init may wait for a child that we have to reap.
         if !is_alive(thread.as_raw())? {
             return event_now(thread)?.ok_or(io::ErrorKind::NotFound.into());
         }
@@ -93,13 +93,13 @@ pub(crate) fn next_event(thread: Pid, deadline: Deadline) -> io::Result<Event> {
     }
 }
 
-/// The stop that a thread has come to; `None` if it runs.
+/// Returns the stop that a thread has come to; `None` if it runs.
 ///
 /// # Errors
-/// `NotFound` if it has ended, and those of waitpid(2).
+/// `NotFound` if it has ended, and errors of waitpid(2).
 pub(crate) fn event_now(thread: Pid) -> io::Result<Option<Event>> {
     let pid = rustix::process::Pid::from_raw(thread.as_raw());
-    // Tracees are waited for by whoever traces them, children or not; `__WALL`: threads, too.
+    // Only the tracer of a thread waits for it, child or not; `__WALL`: threads, too.
     let options = WaitOptions::NOHANG | WaitOptions::from_bits_retain(libc::__WALL.unsigned_abs());
     match waitpid(pid, options)? {
         None => Ok(None),

@@ -20,8 +20,7 @@ pub(crate) enum RunTo {
     Syscall,
 }
 
-/// Lets a stopped thread run, and delivers a signal to it (0: none). nix knows no real-time
-/// signals.
+/// Resumes a stopped thread, and delivers a signal to it (0: none). nix knows no real-time signals.
 pub(crate) fn resume(thread: Pid, until: RunTo, signal: i32) -> io::Result<()> {
     let request = match until {
         RunTo::Event => libc::PTRACE_CONT,
@@ -96,7 +95,7 @@ pub(crate) fn rseq_area(thread: Pid) -> io::Result<Option<u64>> {
 pub(crate) fn extended_registers(thread: Pid) -> io::Result<Vec<u8>> {
     /// linux/elf.h
     const NT_X86_XSTATE: usize = 0x202;
-    /// Those of all extensions have 11 KiB.
+    /// The registers of all extensions take 11 KiB.
     const MOST: usize = 32 << 10;
     let mut bytes = vec![0; MOST];
     let length = read_registers(thread, NT_X86_XSTATE, bytes.as_mut_slice())?;
@@ -104,8 +103,8 @@ pub(crate) fn extended_registers(thread: Pid) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether the return addresses of a stopped thread are on a second stack as well, which has no
-/// place for what is no call (CET).
+/// Returns whether the return addresses of a stopped thread are also on a second stack, which only
+/// calls can write to (CET).
 pub(crate) fn has_shadow_stack(thread: Pid) -> bool {
     /// linux/elf.h
     const NT_X86_SHSTK: usize = 0x204;

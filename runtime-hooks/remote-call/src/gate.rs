@@ -1,8 +1,8 @@
-//! Where a process has a system call instruction: in its vDSO.
+//! Finds a system call instruction in a process: in its vDSO.
 //!
 //! Every vDSO has one, for calls that it cannot answer itself. A process decides what it maps and
-//! how its files are called, so the mapping is recognised by the whole of its name, which for a
-//! file always is a path; sizes are bounded, and names are bytes.
+//! how its files are called, so the mapping is recognised by its whole name, which for a file
+//! always is a path; sizes are bounded, and names are bytes.
 
 use std::fs::File;
 use std::io;
@@ -16,10 +16,10 @@ use crate::registers::{GATE, Gate};
 /// The largest vDSO: on all our machines it has two to four pages.
 const VDSO_BYTES: u64 = 64 << 10;
 
-/// A system call instruction, without a stack.
+/// Returns the address of a system call instruction, without a stack.
 ///
 /// # Errors
-/// Those of `/proc`; a process without a vDSO.
+/// Errors of `/proc`; a process without a vDSO.
 pub(crate) fn gate(pid: i32) -> io::Result<Gate> {
     let found = for_each_mapping(pid, |mapping| match is_vdso(&mapping) {
         true => ControlFlow::Break((mapping.start, mapping.length())),
@@ -39,7 +39,7 @@ pub(crate) fn gate(pid: i32) -> io::Result<Gate> {
     })
 }
 
-/// The kernel's name of it, which no file has: files have paths.
+/// Compares with the kernel's name for it, which no file has: files have paths.
 fn is_vdso(mapping: &Mapping<'_>) -> bool {
     mapping.path == b"[vdso]"
 }

@@ -5,10 +5,10 @@ use std::io::{self, IoSlice, IoSliceMut};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
 use nix::unistd::Pid;
 
-/// Reads as many bytes as fit.
+/// Fills `bytes` from this address.
 ///
 /// # Errors
-/// Those of process_vm_readv(2); `UnexpectedEof` if only some of it is mapped and readable.
+/// Errors of process_vm_readv(2); `UnexpectedEof` if only some of it is mapped and readable.
 pub fn read(pid: i32, address: u64, bytes: &mut [u8]) -> io::Result<()> {
     let place = place(address, bytes.len())?;
     let wanted = bytes.len();
@@ -16,17 +16,17 @@ pub fn read(pid: i32, address: u64, bytes: &mut [u8]) -> io::Result<()> {
     whole(read, wanted)
 }
 
-/// The number at an address.
+/// Reads the number at an address.
 pub fn word(pid: i32, address: u64) -> io::Result<u64> {
     let mut bytes = [0; 8];
     read(pid, address, &mut bytes)?;
     Ok(u64::from_ne_bytes(bytes))
 }
 
-/// Writes all bytes. Eight that are aligned are written at once: nobody ever reads some of them.
+/// Writes all bytes. Eight that are aligned are written at once: no reader sees some of them alone.
 ///
 /// # Errors
-/// Those of process_vm_writev(2); `UnexpectedEof` if only some of it is mapped and writable.
+/// Errors of process_vm_writev(2); `UnexpectedEof` if only some of it is mapped and writable.
 pub fn write(pid: i32, address: u64, bytes: &[u8]) -> io::Result<()> {
     let place = place(address, bytes.len())?;
     let written = process_vm_writev(Pid::from_raw(pid), &[IoSlice::new(bytes)], &[place])?;

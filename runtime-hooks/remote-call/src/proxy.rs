@@ -1,7 +1,7 @@
 //! A process that shares the memory of another, to make system calls on it.
 //!
-//! It is made by one clone(2) of its owner and shares nothing else, or the descriptors as well. It
-//! is stopped between its calls, and dies with the thread of ours that made it (PTRACE_O_EXITKILL).
+//! One clone(2) of its owner makes it; it shares nothing else, or the descriptors as well. The
+//! proxy is stopped between calls, and dies with our thread that made it (PTRACE_O_EXITKILL).
 
 use std::io;
 
@@ -16,10 +16,10 @@ use crate::gate::gate;
 use crate::reaping::{is_reaped, reaping};
 use crate::seized::SeizedThread;
 
-/// What a proxy and its owner have in common.
+/// The resources that a proxy shares with its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shared {
-    /// Memory: what the proxy maps or unmaps is so for its owner.
+    /// Memory: the proxy's mappings and unmappings change its owner's memory.
     Memory,
     /// The table of descriptors as well.
     MemoryAndDescriptors,
@@ -29,20 +29,20 @@ pub enum Shared {
 #[derive(Debug)]
 pub struct Proxy {
     calls: Calls,
-    /// The process whose memory it is, of which a thread is stopped.
+    /// The process that owns the memory; one of its threads is stopped.
     owner: SeizedThread,
-    /// The proxy in the owner's pid namespace.
+    /// The pid of the proxy in the owner's pid namespace.
     pid_inside: u64,
     ended: bool,
 }
 
 impl Proxy {
-    /// Has a running process make one. A thread of that process is stopped as long as the proxy
-    /// lives, with registers of its own. `is_gone` is asked once that thread is ours, since the
-    /// pid may have become a stranger's before that.
+    /// Has a running process make a proxy. A thread of that process is stopped as long as the proxy
+    /// lives, with registers of its own. Calls `is_gone` once we hold that thread, since the pid
+    /// may have become another process's before.
     ///
     /// # Errors
-    /// Those of ptrace(2) (EPERM: the process has a tracer already), `/proc` and clone(2) (EAGAIN:
+    /// Errors of ptrace(2) (EPERM: the process has a tracer already), `/proc` and clone(2) (EAGAIN:
     /// no more processes are allowed there).
     pub fn of_running(
         pid: i32,
@@ -53,8 +53,8 @@ impl Proxy {
         Self::of(pid, owner, shared, None)
     }
 
-    /// As [`Self::of_running`], sharing memory alone; its number is written there, for whoever has
-    /// to reap it ([`crate::reap`]) if we are killed.
+    /// As [`Self::of_running`], sharing memory alone; the kernel writes the proxy's number there,
+    /// for the process that has to reap it ([`crate::reap`]) if we are killed.
     pub fn numbered(
         pid: i32,
         numbered: Numbered,
@@ -85,18 +85,18 @@ impl Proxy {
         })
     }
 
-    /// Its pid.
+    /// Returns its pid.
     #[must_use]
     pub fn pid(&self) -> i32 {
         self.calls.thread().as_raw()
     }
 
-    /// The thread that it is a child of, which stands still as long as it lives.
+    /// Returns the thread that made the proxy, which is stopped as long as the proxy lives.
     pub(crate) fn owner_thread(&self) -> i32 {
         self.owner.thread().as_raw()
     }
 
-    /// Has it make one system call.
+    /// Has the proxy make one system call.
     ///
     /// # Errors
     /// The call's own, those of ptrace(2), and `TimedOut`: the proxy is of no more use then.
@@ -104,12 +104,12 @@ impl Proxy {
         self.calls.call(number, arguments)
     }
 
-    /// Ends it; its owner is as if it had never been.
+    /// Ends the proxy; nothing of it is left in its owner.
     ///
     /// # Errors
-    /// Those of ptrace(2), and `TimedOut`: it has a copy of its owner's descriptors, and the kernel
-    /// closes one of them for as long as a file system does not answer. The owner may have a child
-    /// then that it knows nothing of.
+    /// Errors of ptrace(2), and `TimedOut`: the proxy has a copy of its owner's descriptors, and
+    /// the kernel closes one of them for as long as a file system does not answer. The owner may
+    /// then have a child that it does not know of.
     pub fn end(mut self) -> io::Result<()> {
         self.finish()
     }
@@ -133,7 +133,7 @@ impl Proxy {
             }
         }
         let deadline = Deadline::soon();
-        // We have seen the end of what we traced; its parent is still to see that of its child.
+        // We have seen the end of our tracee; its parent has yet to see the end of its child.
         while !is_reaped(self.reap())? {
             deadline.poll()?;
         }

@@ -1,4 +1,4 @@
-//! The end of processes that their parent never hears of.
+//! Reaps processes of whose end their parent never hears.
 
 use std::io;
 
@@ -8,12 +8,12 @@ use crate::event::Deadline;
 use crate::seized::SeizedThread;
 
 /// Has a process reap children that send no signal when they end, by their numbers in its own pid
-/// namespace, and waits for those that are just ending. Numbers that are no such children are
-/// passed over: a program may have reaped them itself (`__WALL`). `is_gone` is asked as in
-/// [`crate::Proxy::of_running`].
+/// namespace, and waits for children that are just ending. Skips numbers that are no such children:
+/// a program may have reaped them itself (`__WALL`). Calls `is_gone` as
+/// [`crate::Proxy::of_running`] does.
 ///
 /// # Errors
-/// Those of ptrace(2) and the call; `TimedOut` for a child that does not end.
+/// Errors of ptrace(2) and the call; `TimedOut` for a child that does not end.
 pub fn reap(pid: i32, inside: &[i32], is_gone: impl FnOnce() -> bool) -> io::Result<()> {
     let deadline = Deadline::soon();
     let mut owner = SeizedThread::stop(pid, is_gone)?;
@@ -26,14 +26,14 @@ pub fn reap(pid: i32, inside: &[i32], is_gone: impl FnOnce() -> bool) -> io::Res
     Ok(())
 }
 
-/// The arguments of a wait4(2), without waiting, for a child that sends no signal when it ends, and
-/// for none of the program's own.
+/// Returns the arguments of a wait4(2), without waiting, for a child that sends no signal when it
+/// ends, and for no child of the program's own.
 pub(crate) fn reaping(pid_inside: u64) -> [u64; 4] {
     let flags = (libc::__WCLONE | libc::WNOHANG).cast_unsigned().into();
     [pid_inside, 0, flags, 0]
 }
 
-/// Whether such a call leaves nothing to be reaped. The program may have done it itself.
+/// Returns whether such a call leaves nothing to reap. The program may have reaped it itself.
 pub(crate) fn is_reaped(called: io::Result<u64>) -> io::Result<bool> {
     match called {
         Ok(reaped) => Ok(reaped != 0),

@@ -1,4 +1,4 @@
-//! A file of ours for a proxy, of which its owner gets no descriptor.
+//! Gives a file of ours to a proxy, but no descriptor of it to the proxy's owner.
 //!
 //! A proxy with a table of descriptors of its own makes two sockets. We take them (pidfd_getfd(2)),
 //! connect them, and send the file through one of them (SCM_RIGHTS in unix(7)); the proxy receives
@@ -19,7 +19,7 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open}
 use crate::memory;
 use crate::proxy::Proxy;
 
-/// How many bytes of its memory a proxy needs for receiving.
+/// The bytes of its memory that a proxy needs for receiving.
 pub const SCRATCH_BYTES: u64 = WORDS as u64 * 8;
 const WORDS: usize = 13;
 
@@ -33,11 +33,11 @@ const CONTROL_LEN: u64 = 20;
 const CONTROL_SPACE: u64 = 24;
 
 impl Proxy {
-    /// Has it receive a file. Returns its descriptor, which only the proxy has if it shares memory
-    /// alone with its owner. `scratch` is the address of [`SCRATCH_BYTES`] that nobody else uses.
-    ///
+    /// Has the proxy receive a file. Returns its descriptor, which only the proxy has if it shares
+    /// memory alone with its owner. `scratch` is the address of [`SCRATCH_BYTES`] that no other
+    /// code uses.
     /// # Errors
-    /// Those of the calls; a security module may forbid the container the file (EACCES).
+    /// Errors of the calls; a security module may forbid the container the file (EACCES).
     pub fn receive(&mut self, file: BorrowedFd<'_>, scratch: u64) -> io::Result<u64> {
         let (sender, receiver) = (self.socket()?, self.socket()?);
         let (ours, theirs) = (self.take(sender)?, self.take(receiver)?);
@@ -52,8 +52,8 @@ impl Proxy {
         self.received(scratch + CONTROL * 8)
     }
 
-    /// A new socket of the proxy's, by its number: from a register, and not from memory, which
-    /// other threads of the owner can change.
+    /// Makes a socket of the proxy, and returns its number: from a register, and not from memory,
+    /// which other threads of the owner can change.
     fn socket(&mut self) -> io::Result<u64> {
         let kind = (libc::SOCK_DGRAM | libc::SOCK_CLOEXEC)
             .unsigned_abs()
@@ -62,7 +62,7 @@ impl Proxy {
         self.call(libc::SYS_socket, &[local, kind, 0])
     }
 
-    /// A descriptor of the proxy's, as one of ours.
+    /// Duplicates a descriptor of the proxy into this process.
     fn take(&self, descriptor: u64) -> io::Result<OwnedFd> {
         let descriptor = i32::try_from(descriptor).map_err(io::Error::other)?;
         let pid = Pid::from_raw(self.pid()).ok_or(io::ErrorKind::NotFound)?;
@@ -70,7 +70,7 @@ impl Proxy {
         Ok(pidfd_getfd(proxy, descriptor, PidfdGetfdFlags::empty())?)
     }
 
-    /// The descriptor in a `struct cmsghdr`.
+    /// Reads the descriptor in a `struct cmsghdr`.
     fn received(&self, control: u64) -> io::Result<u64> {
         let kind: u64 = libc::SOL_SOCKET.unsigned_abs().into();
         let rights: u64 = libc::SCM_RIGHTS.unsigned_abs().into();
@@ -84,8 +84,8 @@ impl Proxy {
     }
 }
 
-/// Each gets what the other sends, and nothing else: a name in the container's network namespace is
-/// everybody's there.
+/// Connects two sockets, so that each receives only from the other: any process in the container's
+/// network namespace can send to a name there.
 fn connect_both(one: &OwnedFd, other: &OwnedFd) -> io::Result<()> {
     let no_name = SocketAddrUnix::new_unnamed();
     for socket in [one, other] {
@@ -112,7 +112,7 @@ fn send(socket: &OwnedFd, file: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// What recvmsg(2) is given, on machines of 64 bits that are little-endian.
+/// Returns the arguments of recvmsg(2), for little-endian machines of 64 bits.
 fn message(scratch: u64) -> [u64; WORDS] {
     let at = |word: u64| scratch + word * 8;
     let mut words = [0; WORDS];

@@ -9,9 +9,9 @@ use nix::unistd::Pid;
 
 /// `syscall`.
 pub(crate) const GATE: &[u8] = &[0x0f, 0x05];
-/// AUDIT_ARCH_X86_64 (linux/audit.h): not that of `int $0x80`, whose calls have other numbers.
+/// AUDIT_ARCH_X86_64 (linux/audit.h): calls by `int $0x80` have another, and other numbers.
 pub(crate) const ARCHITECTURE: u32 = 0xc000_003e;
-/// The call that goes on with one that was interrupted, for what is left of its time.
+/// The call that resumes an interrupted one, for the rest of its time.
 const RESTART: u64 = libc::SYS_restart_syscall.cast_unsigned();
 /// The code segment of 64-bit programs.
 const USER64: u64 = 0x33;
@@ -31,13 +31,13 @@ pub struct Start {
     pub argument: u64,
 }
 
-/// Where a thread makes a system call.
+/// The place where a thread makes a system call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Gate {
     /// The address of a system call instruction.
     pub(crate) instruction: u64,
-    /// The stack pointer meanwhile. Without a stack, at 0, a thread that is let go with our
-    /// registers faults behind the call instead of running on with what is not its own.
+    /// The stack pointer during the call. Without a stack, at 0, a thread that is detached with our
+    /// registers faults after the call instead of running on with registers that are not its own.
     pub(crate) stack: u64,
 }
 
@@ -54,14 +54,14 @@ impl Registers {
         self.0.cs == USER64
     }
 
-    /// About to make a system call. All other general registers are zero.
+    /// Returns the registers for a system call. All other general registers are zero.
     pub(crate) fn calling(self, gate: Gate, number: i64, arguments: &[u64]) -> Self {
         let argument = |index: usize| arguments.get(index).copied().unwrap_or(0);
         Self(libc::user_regs_struct {
             rip: gate.instruction,
             rsp: gate.stack,
             rax: number.cast_unsigned(),
-            // In no system call: nothing for the kernel to take up again.
+            // In no system call: the kernel has nothing to restart.
             orig_rax: u64::MAX,
             rdi: argument(0),
             rsi: argument(1),
@@ -81,7 +81,7 @@ impl Registers {
         })
     }
 
-    /// Whether these are at the entry of the call that `calling` was about to make.
+    /// Returns whether these are at the entry of the call that `calling` was about to make.
     pub(crate) fn are_entering(&self, calling: Self) -> bool {
         let (own, wanted) = (&self.0, &calling.0);
         let arguments =
@@ -98,8 +98,8 @@ impl Registers {
         registers.write(thread)
     }
 
-    /// These, to go on: a system call that the stop interrupted is made again. The kernel does
-    /// that on its way out (arch/x86/kernel/signal.c), but no longer after our calls.
+    /// Returns these, to resume: a system call that the stop interrupted is made again. The kernel
+    /// does that on its way out (arch/x86/kernel/signal.c), but no longer after our calls.
     pub(crate) fn resuming(self) -> Self {
         let mut registers = self.0;
         if registers.orig_rax.cast_signed() >= 0 {
@@ -109,8 +109,8 @@ impl Registers {
                     registers.rax = registers.orig_rax;
                     registers.orig_rax = u64::MAX;
                 }
-                // ERESTART_RESTARTBLOCK: the kernel kept what is left of the time to wait. Which
-                // call it was stays there for `resuming_from_frame`; the kernel does not mind.
+                // ERESTART_RESTARTBLOCK: the kernel kept the time that is left to wait. `orig_rax`
+                // keeps the call for `resuming_from_frame`; the kernel ignores it.
                 -516 => registers.rax = RESTART,
                 _ => return self,
             }
@@ -119,9 +119,9 @@ impl Registers {
         Self(registers)
     }
 
-    /// As [`Self::resuming`], out of a frame: the kernel forgets then what is left of the time to
-    /// wait. So all of it is waited for again. Of a call that was interrupted before nobody knows
-    /// any more which one it was: that one ends with EINTR, as after a signal handler.
+    /// As [`Self::resuming`], out of a frame: the kernel then forgets the time that is left to
+    /// wait, so the call waits for all of it again. A call that was interrupted before is no longer
+    /// known: it ends with EINTR, as after a signal handler.
     pub(crate) fn resuming_from_frame(self) -> Self {
         let mut registers = self.resuming().0;
         if registers.rax == RESTART && registers.orig_rax.cast_signed() >= 0 {
@@ -130,7 +130,7 @@ impl Registers {
         Self(registers)
     }
 
-    /// These, with another next instruction.
+    /// Returns these, with another next instruction.
     pub(crate) fn going_to(self, instruction: u64) -> Self {
         Self(libc::user_regs_struct {
             rip: instruction,
@@ -138,8 +138,8 @@ impl Registers {
         })
     }
 
-    /// In the order of `struct sigcontext` (asm/sigcontext.h), up to the segments, all of which are
-    /// in the last word.
+    /// Returns these in the order of `struct sigcontext` (asm/sigcontext.h), up to the segments,
+    /// all of which are in the last word.
     pub(crate) fn in_frame(&self) -> [u64; 19] {
         let own = &self.0;
         let segments = own.cs | own.gs << 16 | own.fs << 32 | own.ss << 48;
@@ -149,26 +149,26 @@ impl Registers {
         ]
     }
 
-    /// Whether the thread waits in a system call that it can make again, from a frame as well: of
-    /// one that was interrupted before nobody knows which it was ([`RESTART`]).
+    /// Returns whether the thread waits in a system call that it can make again, from a frame as
+    /// well: a call that was interrupted before is no longer known ([`RESTART`]).
     pub(crate) fn wait_in_a_call(&self) -> bool {
         let call = self.0.orig_rax;
         let is_interrupted = (-516..=-512).contains(&self.0.rax.cast_signed());
         call.cast_signed() >= 0 && call != RESTART && is_interrupted
     }
 
-    /// About to execute code that does not return to here, as the same thread: it keeps what the
-    /// kernel and its libraries know it by.
+    /// Returns the registers for code that does not return to here, in the same thread: `fs_base`
+    /// stays, by which its libraries know it.
     pub(crate) fn sent_to(self, start: Start) -> Self {
         let mut registers = self.starting(start.code, start.stack, start.argument).0;
         registers.fs_base = self.0.fs_base;
         Self(registers)
     }
 
-    /// About to execute code that never returns, with one argument.
+    /// Returns the registers for code that never returns, with one argument.
     pub(crate) fn starting(self, code: u64, stack: u64, argument: u64) -> Self {
-        /// Interrupts on, as always; strings go upwards, as code may expect (the bit that the
-        /// thread had comes from whatever it was doing).
+        /// Interrupts on, as always; strings go upwards, as code may expect (the thread's own bit
+        /// depends on the code that was interrupted).
         const FLAGS: u64 = 0x202;
         let gate = Gate {
             instruction: code,
@@ -180,7 +180,7 @@ impl Registers {
         Self(registers)
     }
 
-    /// The address of its next instruction.
+    /// Returns the address of the next instruction.
     pub(crate) fn instruction(&self) -> u64 {
         self.0.rip
     }

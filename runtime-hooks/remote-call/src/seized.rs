@@ -20,12 +20,12 @@ pub(crate) struct SeizedThread {
 }
 
 impl SeizedThread {
-    /// Stops a thread of the process with this pid. `is_gone` is asked once the thread is ours,
-    /// since the pid may have become a stranger's before that.
+    /// Stops a thread of the process with this pid. Calls `is_gone` once we hold the thread, since
+    /// the pid may have become another process's before.
     ///
     /// # Errors
-    /// Those of ptrace(2): a process that is being debugged has a tracer already (EPERM). The
-    /// process goes on then.
+    /// Errors of ptrace(2): a process that is being debugged has a tracer already (EPERM). Then the
+    /// process goes on.
     pub(crate) fn stop(pid: i32, is_gone: impl FnOnce() -> bool) -> io::Result<Self> {
         Self::stop_thread(pid, live_thread(pid)?, is_gone)
     }
@@ -55,7 +55,7 @@ impl SeizedThread {
     }
 
     /// # Errors
-    /// Those of ptrace(2) and `/proc`; a program of another word size.
+    /// Errors of ptrace(2) and `/proc`; a program of another word size.
     pub(crate) fn borrow(&mut self) -> io::Result<BorrowedThread> {
         let options = Options::PTRACE_O_TRACESYSGOOD;
         BorrowedThread::take(self.pid, self.thread, options)
@@ -65,7 +65,7 @@ impl SeizedThread {
         self.thread
     }
 
-    /// Signals that come before the stop are delivered.
+    /// Stops the thread, and delivers the signals that come before the stop.
     fn interrupt(&self) -> io::Result<()> {
         let deadline = Deadline::soon();
         ptrace::interrupt(self.thread)?;
@@ -83,15 +83,15 @@ impl SeizedThread {
 
 impl Drop for SeizedThread {
     fn drop(&mut self) {
-        // Only a stopped thread can be let go. One that does not stop now has its own registers,
-        // and goes on when we end.
+        // Only a stopped thread can be detached. A thread that does not stop now has its own
+        // registers, and goes on when we end.
         if ptrace::detach(self.thread, None).is_err() && self.interrupt().is_ok() {
             let _ = ptrace::detach(self.thread, None);
         }
     }
 }
 
-/// Any thread will do; the leader may have ended while others go on.
+/// Returns any living thread; the leader may have ended while others go on.
 fn live_thread(pid: i32) -> io::Result<Pid> {
     for thread in threads(pid)? {
         if is_alive(thread)? {

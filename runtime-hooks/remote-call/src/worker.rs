@@ -1,10 +1,10 @@
 //! A process that shares the memory of another and executes code there.
 //!
-//! A [`Proxy`] makes it, as a child of the proxy's owner: nobody but us and the kernel hears of it.
-//! It has the seccomp filter, the credentials and the cgroup of its owner, and a table of
-//! descriptors of its own. All signals are blocked, and it dies with the thread of ours that made
-//! it, whose part it is to look after it: a process that is traced stands still at every signal
-//! that cannot be blocked until its tracer says how it goes on.
+//! A [`Proxy`] makes it, as a child of the proxy's owner: only we and the kernel know of it. It has
+//! the seccomp filter, the credentials and the cgroup of its owner, and a table of descriptors of
+//! its own. All signals are blocked, and it dies with our thread that made it, which has to look
+//! after it: a traced process stands still at every signal that cannot be blocked until its tracer
+//! resumes it.
 
 use std::io;
 
@@ -20,27 +20,27 @@ use crate::proxy::Proxy;
 use crate::registers::{Registers, Start};
 use crate::status::traced_child;
 
-/// Such a process. It is killed when this is dropped; its owner has to reap it ([`crate::reap`]).
+/// A worker. Dropping this kills it; its owner has to reap it ([`crate::reap`]).
 #[derive(Debug)]
 pub struct Worker {
     pid: Pid,
     life: Life,
 }
 
-/// Whether a process may still do something.
+/// Whether a worker may still run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Life {
-    /// It may.
+    /// It may still run.
     Goes,
     /// It has ended.
     Ended,
 }
 
 impl Worker {
-    /// Has a proxy make one, which is stopped until it is started.
+    /// Has a proxy make a worker, which is stopped until it is started.
     ///
     /// # Errors
-    /// Those of clone(2) (EAGAIN: no more processes are allowed there), ptrace(2) and `/proc`.
+    /// Errors of clone(2) (EAGAIN: no more processes are allowed there), ptrace(2) and `/proc`.
     pub fn make(proxy: &mut Proxy, numbered: Numbered) -> io::Result<Self> {
         // A sibling of the proxy: it outlives it, and no other process becomes its parent then.
         let arguments = arguments(libc::CLONE_PARENT, Some(numbered), None);
@@ -58,10 +58,10 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Lets it run, from its first stop.
+    /// Starts the worker, from its first stop.
     ///
     /// # Errors
-    /// Those of ptrace(2).
+    /// Errors of ptrace(2).
     pub fn start(&mut self, start: Start) -> io::Result<()> {
         let Start {
             code,
@@ -73,16 +73,16 @@ impl Worker {
         resume(self.pid, RunTo::Event, 0)
     }
 
-    /// Its pid.
+    /// Returns its pid.
     #[must_use]
     pub fn pid(&self) -> i32 {
         self.pid.as_raw()
     }
 
-    /// Lets it go on wherever it has stopped. To be called again and again while it is needed.
+    /// Resumes the worker wherever it has stopped. To be called again and again while it is needed.
     ///
     /// # Errors
-    /// Those of ptrace(2) and waitpid(2).
+    /// Errors of ptrace(2) and waitpid(2).
     pub fn look_after(&mut self) -> io::Result<Life> {
         while self.life == Life::Goes {
             match event_now(self.pid) {
@@ -95,30 +95,30 @@ impl Worker {
         Ok(self.life)
     }
 
-    /// It is no process of its container's: a stop that somebody sends to all of those (a SIGSTOP
-    /// to the process group) is not for it.
+    /// Handles a stop. The worker is no process of its container's: a stop that is sent to all of
+    /// those (a SIGSTOP to the process group) is not for it.
     fn pass(&self, event: Event) -> io::Result<()> {
         match event {
             Event::Signal(libc::SIGSTOP) | Event::Stop => resume(self.pid, RunTo::Event, 0),
             Event::Signal(_) => {
-                // All that can be blocked are: it has done what cannot be done. Its container is
-                // to have no core dump of it.
+                // All signals that can be blocked are: the worker has faulted. Its container must
+                // not get a core dump of it.
                 kill(self.pid, Signal::SIGKILL)?;
                 Ok(())
             }
             other => Err(io::Error::other(format!("unexpected stop: {other:?}"))),
         }
         .or_else(|error| match error.raw_os_error() {
-            // It was killed meanwhile.
+            // The worker was killed meanwhile.
             Some(libc::ESRCH) => Ok(()),
             _ => Err(error),
         })
     }
 
-    /// Looks after it until it has ended by itself.
+    /// Looks after the worker until it has ended by itself.
     ///
     /// # Errors
-    /// `TimedOut` if that takes longer than a few seconds; those of [`Self::look_after`].
+    /// `TimedOut` if that takes longer than a few seconds; errors of [`Self::look_after`].
     pub fn wait(&mut self) -> io::Result<()> {
         let deadline = Deadline::soon();
         while self.look_after()? == Life::Goes {
@@ -127,11 +127,11 @@ impl Worker {
         Ok(())
     }
 
-    /// Ends it, whatever it is doing, and waits until the kernel has done so, however long that
-    /// takes ([`Deadline::never`]): until then it may write to its owner's memory.
+    /// Ends the worker, whatever it is doing, and waits until the kernel has done so, however long
+    /// that takes ([`Deadline::never`]): until then the worker may write to its owner's memory.
     ///
     /// # Errors
-    /// Those of waitpid(2).
+    /// Errors of waitpid(2).
     pub fn end(mut self) -> io::Result<()> {
         self.finish()
     }

@@ -14,7 +14,7 @@ fn a_filtered_thread_gets_nothing_through() {
     let program = Program::counting(include_str!("filtered.c"), &[]);
     for round in 0..200 {
         let mut thread = stop(&program.child).unwrap();
-        // What the filter forbids the program, we may do.
+        // We may make calls that the filter forbids the program.
         assert!(thread.call(libc::SYS_getppid, &[]).is_ok());
         drop(thread);
         program.goes_on();
@@ -70,8 +70,8 @@ fn a_restartable_sequence_is_begun_again() {
     }
 }
 
-/// What becomes of a process if ours is killed in the middle of a call: the kernel lets the thread
-/// go on as it is, also when only the thread of ours that traces it ends.
+/// If our process is killed in the middle of a call, the kernel resumes the thread as it is, also
+/// when only our tracing thread ends.
 #[test]
 fn a_thread_with_our_registers_does_not_run_on() {
     let mut child = Command::new("sleep").arg("60").spawn().unwrap();
@@ -90,7 +90,7 @@ fn a_thread_with_our_registers_does_not_run_on() {
     assert_eq!(status.signal(), Some(libc::SIGSEGV));
 }
 
-/// Another thread has exchanged the instruction: what the thread comes to then is not done.
+/// Another thread has exchanged the instruction: the thread does not make the call that it finds.
 #[test]
 fn a_call_that_is_not_ours_is_not_made() {
     let mut child = Command::new("sleep").arg("60").spawn().unwrap();

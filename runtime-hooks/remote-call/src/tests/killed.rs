@@ -1,7 +1,7 @@
-//! What becomes of a program if we are killed at any step of what we do with it.
+//! The state of a program after we are killed at any step of our work on it.
 //!
-//! Who makes the calls is a process of its own here (`a_tracer`), which is traced in turn: it is
-//! killed before and after each system call with which it acts on the program.
+//! The calls come from a process of its own (`a_tracer`), which is traced in turn: it is killed
+//! before and after each system call with which it acts on the program.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -22,11 +22,11 @@ const ACTING: [i64; 4] = [
 /// Requests of ptrace(2) that change nothing: PTRACE_GETREGS, GETEVENTMSG, GETSIGINFO, GETREGSET,
 /// GETSIGMASK, GET_SYSCALL_INFO, GET_RSEQ_CONFIGURATION.
 const READING: [u64; 7] = [12, 0x4201, 0x4202, 0x4204, 0x420a, 0x420e, 0x420f];
-/// In front of its thread's number.
+/// Printed in front of the number of the tracer's thread.
 const READY: &str = "traces from ";
 
-/// Not a test: what the tests here start. It is told by a line what to make a proxy of, makes one,
-/// and ends it.
+/// Not a test: the process that the tests here start. It reads from a line of which process to make
+/// a proxy, makes one, and ends it.
 #[test]
 #[ignore = "started by other tests"]
 fn a_tracer() {
@@ -39,7 +39,7 @@ fn a_tracer() {
     proxy.end().unwrap();
 }
 
-/// What a process that is started here is told, by one line, once it can be traced.
+/// Prints that this process can be traced, and reads its numbers from the next line.
 pub(super) fn lines_of_a_tracer() -> Option<Vec<u64>> {
     println!("\n{READY}{}", nix::unistd::gettid());
     let mut line = String::new();
@@ -57,14 +57,14 @@ enum Came {
     ToTheEnd,
 }
 
-/// Kills a tracer of that program when it stands before (even) or behind (odd) one of its acts, and
-/// `meanwhile` has been done.
+/// Kills a tracer of that program before (even) or after (odd) one of its acts, once `meanwhile`
+/// has been done.
 fn kill_at(step: usize, program: &Child, meanwhile: impl FnOnce()) -> Came {
     let told = program.id().to_string();
     kill_one_at("tests::killed::a_tracer", &told, step, meanwhile)
 }
 
-/// The same of a process that is that test, and is told that.
+/// Does the same with a process that runs `test`, and gets the line `told`.
 fn kill_one_at(test: &str, told: &str, step: usize, meanwhile: impl FnOnce()) -> Came {
     let mut tracer = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--ignored"])
@@ -84,7 +84,7 @@ fn kill_one_at(test: &str, told: &str, step: usize, meanwhile: impl FnOnce()) ->
     let came = run_to(step, thread);
     meanwhile();
     tracer.kill().unwrap();
-    // Its thread is ours to wait for until it has ended, and the process after that.
+    // We have to wait for its thread until that has ended, and then for the process.
     while matches!(waitpid(thread, Some(WaitPidFlag::__WALL)), Ok(status) if !has_ended(status)) {}
     tracer.wait().unwrap();
     came
@@ -122,7 +122,7 @@ fn has_ended(status: WaitStatus) -> bool {
     matches!(status, WaitStatus::Exited(..) | WaitStatus::Signaled(..))
 }
 
-/// At how many steps it was killed, until one that a tracer does not come to.
+/// Returns at how many steps a tracer was killed, up to one that it does not come to.
 fn kill_at_all(program: &mut Program, check: impl FnMut(&mut Program, usize)) -> usize {
     let told = program.child.id().to_string();
     kill_at_all_as("tests::killed::a_tracer", &told, program, check)
@@ -173,13 +173,13 @@ fn a_computing_thread_goes_on_with_all_its_registers() {
     assert_it_goes_on("computes");
 }
 
-/// Whichever of its waits is interrupted.
+/// No matter which of its waits we interrupt.
 #[test]
 fn a_waiting_thread_is_not_interrupted() {
     assert_it_goes_on("waits");
 }
 
-/// What it reads in the sequence changes while it stands still.
+/// The number that the sequence reads changes while the thread stands still.
 #[test]
 fn a_restartable_sequence_is_begun_again_by_itself() {
     let program = Program::counting(include_str!("sequence.c"), &[]);
@@ -201,7 +201,7 @@ fn a_restartable_sequence_is_begun_again_by_itself() {
     }
 }
 
-/// Programs may use it, for whatever they do with their stacks.
+/// Programs may use this memory, for whatever they do with their stacks.
 #[test]
 fn what_is_below_the_stack_pointer_is_put_back() {
     let mut child = Command::new("sleep").arg("60").spawn().unwrap();
@@ -220,7 +220,7 @@ fn what_is_below_the_stack_pointer_is_put_back() {
     assert!(found == bytes);
 }
 
-/// Where there is no room for frames, nothing but dying is left.
+/// Without room for frames, a thread with our registers can only die.
 #[test]
 fn a_thread_without_a_way_back_ends_or_goes_on_but_is_never_wrong() {
     for mode in ["deep", "handles"] {

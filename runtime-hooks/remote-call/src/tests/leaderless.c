@@ -20,7 +20,7 @@ int main(void) {
     pthread_t thread;
     sigset_t own;
     signal(SIGUSR1, tell);
-    /* It is of the process, and any thread would take it that does not block it: a new one, once it has its mask. */
+    /* The process gets SIGUSR1, and any thread takes it that does not block it: a new one, too. */
     sigemptyset(&own);
     sigaddset(&own, SIGUSR1);
     pthread_sigmask(SIG_BLOCK, &own, NULL);

@@ -34,7 +34,7 @@ fn a_proxy_maps_and_closes_for_its_owner() {
     assert!(maps().contains(&format!("{place:x}-{:x}", place + 8192)));
     proxy.call(libc::SYS_munmap, &[place, 8192]).unwrap();
     assert_eq!(maps().lines().count(), mappings);
-    // Whoever runs the tests may have left descriptors with low numbers open.
+    // The process that runs the tests may have left descriptors with low numbers open.
     let free = 500;
     let copy = proxy.call(libc::SYS_dup3, &[1, free, 0]).unwrap();
     assert_eq!((copy, descriptors()), (free, open + 1));
@@ -59,7 +59,7 @@ fn descriptors_are_the_owners_alone_if_only_memory_is_shared() {
     child.wait().unwrap();
 }
 
-/// As when our process is killed: its proxy ends, and the owner goes on with its own registers.
+/// As if our process were killed: its proxy ends, and the owner keeps its own registers.
 #[test]
 fn a_proxy_dies_with_whoever_made_it() {
     let mut child = Command::new("cat")
@@ -96,8 +96,8 @@ fn handlers_of_signals_survive() {
     assert_eq!(program.child.wait().unwrap().code(), Some(42));
 }
 
-/// The number that clone(2) returns is one of its caller's pid namespace. In ours a sibling of the
-/// proxy may have the same number: that process is the container's, and must live.
+/// clone(2) returns a number of its caller's pid namespace. In ours a sibling of the proxy may have
+/// the same number: that process is the container's, and must live.
 #[test]
 fn a_sibling_that_has_the_number_elsewhere_is_not_the_proxy() {
     let script = "sleep 60 & echo up; read last; echo $last >/proc/sys/kernel/ns_last_pid; \

@@ -1,6 +1,6 @@
 /*
- * Counts in the file that it is given: number 0 the waits of a thread that keeps values in all of its registers meanwhile, 1 those
- * after which one was wrong, 2 the times that somebody was sent to `errand`. 3 to 7 are where: the thread, the code, its board, the top
+ * Counts in its last argument, a file: number 0 the waits of a thread that keeps values in all of its registers meanwhile, 1 those
+ * after which one was wrong, 2 the times that a thread was sent to `errand`. 3 to 7 are addresses: the thread, the code, its board, the top
  * of a stack, the place of a frame.
  */
 #define _GNU_SOURCE
@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 static volatile uint64_t *numbers;
-/* What was done, and the stack pointer by which to go back. */
+/* How often the errand was done, and the stack pointer by which to go back. */
 static uint64_t board[2];
 
 void errand(void);

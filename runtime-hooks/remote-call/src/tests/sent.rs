@@ -1,12 +1,12 @@
-//! A thread that is sent goes back to what it was doing, whatever becomes of who has sent it.
+//! A thread that is sent goes back to its work, even if its sender is killed.
 
 use super::killed::{kill_at_all_as, lines_of_a_tracer};
 use super::program::Program;
 use super::*;
 use crate::{Errand, Sent, Start, memory, send, stack_pointer_of};
 
-/// Not a test: what the tests here start. It is told by a line whom to send where, and sends it
-/// once.
+/// Not a test: the process that the tests here start. It reads from a line which thread to send
+/// where, and sends it once.
 #[test]
 #[ignore = "started by other tests"]
 fn a_sender() {
@@ -28,7 +28,7 @@ fn a_sender() {
     until(|| sent() == Sent::Gone);
 }
 
-/// What [`a_sender`] is told of a program.
+/// Returns the line that [`a_sender`] reads about a program.
 fn told(program: &Program) -> String {
     let numbers = (3..8).map(|index| program.number(index).to_string());
     let numbers: Vec<String> = numbers.collect();
@@ -53,6 +53,6 @@ fn a_thread_that_is_sent_goes_back_also_if_the_sender_is_killed() {
     assert!(steps >= 12, "{steps}");
     program.goes_on();
     assert_eq!(program.number(1), 0);
-    // Sent again and again: by those, too, that were killed behind it.
+    // The thread was sent again and again, also by senders that were killed after it.
     assert!(program.number(2) >= 3, "{}", program.number(2));
 }

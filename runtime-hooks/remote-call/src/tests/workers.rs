@@ -27,7 +27,7 @@ const LISTED: u64 = COUNT + 16;
 const ALIVE: u64 = COUNT + 24;
 const STACK: u64 = COUNT + 4096;
 
-/// A process with code in its memory, and what was there before.
+/// A process with code in its memory, and the number of its mappings before that.
 struct Owner {
     child: Child,
     code: u64,
@@ -88,7 +88,7 @@ impl Owner {
         });
     }
 
-    /// It is as if nothing had ever been, and does what it is for.
+    /// Asserts that nothing of ours is left in the owner, and that it does its work.
     fn assert_unharmed(mut self) {
         let listed = i32::try_from(self.number(LISTED)).unwrap();
         reap(pid(&self.child), &[0, listed, listed], || false).unwrap();
@@ -117,7 +117,7 @@ fn a_worker_runs_beside_its_owner_until_it_is_told_to_end() {
     let owner = Owner::with(&COUNTING);
     let mut worker = owner.worker();
     owner.goes_on(&mut worker);
-    // What is sent to the whole process group of a container.
+    // The signals that the whole process group of a container may get.
     for signal in [Signal::SIGSTOP, Signal::SIGTERM, Signal::SIGCONT] {
         kill(Pid::from_raw(worker.pid()), signal).unwrap();
         owner.goes_on(&mut worker);
@@ -147,7 +147,7 @@ fn a_worker_that_does_what_cannot_be_done_is_ended() {
     owner.assert_unharmed();
 }
 
-/// As when our process is killed.
+/// As if our process were killed.
 #[test]
 fn a_worker_dies_with_whoever_made_it() {
     let owner = Owner::with(&COUNTING);
@@ -203,12 +203,12 @@ fn a_file_is_received_and_mapped_without_a_descriptor_of_the_owner() {
     owner.assert_unharmed();
 }
 
-/// One that waits in the kernel, and one that runs.
+/// A thread that waits in the kernel, and one that runs.
 #[test]
 fn a_thread_is_seen_in_the_code_that_it_executes() {
     let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
     let runner = Program::counting(include_str!("filtered.c"), &[]);
-    // It may also sleep while it is being loaded.
+    // The program may also sleep while it is being loaded.
     let its_sleep = format!("{} ", libc::SYS_clock_nanosleep);
     until(|| {
         let syscall = fs::read_to_string(format!("/proc/{}/syscall", sleeper.id())).unwrap();

@@ -11,7 +11,7 @@ use crate::memory;
 
 /// `syscall; ret`, as in getpid(2).
 const CALL: &[u8] = &[0x0f, 0x05, 0xc3];
-/// What a C library gives the kernel as `sa_restorer`, and what Go has in its place: `mov
+/// The code that a C library gives the kernel as `sa_restorer`, and Go's counterpart: `mov
 /// $SYS_rt_sigreturn, %eax; syscall`, with either of two encodings of the first.
 const SIGRETURN: [&[u8]; 2] = [
     &[0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05],
@@ -22,7 +22,7 @@ const LONGEST: u64 = 9;
 const CHUNK: u64 = 256 << 10;
 const MOST: u64 = 8 << 20;
 
-/// Names of what has the code in a program that is linked dynamically: glibc, also before 2.34,
+/// The files that have the code in a program that is linked dynamically: glibc, also before 2.34,
 /// and musl.
 const LIBRARIES: [&[u8]; 4] = [b"libc.so", b"libc-", b"ld-musl-", b"libc.musl-"];
 
@@ -34,8 +34,7 @@ pub(super) struct Code {
 }
 
 impl Code {
-    /// Looks for both in a mapping. They are the process's: it could change them, and would harm
-    /// itself.
+    /// Looks for both in a mapping. The process could change them, and would harm only itself.
     pub(super) fn find(thread: Pid, mapping: &Range<u64>) -> io::Result<Option<Self>> {
         let end = mapping.end.min(mapping.start.saturating_add(MOST));
         let mut start = mapping.start;
@@ -56,8 +55,7 @@ impl Code {
     }
 }
 
-/// Whether this is the file of a C library. Everything else may have any name that it likes: its
-/// code is searched then.
+/// Returns whether this is the file of a C library. Without one, the first mapped code is searched.
 pub(super) fn is_c_library(path: &[u8]) -> bool {
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     LIBRARIES.iter().any(|library| name.starts_with(library))

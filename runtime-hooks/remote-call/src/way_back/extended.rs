@@ -1,9 +1,9 @@
 //! The floating-point and vector registers of a thread, as a frame has them.
 //!
-//! They are in the standard format of XSAVE, which both ptrace(2) and a frame have. A frame also
-//! says how long they are, which rt_sigreturn(2) compares with what the thread may use
+//! ptrace(2) and frames both have them in the standard format of XSAVE. A frame also has their
+//! length, which rt_sigreturn(2) compares with the features that the thread may use
 //! (`check_xstate_in_sigframe` in arch/x86/kernel/fpu/signal.c): a thread that has not asked for
-//! AMX has less than ptrace(2) gives. So what is not in use at the end is left out.
+//! AMX has less than ptrace(2) gives. So unused features at the end are left out.
 
 use std::arch::x86_64::__cpuid_count;
 use std::io;
@@ -14,8 +14,8 @@ use crate::ffi;
 
 /// The legacy region, and the header.
 const LEAST: usize = 576;
-/// In the legacy region: what ptrace(2) fills with the enabled features, and a frame with a
-/// `struct _fpx_sw_bytes` (asm/sigcontext.h).
+/// In the legacy region: ptrace(2) fills it with the enabled features, and a frame with a `struct
+/// _fpx_sw_bytes` (asm/sigcontext.h).
 const SOFTWARE: usize = 464;
 /// `XSTATE_BV` in the header: which features are in use.
 const IN_USE: usize = 512;
@@ -27,13 +27,13 @@ const XSAVE_LEAF: u32 = 0xd;
 #[derive(Debug)]
 pub(super) struct Extended {
     pub(super) bytes: Vec<u8>,
-    /// What the kernel may read, too.
+    /// The number of bytes that the kernel may read.
     pub(super) room: u64,
 }
 
 impl Extended {
     /// # Errors
-    /// Those of ptrace(2): a processor without XSAVE (ENODEV).
+    /// Errors of ptrace(2): a processor without XSAVE (ENODEV).
     pub(super) fn of(thread: Pid) -> io::Result<Self> {
         let mut bytes = ffi::extended_registers(thread)?;
         let room = bytes.len() + size_of_val(&MAGIC2);
@@ -62,7 +62,7 @@ impl Extended {
     }
 }
 
-/// Up to the end of the last feature that is in use.
+/// Returns the length up to the end of the last feature that is in use.
 fn length(in_use: u64) -> usize {
     let used = (2..63).filter(|feature| in_use >> feature & 1 != 0);
     let ends = used.map(|feature| {

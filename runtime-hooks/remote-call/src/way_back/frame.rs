@@ -21,13 +21,13 @@ const ALL_THERE: u64 = 0x7;
 /// Neither `SS_ONSTACK` nor `SS_DISABLE`: an alternate stack that the kernel does not take.
 const NO_STACK: u64 = 4;
 
-/// What a thread goes on with.
+/// The state with which a thread goes on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Frame {
     pub(super) sigreturn: u64,
     pub(super) registers: Registers,
     pub(super) mask: SignalMask,
-    /// Where the extended registers are. Without them, at 0, they are as for a new program.
+    /// The address of the extended registers. If it is 0, they are as for a new program.
     pub(super) extended: u64,
 }
 

@@ -15,7 +15,7 @@ use crate::memory;
 use crate::registers::{Gate, Registers};
 use crate::way_back::CriticalSection;
 
-/// From the bottom: what the new process does, what the thread waits for, and how it goes on.
+/// From the bottom: the frames by which the new process ends, the thread waits, and it goes on.
 const CHILD: u64 = 0;
 const WAITING: u64 = BYTES;
 const GOING_ON: u64 = 2 * BYTES;
@@ -30,13 +30,13 @@ pub(crate) struct WayBack {
     thread: Pid,
     code: Code,
     start: u64,
-    /// What was there.
+    /// The earlier contents of that memory.
     before: Vec<u8>,
 }
 
 impl WayBack {
-    /// Writes them for a thread that goes on with these registers and this mask; none where that
-    /// cannot be.
+    /// Writes the frames for a thread that goes on with these registers and this mask; `None` where
+    /// that fails.
     pub(crate) fn lay(
         thread: Pid,
         found: Registers,
@@ -84,7 +84,7 @@ impl WayBack {
         Ok(Some(way_back))
     }
 
-    /// Where the thread makes its calls.
+    /// Returns the place where the thread makes its calls.
     pub(crate) fn gate(&self) -> Gate {
         Gate {
             instruction: self.code.call,
@@ -92,11 +92,11 @@ impl WayBack {
         }
     }
 
-    /// About to go back.
+    /// Returns the registers with which the thread goes back.
     pub(crate) fn returning(&self, found: Registers) -> Registers {
         let gate = Gate {
             instruction: self.code.sigreturn,
-            // The address in front of it is popped by a handler's return.
+            // A handler's return has popped the address at the start of the frame.
             stack: self.start + GOING_ON + 8,
         };
         found.calling(gate, libc::SYS_rt_sigreturn, &[])
@@ -109,21 +109,21 @@ impl WayBack {
         }
     }
 
-    /// Puts back what was there. The thread must have its own registers again, and its new process
-    /// must not go on by itself any more.
+    /// Puts the earlier contents back. The thread must have its own registers again, and its new
+    /// process must not go on by itself any more.
     ///
     /// # Errors
-    /// Those of process_vm_writev(2).
+    /// Errors of process_vm_writev(2).
     pub(crate) fn clear(&self) -> io::Result<()> {
         memory::write(self.thread.as_raw(), self.start, &self.before)
     }
 }
 
-/// Writes the last of them alone, for a thread that comes to it by itself: it goes on with these
-/// registers and this mask.
+/// Writes the last frame alone, for a thread that comes to it by itself: the thread goes on with
+/// these registers and this mask.
 ///
 /// # Errors
-/// Those of ptrace(2) and process_vm_writev(2).
+/// Errors of ptrace(2) and process_vm_writev(2).
 pub(crate) fn lay_going_on(
     thread: Pid,
     start: u64,

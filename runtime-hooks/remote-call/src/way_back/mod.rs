@@ -1,4 +1,4 @@
-//! How a thread that makes a call for us gets back to what it was doing if we are killed: alone.
+//! How a thread that makes a call for us returns to its work by itself if we are killed.
 //!
 //! The call returns (`code`) into frames below the thread's stack pointer (`place`), like those
 //! that the kernel writes before it calls a signal handler, and rt_sigreturn(2) makes it put all
@@ -8,27 +8,27 @@
 //!
 //! # What the frames do
 //! * The thread first waits for the process that it has just made, and reaps it; clone(2) writes
-//!   its number into this frame. If it has made none, there is nobody of that number, and it does
-//!   not wait.
+//!   its number into this frame. If it has made none, no process has that number, and it does not
+//!   wait.
 //! * Then it goes on where it was. An interrupted call is made again. A restartable sequence that
-//!   it was in is left as the kernel has it left. Its alternate stack is what it was: the frame's
-//!   is an invalid one, which the kernel passes over (`restore_altstack` in kernel/signal.c).
+//!   it was in is left as the kernel would leave it. Its alternate stack stays: the frame's is an
+//!   invalid one, which the kernel passes over (`restore_altstack` in kernel/signal.c).
 //! * The new process has a frame of its own, and ends with it. It has the same memory, and would
 //!   use these frames while the thread is already using the memory below its stack pointer: the
 //!   thread waits for its end, and as long as we live the frames stay until we hold it
 //!   ([`crate::clone`]).
 //!
 //! # When there is none
-//! Where a thread has no way back it faults, as long as it has our registers: one that does not
-//! run on the first stack of its process, since nobody knows then what is below its stack pointer
-//! (Go has small stacks in its heap); one whose stack is as good as full; one with a shadow stack,
-//! where such a return is a fault; a program without the two pieces of code.
+//! A thread without a way back faults, as long as it has our registers: one that does not run on
+//! the first stack of its process, since the memory below its stack pointer may be in use (Go has
+//! small stacks in its heap); one whose stack is almost full; one with a shadow stack, where such a
+//! return is a fault; a program without the two pieces of code.
 //!
 //! A thread that CRIU traces without PTRACE_O_TRACESYSGOOD (one without a seccomp filter) gets
 //! SIGTRAP from the kernel if CRIU is killed just while it stands at the entry or the exit of a
 //! call, and ends of that.
 //!
-//! What is below the stack pointer is nobody's: a signal handler can use it at any time. A handler
+//! The memory below the stack pointer is free: a signal handler can use it at any time. A handler
 //! that runs on an alternate stack is no exception, unless that stack is a local variable of a
 //! function further up, and has less room left than the frames need.
 
@@ -42,11 +42,11 @@ mod rseq;
 pub(crate) use frames::{WayBack, lay_going_on};
 pub(crate) use rseq::CriticalSection;
 
-/// What clone(2) is told, so that the new process finds its frame, and its parent finds it.
+/// The arguments of clone(2) by which the new process finds its frame, and its parent the process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ChildFrame {
     /// The new process's stack pointer.
     pub(crate) stack: u64,
-    /// Where its number is expected.
+    /// The address where the parent expects its number.
     pub(crate) number: u64,
 }

@@ -1,4 +1,4 @@
-//! Where there is memory for frames.
+//! Finds memory for frames.
 
 use std::io;
 use std::ops::{ControlFlow, Range};
@@ -8,12 +8,12 @@ use stasis_linux::procfs::{Mapping, for_each_mapping};
 
 use super::code::{Code, is_c_library};
 
-/// What functions may use below the stack pointer (x86-64 psABI).
+/// The bytes that functions may use below the stack pointer (x86-64 psABI).
 const RED_ZONE: u64 = 128;
-/// Of what XRSTOR reads.
+/// The alignment that XRSTOR needs.
 pub(super) const ALIGNMENT: u64 = 64;
 
-/// What a way back needs of a process.
+/// The parts of a process that a way back needs.
 #[derive(Debug)]
 pub(super) struct Places {
     pub(super) code: Code,
@@ -21,10 +21,10 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// None for a thread that is not on its process's first stack, or without the code.
+    /// Returns none for a thread that is not on its process's first stack, or without the code.
     ///
     /// # Errors
-    /// Those of `/proc` and process_vm_readv(2).
+    /// Errors of `/proc` and process_vm_readv(2).
     pub(super) fn of(thread: Pid, stack_pointer: u64) -> io::Result<Option<Self>> {
         let mut found = Found::default();
         for_each_mapping(thread.as_raw(), |mapping| -> ControlFlow<()> {
@@ -38,7 +38,7 @@ impl Places {
         Ok(code.map(|code| Self { code, stack }))
     }
 
-    /// Where that many bytes are that a signal handler could have.
+    /// Returns the address of that many bytes that a signal handler could have.
     pub(super) fn below(&self, stack_pointer: u64, length: u64) -> Option<u64> {
         let start = stack_pointer.checked_sub(RED_ZONE)?.checked_sub(length)?;
         let start = start & !(ALIGNMENT - 1);
@@ -62,7 +62,7 @@ impl Found {
             }
             self.first.get_or_insert(range.clone());
         }
-        // The kernel's name of it, which no file has: files have paths.
+        // Compares with the kernel's name for it, which no file has: files have paths.
         let is_stack = mapping.path == b"[stack]" && mapping.inode == 0;
         let is_own = mapping.has(b'w') && mapping.has(b'p') && range.contains(&stack_pointer);
         if is_stack && is_own {

@@ -3,9 +3,9 @@
 //! While it is in such a sequence, the thread's registered area (rseq(2)) points to a description
 //! of it. When the thread returns to user space after it was interrupted, the kernel looks at the
 //! pointer: inside of the sequence it sends the thread to the sequence's abort handler, outside of
-//! it the kernel clears the pointer (kernel/rseq.c). Our calls are outside, so afterwards nobody
-//! would send the thread to the handler, and it would commit with what it read before. So the
-//! pointer is put back together with the registers, as CRIU does it, and the kernel does the rest.
+//! it the kernel clears the pointer (kernel/rseq.c). Our calls are outside, so afterwards the
+//! thread would not come to the handler, and would commit with what it read before. So the pointer
+//! is put back together with the registers, as CRIU does it, and the kernel does the rest.
 
 use std::fs::File;
 use std::io;
@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 
 use crate::ffi;
 
-/// Of `rseq_cs` in `struct rseq` (linux/rseq.h).
+/// The offset of `rseq_cs` in `struct rseq` (linux/rseq.h).
 const POINTER: u64 = 8;
 
 /// `struct rseq_cs`: version and flags, `start_ip`, `post_commit_offset` and `abort_ip`.
@@ -24,16 +24,16 @@ const DESCRIPTION: usize = 32;
 /// The description of a sequence that a stopped thread may be in.
 #[derive(Debug)]
 pub(crate) struct CriticalSection {
-    /// Where the thread keeps the pointer to it.
+    /// The address of the thread's pointer to the description.
     place: u64,
     pointer: [u8; 8],
 }
 
 impl CriticalSection {
-    /// None for a thread without one.
+    /// Returns none for a thread without a sequence.
     ///
     /// # Errors
-    /// Those of ptrace(2) and `/proc`.
+    /// Errors of ptrace(2) and `/proc`.
     pub(crate) fn of(thread: Pid) -> io::Result<Option<Self>> {
         let Some(area) = ffi::rseq_area(thread)? else {
             return Ok(None);
@@ -45,16 +45,16 @@ impl CriticalSection {
     }
 
     /// # Errors
-    /// Those of `/proc`.
+    /// Errors of `/proc`.
     pub(crate) fn restore(&self, thread: Pid) -> io::Result<()> {
         let memory = File::options().write(true).open(memory(thread))?;
         memory.write_all_at(&self.pointer, self.place)
     }
 
-    /// Where the kernel has the thread go on that it has interrupted at this instruction.
+    /// Returns where the kernel resumes the thread if it was interrupted at this instruction.
     ///
     /// # Errors
-    /// Those of `/proc`.
+    /// Errors of `/proc`.
     pub(crate) fn leave(&self, thread: Pid, instruction: u64) -> io::Result<u64> {
         let mut description = [0; DESCRIPTION];
         let place = u64::from_ne_bytes(self.pointer);
