@@ -1,7 +1,7 @@
-//! CRIU's files as one blob: a tar of what the image's manifest lists, in its order, compressed.
+//! CRIU's files as one blob: a compressed tar of the files in the image's manifest, in its order.
 //!
-//! Equal files make equal blobs: times, owners and modes are left out. Whoever unpacks it takes
-//! nothing from it but contents: names and lengths are those that the manifest lists.
+//! Equal files make equal blobs: times, owners and modes are left out. Unpacking takes nothing but
+//! contents from the tar: names and lengths come from the manifest.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -37,7 +37,7 @@ pub fn pack(directory: &Path, files: &[Listed<'_>], into: impl Write) -> io::Res
     tar.into_inner()?.finish()?.flush()
 }
 
-/// Unpacks files into a directory that has none of them. They are not on disk yet.
+/// Unpacks files into a directory that has none of them. Does not sync them.
 ///
 /// # Errors
 /// An I/O error; [`io::ErrorKind::InvalidData`] for anything but these files in this order.

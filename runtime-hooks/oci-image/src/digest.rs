@@ -1,4 +1,4 @@
-//! What names a blob: the SHA-256 of its bytes.
+//! The name of a blob: the SHA-256 of its bytes.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -18,19 +18,19 @@ pub struct Digest([u8; 32]);
 pub struct NoDigest;
 
 impl Digest {
-    /// That of these bytes.
+    /// Computes the digest of these bytes.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 
-    /// The hash itself.
+    /// Returns the hash itself.
     #[must_use]
     pub fn bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// Without the name of the algorithm: the name of its file in a layout.
+    /// Returns the digest without the algorithm's name: the name of its file in a layout.
     #[must_use]
     pub fn hex(&self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -89,7 +89,7 @@ fn value(digit: u8) -> Result<u8, NoDigest> {
     }
 }
 
-/// Hashes and counts what passes through it.
+/// Hashes and counts the bytes that pass through it.
 #[derive(Debug)]
 pub struct Hashed<T> {
     inner: T,
@@ -98,7 +98,7 @@ pub struct Hashed<T> {
 }
 
 impl<T> Hashed<T> {
-    /// Nothing has passed yet.
+    /// Begins before any byte has passed.
     pub fn new(inner: T) -> Self {
         Self {
             inner,
@@ -107,13 +107,13 @@ impl<T> Hashed<T> {
         }
     }
 
-    /// The digest and length of what has passed so far.
+    /// Returns the digest and length of the bytes that have passed so far.
     #[must_use]
     pub fn so_far(&self) -> (Digest, u64) {
         (Digest(self.hasher.clone().finalize().into()), self.bytes)
     }
 
-    /// Goes on with another one behind what has passed.
+    /// Goes on with another reader or writer after the bytes that have passed.
     pub fn with<U>(self, inner: U) -> Hashed<U> {
         Hashed {
             inner,
@@ -122,7 +122,7 @@ impl<T> Hashed<T> {
         }
     }
 
-    /// What has passed: its digest and length; and what it passed to or came from.
+    /// Returns the digest and length of the bytes that have passed, and the reader or writer.
     pub fn end(self) -> (Digest, u64, T) {
         (
             Digest(self.hasher.finalize().into()),

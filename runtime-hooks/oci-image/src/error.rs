@@ -1,22 +1,22 @@
-//! Why an image cannot be put where registries' images are, or fetched from there.
+//! Errors of putting an image where registries' images are, or of fetching it from there.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::Digest;
 
-/// Why an image cannot be put where registries' images are, or fetched from there.
+/// An image cannot be put where registries' images are, or fetched from there.
 #[derive(Debug, thiserror::Error)]
 pub enum OciImageError {
-    /// It is no name of an image.
+    /// The text is no name of an image.
     #[error(
         "{text:?} names no image: {what}; images are named as oci:/DIRECTORY:TAG in a layout, and as \
          REGISTRY/REPOSITORY:TAG in a registry"
     )]
     Reference {
-        /// What was given.
+        /// The text.
         text: String,
-        /// What is wrong with it.
+        /// The reason.
         what: &'static str,
     },
     /// A file or directory cannot be used.
@@ -35,7 +35,7 @@ pub enum OciImageError {
     NoLayout {
         /// The directory.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         what: String,
     },
     /// The user's credentials cannot be used.
@@ -43,7 +43,7 @@ pub enum OciImageError {
     Credentials {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         what: String,
     },
     /// A registry cannot be reached, or cannot do what was asked.
@@ -51,9 +51,9 @@ pub enum OciImageError {
     Registry {
         /// With the repository.
         registry: String,
-        /// What was asked.
+        /// The request.
         action: String,
-        /// What came instead.
+        /// The answer, or the error.
         what: String,
     },
     /// A registry does not let us.
@@ -64,9 +64,9 @@ pub enum OciImageError {
     Denied {
         /// With the repository.
         registry: String,
-        /// What was asked.
+        /// The request.
         action: String,
-        /// What it said.
+        /// The registry's answer.
         what: String,
     },
     /// No manifest has this tag.
@@ -74,27 +74,27 @@ pub enum OciImageError {
     NoTag {
         /// The layout or repository.
         place: String,
-        /// What was asked for.
+        /// The tag or digest.
         tag: String,
     },
     /// A document is not as it has to be.
     #[error("{document} cannot be used: {what}")]
     Document {
-        /// Which one.
+        /// The document.
         document: String,
-        /// What is wrong with it.
+        /// The reason.
         what: String,
     },
-    /// A manifest is that of something else.
+    /// A manifest belongs to something else.
     #[error(
         "{document} is that of a {}, and not of an image of this stasis; name one that `stasis push` \
          has made",
         what_else(.artifact)
     )]
     NotOurs {
-        /// Which one.
+        /// The document.
         document: String,
-        /// What it says that it is; empty: nothing.
+        /// The type that it names; empty without one.
         artifact: String,
     },
     /// A blob that a document names is not there.
@@ -105,23 +105,23 @@ pub enum OciImageError {
         /// The blob.
         digest: Digest,
     },
-    /// Nobody takes so large a blob.
+    /// No registry takes a blob of that size.
     #[error(
         "{0} has more than the 9 GiB that a blob may have, compressed as well, and nothing was sent; \
          keep the image in a file system, or make one without it"
     )]
     TooLarge(
-        /// What the blob would have.
+        /// The contents that the blob would have.
         &'static str,
     ),
-    /// A blob is not what its digest and length say.
+    /// A blob does not match its digest and length.
     #[error(
         "the blob {digest} is damaged: {what}; remove it there, and push an image that has it again"
     )]
     Blob {
         /// The blob.
         digest: Digest,
-        /// What is wrong with it.
+        /// The difference.
         what: String,
     },
 }
@@ -139,7 +139,7 @@ impl OciImageError {
         move |source| Self::of_io(source, action, &path)
     }
 
-    /// An error of our own may come as one of I/O, from where a blob is read or written.
+    /// Takes out an error of our own that came as one of I/O, from where a blob is read or written.
     pub(crate) fn of_io(error: io::Error, action: &'static str, path: &Path) -> Self {
         let path = path.to_owned();
         error.downcast().unwrap_or_else(|source| Self::Io {

@@ -1,15 +1,15 @@
 //! Images as registries carry them (docs/image-format.md, "In a registry").
 //!
-//! * [`Reference`] is what a user calls an image elsewhere.
-//! * [`document`] has the JSON of OCI: [`Manifest`] and [`Descriptor`]. What is read has each key
-//!   once, and no more of anything than an image has.
-//! * [`Elsewhere`] is where they are: a [`Layout`], a directory with blobs as `skopeo copy` reads
-//!   and writes it, or a [`Registry`].
+//! * [`Reference`] is a user's name of an image elsewhere.
+//! * [`document`] has the JSON of OCI: [`Manifest`] and [`Descriptor`]. Documents are accepted
+//!   with each key once, and no more of anything than an image has.
+//! * [`Elsewhere`] is a place with images: a [`Layout`], a directory with blobs as `skopeo copy`
+//!   reads and writes it, or a [`Registry`].
 //! * [`bundle`] packs CRIU's files into one blob, and out of it.
-//! * [`archive`] is what engines put an image and their own files into.
+//! * [`archive`] is the archive of an image and an engine's own files.
 //!
-//! Everything is read as hostile: nothing here takes a path or a name from it, and what is not as
-//! its digest says is never left under a name.
+//! Everything is read as hostile: no path or name is taken from it, and data that differs from its
+//! digest never keeps a name.
 
 pub mod archive;
 pub mod bundle;

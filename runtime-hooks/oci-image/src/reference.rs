@@ -1,4 +1,4 @@
-//! What a user calls an image that is elsewhere.
+//! A user's name of an image that is elsewhere.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -26,16 +26,16 @@ enum Place {
 }
 
 impl Reference {
-    /// What the image is called there: a tag, or a digest.
+    /// Returns the tag or the digest of the image.
     #[must_use]
     pub fn tag(&self) -> &str {
         &self.version
     }
 
-    /// The tag that an image gets there.
+    /// Returns the tag that an image gets there.
     ///
     /// # Errors
-    /// [`OciImageError::Reference`] for a digest, which is not given but had.
+    /// [`OciImageError::Reference`] for a digest, which cannot be given to an image.
     pub fn new_tag(&self) -> Result<&str, OciImageError> {
         match is_tag(&self.version) {
             true => Ok(&self.version),
@@ -46,7 +46,7 @@ impl Reference {
         }
     }
 
-    /// The image of this digest in the same place.
+    /// Returns the reference to the image of this digest in the same place.
     #[must_use]
     pub fn by_digest(&self, digest: &Digest) -> Self {
         Self {
@@ -55,7 +55,8 @@ impl Reference {
         }
     }
 
-    /// Whether another one is in the same repository or layout, whatever way it is reached.
+    /// Returns whether the other one is in the same repository or layout, whatever way it is
+    /// reached.
     #[must_use]
     pub fn is_beside(&self, other: &Self) -> bool {
         match (&self.place, &other.place) {
@@ -65,7 +66,7 @@ impl Reference {
         }
     }
 
-    /// Where it is, to be read; with credentials of a file, if one is named.
+    /// Opens the place for reading; with credentials of a file, if one is named.
     pub fn open(&self, credentials: Option<&Path>) -> Result<Box<dyn Elsewhere>, OciImageError> {
         Ok(match &self.place {
             Place::Layout(path) => Box::new(Layout::open(path)?),
@@ -73,7 +74,7 @@ impl Reference {
         })
     }
 
-    /// Where it is, to be written: a layout is made, if there is none.
+    /// Opens the place for writing: makes a layout, if there is none.
     pub fn open_or_make(
         &self,
         credentials: Option<&Path>,
@@ -117,7 +118,7 @@ impl fmt::Display for Reference {
     }
 }
 
-/// The place, and the tag or digest.
+/// Splits a text into the place, and the tag or digest.
 fn split(text: &str) -> Result<(&str, &str), &'static str> {
     if let Some((place, digest)) = text.rsplit_once('@')
         && !digest.contains('/')

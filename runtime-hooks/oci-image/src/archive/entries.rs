@@ -1,4 +1,4 @@
-//! The entries of a tar of somebody else's, in bounded memory: regular files and directories, by
+//! Reads the entries of an untrusted tar, in bounded memory: regular files and directories, by
 //! names that lead nowhere else.
 
 use std::io::{self, Read};
@@ -9,16 +9,16 @@ use tar::{EntryType, Header, PaxExtensions};
 use super::refused;
 
 const BLOCK: usize = 512;
-/// What an entry says beside its header: a path (PATH_MAX is 4096), and extended attributes.
+/// The most bytes of a record about an entry: a path (PATH_MAX is 4096), extended attributes.
 const MOST_EXTENSION: u64 = 1 << 20;
-/// Ten times what the largest checkpoint has.
+/// Ten times the entries of the largest checkpoint.
 const MOST_ENTRIES: usize = 200_000;
 /// Engines' archives have three levels.
 const DEEPEST: usize = 16;
-/// Where the header has its checksum, which counts as spaces.
+/// The bytes of the checksum in the header, which count as spaces.
 const CHECKSUM: std::ops::Range<usize> = 148..156;
 
-/// The entries; after each one its contents are read.
+/// The entries; the contents of each are read after it.
 pub(crate) struct Entries<R> {
     inner: R,
     /// Contents that have not been read yet.
@@ -30,21 +30,21 @@ pub(crate) struct Entries<R> {
 /// An entry.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// Below the directory into which it is unpacked.
+    /// The path below the directory into which it is unpacked.
     pub(crate) name: String,
     pub(crate) what: What,
     /// Its length.
     pub(crate) bytes: u64,
 }
 
-/// What it is.
+/// The type of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
     File,
     Directory,
 }
 
-/// What is said before the header of an entry in its place (pax(1), and GNU's long names).
+/// Fields from records before the header of an entry (pax(1), and GNU's long names).
 #[derive(Default)]
 struct Said {
     name: Option<Vec<u8>>,
@@ -61,7 +61,7 @@ impl<R: Read> Entries<R> {
         }
     }
 
-    /// The next entry but the directory itself, behind what was not read of the one before.
+    /// Returns the next entry but the directory itself; skips unread contents of the one before.
     pub(crate) fn next(&mut self) -> io::Result<Option<Entry>> {
         let mut said = Said::default();
         while let Some(header) = self.header()? {
@@ -85,7 +85,7 @@ impl<R: Read> Entries<R> {
         Ok(None)
     }
 
-    /// The next header; `None` at the end.
+    /// Reads the next header; `None` at the end.
     fn header(&mut self) -> io::Result<Option<[u8; BLOCK]>> {
         let rest = self.left + self.padding;
         if io::copy(&mut self.inner.by_ref().take(rest), &mut io::sink())? < rest {
@@ -164,7 +164,7 @@ fn entry(name: &[u8], kind: EntryType, bytes: u64) -> io::Result<Entry> {
     if what == What::File && name.is_empty() {
         return Err(refused("a file has no name"));
     }
-    // No tar is as long: what is added to it does not overflow.
+    // No tar is as long; additions to this length do not overflow.
     if bytes > i64::MAX as u64 {
         return Err(refused(format!("{name:?} has no possible length")));
     }
@@ -172,7 +172,7 @@ fn entry(name: &[u8], kind: EntryType, bytes: u64) -> io::Result<Entry> {
     Ok(Entry { name, what, bytes })
 }
 
-/// The name without what leads nowhere.
+/// Returns the name without empty parts and dots.
 fn plain(name: &[u8]) -> io::Result<String> {
     let shown = || String::from_utf8_lossy(name).into_owned();
     let leads_away = || refused(format!("{:?} leads out of it", shown()));

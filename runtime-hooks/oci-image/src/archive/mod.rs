@@ -1,9 +1,9 @@
-//! What an engine writes at `podman container checkpoint --export`, and kubelet has written: a tar
-//! of the image (`checkpoint/`) and of what the engine needs to make the container again
-//! (checkpointctl's `lib/metadata.go` names it all).
+//! The archive of `podman container checkpoint --export`, and of kubelet's checkpoints: a tar of
+//! the image (`checkpoint/`) and of the files with which the engine makes the container again
+//! (checkpointctl's `lib/metadata.go` names them all).
 //!
-//! It is unpacked as hostile: regular files and directories alone, below one directory, with the
-//! rights of nobody but root, and no more bytes than the caller allows.
+//! An archive is unpacked as hostile: regular files and directories alone, below one directory,
+//! accessible to root alone, and no more bytes than the caller allows.
 
 pub(crate) mod entries;
 
@@ -17,26 +17,26 @@ use tar::{Builder, EntryType, Header};
 
 use entries::{Entries, Entry, What};
 
-/// Those of memory that others cannot read.
+/// Modes that keep other users from memory.
 const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
 const BUFFER: usize = 256 << 10;
-/// As bulk memory is compressed.
+/// The level with which bulk memory is compressed, too.
 pub(crate) const LEVEL: i32 = 1;
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// How an archive is compressed.
+/// The compression of an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
     /// Not at all.
     None,
-    /// With zstd, in which memory already is.
+    /// With zstd, as memory already is.
     Zstd,
 }
 
-/// Unpacks an archive, of zstd or not compressed, into a directory of the caller's own. Its files
-/// are not on disk yet.
+/// Unpacks an archive, compressed with zstd or not, into a directory of the caller's own. Does not
+/// sync the files.
 ///
 /// # Errors
 /// An I/O error; [`io::ErrorKind::InvalidData`] for an archive that is not as described above, or
@@ -72,7 +72,7 @@ pub fn read_all(from: impl Read, most: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Packs what is in a directory, as far as its name is meant: its files first, and then its
+/// Packs the entries of a directory whose names `is_meant` accepts: files first, and then
 /// directories, each by name. Equal files make equal archives.
 ///
 /// # Errors
@@ -103,8 +103,8 @@ pub fn compress(mut from: impl Read, into: impl Write) -> io::Result<()> {
 /// Undoes [`compress`].
 ///
 /// # Errors
-/// An I/O error; [`io::ErrorKind::InvalidData`] for what is not zstd's, or has more than `most`
-/// bytes.
+/// An I/O error; [`io::ErrorKind::InvalidData`] for data that is not zstd's, or has more than
+/// `most` bytes.
 pub fn decompress(from: impl Read, mut into: impl Write, most: u64) -> io::Result<()> {
     let mut from = zstd::Decoder::new(from).map_err(unreadable)?;
     let mut buffer = vec![0; BUFFER];
@@ -134,7 +134,7 @@ fn pack_plain(
     tar.into_inner()?.flush()
 }
 
-/// What is there, whatever it is packed with.
+/// Returns the contents of an archive without its compression.
 fn plain<'r>(mut from: impl Read + 'r) -> io::Result<Box<dyn Read + 'r>> {
     let mut first = Vec::new();
     from.by_ref().take(4).read_to_end(&mut first)?;
@@ -218,7 +218,7 @@ fn add(tar: &mut Builder<impl Write>, path: &Path, name: &str, what: What) -> io
     }
 }
 
-/// Adds a file of so many bytes, and nothing of it but its name and contents.
+/// Adds a file of `bytes` bytes, with nothing but its name and contents.
 pub(crate) fn add_file(
     tar: &mut Builder<impl Write>,
     file: File,
@@ -229,11 +229,11 @@ pub(crate) fn add_file(
     header.set_entry_type(EntryType::Regular);
     header.set_mode(FILE_MODE);
     header.set_size(bytes);
-    // One that has become shorter would take bytes from the next entry.
+    // A file that has become shorter would take bytes from the next entry.
     tar.append_data(&mut header, name, Exactly { file, left: bytes })
 }
 
-/// So many bytes of a file, and an error if it has fewer.
+/// Exactly `left` bytes of a file; reading fails if it has fewer.
 struct Exactly {
     file: File,
     left: u64,
@@ -250,7 +250,7 @@ impl Read for Exactly {
     }
 }
 
-/// What is no error of the kernel's is one of tar or zstd, about what they read.
+/// Errors that are not the kernel's come from tar or zstd, and are about the archive.
 pub(crate) fn unreadable(error: io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(_) => error,

@@ -108,12 +108,12 @@ fn what_is_said_before_an_entry_counts() {
     assert_eq!(fs::read(into.path().join(long)).unwrap(), b"four");
 }
 
-/// Of a record, with the digits before it (three for these).
+/// The length of a record with three digits, without five bytes that the caller adds.
 fn path_length(value: &str) -> usize {
     "path=\n".len() + value.len() - 1
 }
 
-/// What makes them is not read as an archive.
+/// Archives that are refused, by the reason.
 fn refused_ones() -> Vec<(&'static str, Vec<u8>)> {
     use EntryType as Kind;
     let one = |kind, name: &str, contents: &[u8]| tar(&[(kind, name, contents)]);

@@ -1,13 +1,13 @@
-//! What annotations are called.
+//! The names of annotations.
 
 use std::collections::BTreeMap;
 
-/// What a document says of itself, for people and programs.
+/// The annotations of a document, for people and programs.
 pub type Annotations = BTreeMap<String, String>;
 
-/// When the checkpoint was made, RFC 3339.
+/// The time of the checkpoint, RFC 3339.
 pub const CREATED: &str = "org.opencontainers.image.created";
-/// What the directory was called that was pushed, of an image of a stopped container.
+/// The name of the directory that was pushed, for an image of a stopped container.
 pub const IMAGE: &str = "io.stasis.image";
 /// The tag, in a layout.
 pub const NAME: &str = "org.opencontainers.image.ref.name";

@@ -1,8 +1,8 @@
-//! What a tag stands for while its next image is being made: whoever wants that one waits for it,
-//! and does not take the one before.
+//! The document of a tag whose next image is being made: a puller that wants that image waits for
+//! it, and does not take the one before.
 //!
-//! It is a manifest without contents, so that every registry keeps it. It ends by itself: whoever
-//! makes the image says anew, again and again, that he still does.
+//! The document is a manifest without contents, so that every registry keeps it. It expires: the
+//! process that makes the image renews it again and again.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,11 +12,11 @@ use super::manifest::MANIFEST;
 use super::parse;
 use crate::{Digest, OciImageError};
 
-/// What tells it from an image.
+/// The type that distinguishes it from an image.
 pub(crate) const AWAITED: &str = "application/vnd.stasis.checkpoint.awaited.v1";
 /// For manifests without contents (OCI image specification, "Guidance for an Empty Descriptor").
 const EMPTY: &str = "application/vnd.oci.empty.v1+json";
-/// All that such a blob has.
+/// The contents of such a blob.
 pub(crate) const EMPTY_BLOB: &[u8] = b"{}";
 const IMAGE: &str = "io.stasis.awaited.image";
 const HOST: &str = "io.stasis.awaited.host";
@@ -25,16 +25,16 @@ const BEFORE: &str = "io.stasis.awaited.before";
 /// More than names of hosts and images have, in bytes.
 const MOST_NAME: usize = 255;
 
-/// An image is being made.
+/// An image that is being made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Announcement {
-    /// What it will be called.
+    /// The name of the image.
     pub image: String,
-    /// Where it is made.
+    /// The host that makes it.
     pub host: String,
-    /// Since when, RFC 3339.
+    /// The beginning of the work, RFC 3339.
     pub since: String,
-    /// Until when this holds unless it is said anew, Unix time in seconds.
+    /// The expiry of the announcement unless it is renewed, Unix time in seconds.
     pub until: u64,
     /// The image that had the tag.
     pub before: Option<Digest>,
@@ -53,13 +53,13 @@ struct Document {
 }
 
 impl Announcement {
-    /// Whether it is the same one, said anew or not.
+    /// Returns whether both announce the same image, renewed or not.
     #[must_use]
     pub fn is_of(&self, other: &Self) -> bool {
         (&self.image, &self.host) == (&other.image, &other.host)
     }
 
-    /// Writes it.
+    /// Writes the document.
     #[must_use]
     pub fn to_text(&self) -> Vec<u8> {
         let empty = || Descriptor::new(EMPTY, Digest::of(EMPTY_BLOB), EMPTY_BLOB.len() as u64);
@@ -79,14 +79,14 @@ impl Announcement {
             layers: vec![empty()],
             annotations: said.map(|(name, text)| (name.to_owned(), text)).collect(),
         };
-        // It consists of texts and numbers alone.
+        // The document consists of texts and numbers alone.
         serde_json::to_vec(&document).unwrap_or_default()
     }
 
-    /// Reads somebody else's; `None` if it is a manifest of something else.
+    /// Reads an untrusted document; `None` if it is a manifest of something else.
     ///
     /// # Errors
-    /// [`OciImageError::Document`]: it is one, and not as it has to be.
+    /// [`OciImageError::Document`]: it is an announcement, and malformed.
     pub fn from_text(text: &[u8]) -> Result<Option<Self>, OciImageError> {
         let refused = |what: String| OciImageError::document("what awaits an image", what);
         let Ok(document) = parse::<Document>(text) else {
@@ -112,7 +112,7 @@ impl Announcement {
     }
 }
 
-/// It is shown to people.
+/// Checks a name, which is shown to people.
 fn is_name(text: &str) -> bool {
     let is_shown = |byte: u8| byte.is_ascii_graphic();
     !text.is_empty() && text.len() <= MOST_NAME && text.bytes().all(is_shown)

@@ -1,4 +1,4 @@
-//! What a document says of a blob.
+//! The descriptor of a blob in a document.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,26 +6,26 @@ use super::annotations::Annotations;
 use crate::digest::Hashed;
 use crate::{Digest, OciImageError};
 
-/// A blob: what it is, its name and length.
+/// A blob: its type, name and length.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Descriptor {
-    /// What it is.
+    /// Its media type.
     pub media_type: String,
     /// Its name.
     pub digest: Digest,
     /// Its length, bytes.
     pub size: u64,
-    /// Of a manifest: what it is a manifest of.
+    /// The artifact type of a manifest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub artifact_type: Option<String>,
-    /// What is said of it here.
+    /// Its annotations in this document.
     #[serde(default, skip_serializing_if = "Annotations::is_empty")]
     pub annotations: Annotations,
 }
 
 impl Descriptor {
-    /// Whether all of it was read, and nothing else.
+    /// Checks that all of the blob was read, and nothing else.
     pub fn check<R>(&self, read: Hashed<R>) -> Result<(), OciImageError> {
         let (digest, bytes, _) = read.end();
         match (digest, bytes) == (self.digest, self.size) {
@@ -37,7 +37,7 @@ impl Descriptor {
         }
     }
 
-    /// One without annotations.
+    /// Makes a descriptor without annotations.
     #[must_use]
     pub fn new(media_type: &str, digest: Digest, size: u64) -> Self {
         Self {

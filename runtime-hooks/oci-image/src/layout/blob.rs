@@ -9,12 +9,12 @@ use crate::digest::Hashed;
 use crate::elsewhere::{Kept, NewBlob, Stored};
 use crate::{Digest, OciImageError};
 
-/// A blob that is being written. Dropped before it is finished, it is gone.
+/// A blob that is being written. Dropping it before it is finished removes it.
 #[derive(Debug)]
 pub(super) struct LayoutBlob<'l> {
     layout: &'l Layout,
     written: Hashed<File>,
-    /// Removes it.
+    /// Removes the file.
     unnamed: Unnamed<'l>,
 }
 
@@ -65,7 +65,7 @@ impl NewBlob for LayoutBlob<'_> {
 impl Write for LayoutBlob<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.written.write(bytes);
-        // Who packs files into it has another directory on his mind.
+        // A caller that packs files into the blob would name their directory in the error.
         let place = self.unnamed.place.path();
         written
             .map_err(|error| io::Error::other(OciImageError::io("write a blob in", place)(error)))
@@ -78,7 +78,7 @@ impl Write for LayoutBlob<'_> {
 
 impl Drop for Unnamed<'_> {
     fn drop(&mut self) {
-        // If it has its name, this one is gone; else the next push removes it.
+        // A finished blob has no file of this name; else, if this fails, the next push removes it.
         let _ = self.place.unlink(self.name.as_str());
     }
 }

@@ -1,8 +1,8 @@
 //! A directory with blobs and the manifests that name them: an OCI layout, as `skopeo copy` reads
 //! and writes it, on a disk or a file system of several machines (NFS).
 //!
-//! Blobs get their names when they are complete, and manifests their tags when all their blobs are
-//! there. Several may push at the same time: only whoever changes `index.json` is alone.
+//! Blobs get their names when they are complete, and manifests their tags when all their blobs
+//! exist. Several processes may push at the same time: only changes of `index.json` are exclusive.
 
 mod blob;
 mod place;
@@ -28,7 +28,7 @@ use place::Place;
 const MARK: &str = "oci-layout";
 const VERSION: &str = "1.0.0";
 const INDEX: &str = "index.json";
-/// Whoever changes the index has it locked.
+/// Held by the process that changes the index.
 const LOCK: &str = ".stasis-lock";
 /// More than a layout of ten thousand images has.
 const MOST_INDEX_BYTES: u64 = 16 << 20;
@@ -48,7 +48,7 @@ struct Mark {
 }
 
 impl Layout {
-    /// Opens one.
+    /// Opens a layout.
     pub fn open(path: &Path) -> Result<Self, OciImageError> {
         let no_layout = |what: String| OciImageError::NoLayout {
             path: path.to_owned(),
@@ -69,7 +69,7 @@ impl Layout {
         Ok(Self { path, blobs })
     }
 
-    /// Opens one, or makes it in a directory that is empty or not there.
+    /// Opens a layout, or makes it in a directory that is empty or does not exist.
     pub fn open_or_make(path: &Path) -> Result<Self, OciImageError> {
         if !path.join(MARK).exists() {
             make(path)?;
@@ -77,7 +77,7 @@ impl Layout {
         Self::open(path)
     }
 
-    /// Its directory.
+    /// Returns its directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -93,7 +93,7 @@ impl Layout {
         Manifest::from_text(&text, &digest.to_string())
     }
 
-    /// What the index has of a tag or digest.
+    /// Looks a tag or digest up in the index.
     fn find(&self, tag: &str) -> Result<Descriptor, OciImageError> {
         let index = self.index()?;
         let found = match tag.parse() {
@@ -106,7 +106,7 @@ impl Layout {
         })
     }
 
-    /// Whether there is a blob of this name and length. It is not read.
+    /// Returns whether a blob of this name and length exists. Does not read it.
     fn has(&self, digest: &Digest, bytes: u64) -> bool {
         let opened = self.blobs.open_file(&digest.hex());
         let found = opened.ok().flatten().and_then(|file| file.metadata().ok());
@@ -150,8 +150,8 @@ impl Layout {
         written.map_err(OciImageError::io("write", &path))
     }
 
-    /// Waits for others that change the index, which takes a moment. A lock over NFS needs a file
-    /// that is open for writing (flock(2)).
+    /// Waits for other processes that change the index, which takes a moment. A lock over NFS needs
+    /// a file that is open for writing (flock(2)).
     fn lock(&self) -> io::Result<File> {
         let lock = Place::open_own(&self.path, LOCK)?;
         retry_on_intr(|| flock(&lock, FlockOperation::LockExclusive))?;
@@ -178,10 +178,10 @@ impl Elsewhere for Layout {
         Ok(Descriptor::new(&found.media_type, found.digest, found.size))
     }
 
-    /// The newest first.
+    /// Returns the newest first.
     fn images(&self, _: &str, most: usize) -> Result<Vec<Manifest>, OciImageError> {
         let index = self.index()?;
-        // Others that copy images leave it out.
+        // Other programs that copy images leave the type out.
         let artifact = |one: &Descriptor| one.artifact_type.as_deref().is_none_or(is_artifact);
         let is_ours = |one: &Descriptor| one.media_type == MANIFEST && artifact(one);
         let ours = index.manifests().filter(is_ours).take(most);
@@ -205,7 +205,7 @@ impl Elsewhere for Layout {
         let at = at.min(blob.size);
         let sought = file.seek(SeekFrom::Start(at));
         sought.map_err(OciImageError::io("read", &self.path_of(&blob.digest)))?;
-        // It may grow while it is read.
+        // The file may grow while it is read.
         Ok(Box::new(file.take(blob.size - at)))
     }
 
@@ -253,7 +253,7 @@ fn make(path: &Path) -> Result<(), OciImageError> {
     let made = DirBuilder::new().recursive(true).mode(0o755).create(path);
     made.map_err(OciImageError::io("make", path))?;
     let mut entries = fs::read_dir(path).map_err(OciImageError::io("read", path))?;
-    // What a push that was cut off here has left is not in the way.
+    // A push that was cut off here may have left `blobs`, which is no obstacle.
     let is_other =
         |entry: io::Result<fs::DirEntry>| entry.map_or(true, |entry| entry.file_name() != "blobs");
     if entries.any(is_other) {

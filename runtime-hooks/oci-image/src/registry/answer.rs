@@ -1,4 +1,4 @@
-//! What registries answer beside blobs: small documents of somebody else's.
+//! The answers of registries beside blobs: small, untrusted documents.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -7,9 +7,9 @@ use ureq::http::Response;
 
 use crate::document::parse;
 
-/// What is read of a refusal.
+/// The bytes of a refusal that are read.
 const MOST_REFUSAL: u64 = 16 << 10;
-/// What is repeated of it.
+/// The characters of a refusal that are repeated.
 const MOST_WORDS: usize = 200;
 /// A hundred thousand short tags.
 pub(super) const MOST_TAGS: u64 = 4 << 20;
@@ -19,13 +19,13 @@ struct Tags {
     tags: Option<Vec<String>>,
 }
 
-/// All of an answer, if it has at most so many bytes.
+/// Reads all of an answer, if it has at most `most` bytes.
 pub(super) fn bytes(mut body: Body, most: u64) -> Result<Vec<u8>, String> {
     let read = body.with_config().limit(most).read_to_vec();
     read.map_err(|error| error.to_string())
 }
 
-/// Why a registry refuses, for people.
+/// Returns a registry's reason for a refusal, for people.
 pub(super) fn refusal(response: Response<Body>) -> String {
     let status = response.status();
     let said = bytes(response.into_body(), MOST_REFUSAL).and_then(|text| parse::<Value>(&text));
@@ -39,7 +39,7 @@ pub(super) fn refusal(response: Response<Body>) -> String {
     format!("it answers {status}, {}", words.escape_debug())
 }
 
-/// A token.
+/// Reads a token.
 pub(super) fn token(response: Response<Body>, most: u64) -> Result<String, String> {
     let answer: Value = parse(&bytes(response.into_body(), most)?)?;
     let token = ["token", "access_token"]
@@ -49,7 +49,7 @@ pub(super) fn token(response: Response<Body>, most: u64) -> Result<String, Strin
     Ok(token.ok_or("the answer has no token")?.to_owned())
 }
 
-/// A repository's tags.
+/// Reads a repository's tags.
 pub(super) fn tags(text: &[u8]) -> Result<Vec<String>, String> {
     let tags: Tags = parse(text)?;
     Ok(tags.tags.unwrap_or_default())

@@ -1,4 +1,4 @@
-//! Who we are, to a registry that asks.
+//! Authenticates us to a registry that asks for it.
 
 use std::sync::PoisonError;
 
@@ -12,8 +12,8 @@ use super::credentials::Credentials;
 const MOST_TOKEN: u64 = 64 << 10;
 
 impl Connection {
-    /// Gets ready to answer a challenge; `false`: there is nothing to answer with, and the
-    /// registry's refusal is the answer.
+    /// Prepares the answer to a challenge; `false` if there is none, and the registry's refusal is
+    /// the result.
     pub(super) fn authorize(&self, challenge: Option<Challenge>) -> Result<bool, Failure> {
         let value = match challenge {
             Some(Challenge::Bearer {
@@ -47,7 +47,7 @@ impl Connection {
         let asked = asked
             .iter()
             .filter_map(|(name, value)| Some((*name, (*value)?)));
-        // The registry names who gives tokens, but not that he is told without TLS.
+        // The registry names the server of tokens, but may not have it get credentials without TLS.
         let may_tell = realm.starts_with("https://") || self.is_own(realm);
         let credentials = self.credentials.as_ref().filter(|_| may_tell);
         let answered = match credentials {

@@ -1,20 +1,20 @@
-//! What a registry asks for before it answers (RFC 9110, "WWW-Authenticate").
+//! The authentication that a registry asks for before it answers (RFC 9110, "WWW-Authenticate").
 
-/// The most that is looked at: a header of more is none of a registry's.
+/// The most bytes that are read: no registry has a longer header.
 const MOST: usize = 4096;
 
-/// What it asks for.
+/// The authentication that a registry asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Challenge {
     /// A user's name and password with each request.
     Basic,
-    /// A token that somebody else gives out.
+    /// A token that another server gives out.
     Bearer {
-        /// Who does.
+        /// The address of that server.
         realm: String,
-        /// What is to be named there, if it is said.
+        /// The service to name there, if there is one.
         service: Option<String>,
-        /// What the token is to allow, if it is said.
+        /// The rights that the token needs, if they are named.
         scope: Option<String>,
     },
 }
@@ -39,7 +39,7 @@ impl Challenge {
     }
 }
 
-/// The value of one of `name="value"` between commas. Values may have commas themselves.
+/// Returns the value of one of `name="value"` between commas. Values may have commas themselves.
 fn parameter(parameters: &str, named: &str) -> Option<String> {
     let mut rest = parameters;
     loop {

@@ -1,4 +1,4 @@
-//! Requests to one registry, with the user's credentials, and again where that may help.
+//! Requests to one registry, with the user's credentials, repeated where that may help.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -16,7 +16,7 @@ use super::name::{RepositoryName, Scheme};
 use super::{answer, roots};
 use crate::OciImageError;
 
-/// Between two tries: a registry that restarts, or a load balancer that loses a connection.
+/// Pauses between tries: a registry may restart, or a load balancer lose a connection.
 const PAUSES: [Duration; 3] = [
     Duration::from_millis(300),
     Duration::from_secs(1),
@@ -32,9 +32,9 @@ pub(super) struct Connection {
     pub(super) agent: Agent,
     pub(super) name: RepositoryName,
     pub(super) credentials: Option<Credentials>,
-    /// The header, once the registry has asked for one.
+    /// The value of the header, once the registry has asked for one.
     pub(super) authorization: Mutex<Option<String>>,
-    /// When it is no longer asked.
+    /// The time after which it is no longer asked.
     pub(super) end: Option<Instant>,
 }
 
@@ -46,11 +46,11 @@ pub(super) struct Ask {
     pub(super) headers: Vec<(HeaderName, String)>,
 }
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 pub(super) enum Failure {
     /// The next try may succeed.
     Broken(String),
-    /// It would not.
+    /// The next try would fail, too.
     Refused(OciImageError),
 }
 
@@ -83,7 +83,7 @@ impl Connection {
             .http_status_as_error(false)
             .https_only(name.scheme() == Scheme::Https)
             .redirect_auth_headers(RedirectAuthHeaders::Never)
-            // By itself it asks environment variables for one.
+            // By default ureq takes a proxy from environment variables.
             .proxy(None)
             .tls_config(tls.build())
             .user_agent(concat!("stasis/", env!("CARGO_PKG_VERSION")))
@@ -100,12 +100,12 @@ impl Connection {
         })
     }
 
-    /// The address of something in the repository.
+    /// Returns the address of a resource in the repository.
     pub(super) fn url(&self, what: &str) -> String {
         format!("{}/v2/{}/{what}", self.name.base(), self.name.path())
     }
 
-    /// The address that an answer names.
+    /// Returns the address that an answer names.
     pub(super) fn resolve(&self, location: &str) -> Option<String> {
         let is_whole = ["https://", "http://"]
             .iter()
@@ -116,13 +116,13 @@ impl Connection {
         }
     }
 
-    /// Asks without a body. `action` is for messages: "read ...".
+    /// Sends a request without a body. `action` is for messages: "read ...".
     pub(super) fn ask(&self, ask: &Ask, action: &str) -> Result<Response<Body>, OciImageError> {
         self.try_again(action, || self.once(ask, || Ok(())))
     }
 
-    /// Asks for a small document of at most so many bytes, again if the connection breaks in it;
-    /// with its headers. `None`: there is none.
+    /// Asks for a small document of at most `most` bytes, again if the connection breaks in it;
+    /// returns it with its headers, or `None` if it does not exist.
     pub(super) fn ask_for_document(
         &self,
         ask: &Ask,
@@ -142,7 +142,7 @@ impl Connection {
         })
     }
 
-    /// Does something until it succeeds, with pauses, a few times.
+    /// Calls `once` until it succeeds, with pauses, a few times.
     pub(super) fn try_again<T>(
         &self,
         action: &str,
@@ -164,8 +164,8 @@ impl Connection {
         }
     }
 
-    /// Asks once; a second time with what the registry then asks for. An answer that may be another
-    /// one soon is a [`Failure::Broken`].
+    /// Asks once; a second time with the authentication that the registry then asks for. An answer
+    /// that may soon be another one is a [`Failure::Broken`].
     pub(super) fn once<B: AsSendBody>(
         &self,
         ask: &Ask,
@@ -210,13 +210,13 @@ impl Connection {
         self.agent.run(request).map_err(|error| self.broken(error))
     }
 
-    /// How long it may still be asked; none is as little as there is for whoever waits.
+    /// Returns the time for which it may still be asked, at least 1 ms.
     pub(super) fn left(&self) -> Option<Duration> {
         let left = |end: Instant| end.saturating_duration_since(Instant::now());
         self.end.map(|end| left(end).max(Duration::from_millis(1)))
     }
 
-    /// Nobody else is told who we are.
+    /// Returns whether this is an address of the registry: no other server gets our credentials.
     pub(super) fn is_own(&self, url: &str) -> bool {
         let rest = url.strip_prefix(&self.name.base());
         rest.is_some_and(|rest| rest.starts_with('/'))
@@ -236,7 +236,7 @@ impl Connection {
         Failure::Refused(self.failed(action, error.to_string()))
     }
 
-    /// It cannot do what was asked.
+    /// Makes the error of a request that the registry cannot fulfil.
     pub(super) fn failed(&self, action: &str, what: String) -> OciImageError {
         OciImageError::Registry {
             registry: self.name.to_string(),
@@ -253,7 +253,7 @@ impl Connection {
         }
     }
 
-    /// What an answer says that is not the one hoped for.
+    /// Makes the error of an unexpected answer.
     pub(super) fn unexpected(&self, action: &str, response: Response<Body>) -> OciImageError {
         let status = response.status();
         let what = answer::refusal(response);

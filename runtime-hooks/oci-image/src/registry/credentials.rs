@@ -10,24 +10,24 @@ use docker_credential::{CredentialRetrievalError, DockerCredential, get_credenti
 use super::name::RepositoryName;
 use crate::OciImageError;
 
-/// Where root has them, without a look at any environment variable: podman's until the next boot
-/// and for longer, and Docker's.
+/// Root's files of credentials, found without any environment variable: podman's until the next
+/// boot and for longer, and Docker's.
 const FILES: [&str; 3] = [
     "/run/containers/0/auth.json",
     "/root/.config/containers/auth.json",
     "/root/.docker/config.json",
 ];
 
-/// What a user proves who he is with.
+/// The user's proof of identity.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Credentials {
     /// A name and a password, as they are sent.
     Basic(String),
-    /// What Docker calls an identity token, which is exchanged for others.
+    /// Docker's identity token, which is exchanged for others.
     Refresh(String),
 }
 
-/// Neither is shown.
+/// Shows neither.
 impl std::fmt::Debug for Credentials {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
@@ -38,9 +38,9 @@ impl std::fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// Those for a repository: of this file, or of the first of the usual ones that has any. None
-    /// for a registry that is asked without TLS: whoever is between could name another place that
-    /// gives out tokens, and read the token.
+    /// Finds the credentials for a repository: in this file, or in the first of the usual ones that
+    /// has any. Returns none for a registry that is asked without TLS, unless it is on this
+    /// machine: an attacker in between could name another server of tokens, and read the token.
     pub(super) fn find(
         name: &RepositoryName,
         file: Option<&Path>,
@@ -82,7 +82,7 @@ fn in_file(name: &RepositoryName, path: &Path) -> Result<Option<Credentials>, Oc
     Ok(None)
 }
 
-/// As podman looks for them: the repository, what it is below, the registry.
+/// Returns the keys that podman looks for: the repository, those above it, the registry.
 fn keys(name: &RepositoryName) -> Vec<String> {
     let mut key = format!("{}/{}", name.host(), name.path());
     let mut keys = vec![key.clone()];
@@ -93,7 +93,7 @@ fn keys(name: &RepositoryName) -> Vec<String> {
     keys
 }
 
-/// What a helper program says may have a password in it, and is not repeated.
+/// The message of a helper program may have a password in it, and is not repeated.
 fn unreadable(path: &Path, error: &CredentialRetrievalError) -> OciImageError {
     let what = match error {
         CredentialRetrievalError::HelperFailure { helper, .. } => {

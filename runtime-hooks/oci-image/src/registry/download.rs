@@ -1,4 +1,4 @@
-//! A blob that comes: over another connection where one breaks, from where it broke.
+//! A download of a blob: over another connection where one breaks, from where it broke.
 
 use std::io::{self, Read};
 
@@ -9,21 +9,21 @@ use ureq::{Body, BodyReader};
 use super::connection::{Ask, Connection, Failure};
 use crate::{Descriptor, OciImageError};
 
-/// Who breaks more connections than this for one blob does not want to give it.
+/// A registry that breaks more connections than this for one blob does not want to give it.
 const MOST_BREAKS: u32 = 16;
 
-/// The blob.
+/// A download of a blob.
 pub(super) struct Download<'r> {
     connection: &'r Connection,
     blob: Descriptor,
-    /// What has come, or was there before.
+    /// The number of bytes that have come, or existed before.
     at: u64,
     breaks: u32,
     body: Option<BodyReader<'static>>,
 }
 
 impl<'r> Download<'r> {
-    /// Begins it behind its first `at` bytes.
+    /// Begins the download after the first `at` bytes.
     pub(super) fn begin(
         connection: &'r Connection,
         blob: &Descriptor,
@@ -36,14 +36,14 @@ impl<'r> Download<'r> {
             breaks: 0,
             body: None,
         };
-        // No registry has a range without bytes.
+        // No registry answers a range without bytes.
         if download.at < blob.size {
             download.body = Some(download.open()?);
         }
         Ok(download)
     }
 
-    /// What is left of it.
+    /// Requests the rest of the blob.
     fn open(&self) -> Result<BodyReader<'static>, OciImageError> {
         let action = format!("read the blob {}", self.blob.digest);
         let url = self.connection.url(&format!("blobs/{}", self.blob.digest));

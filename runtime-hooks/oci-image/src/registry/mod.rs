@@ -1,7 +1,6 @@
-//! A repository of a registry, as OCI's distribution specification has it.
+//! A repository of a registry, as OCI's distribution specification describes it.
 //!
-//! The registry is somebody else's: every answer has its limits, and nothing is what it says
-//! without a look at its digest.
+//! The registry is not trusted: every answer has its limits, and its digest is compared.
 
 mod answer;
 mod authorization;
@@ -32,10 +31,10 @@ use download::Download;
 use name::RepositoryName;
 use upload::Upload;
 
-/// Of what it sends, the digest that the registry has for it.
+/// The header with the registry's digest of its answer.
 const DIGEST: &str = "docker-content-digest";
 
-/// What container images are: of OCI, and of Docker.
+/// The media types of container images: of OCI, and of Docker.
 const IMAGES: [&str; 4] = [
     MANIFEST,
     INDEX,
@@ -50,21 +49,21 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Gets ready to ask it, with credentials of a file, or of those that podman and Docker keep.
+    /// Prepares requests, with credentials of a file, or of those that podman and Docker keep.
     pub fn open(name: RepositoryName, credentials: Option<&Path>) -> Result<Self, OciImageError> {
         let credentials = Credentials::find(&name, credentials)?;
         let connection = Connection::new(name, credentials)?;
         Ok(Self { connection })
     }
 
-    /// Asks it nothing any more after this moment, and waits for no answer then.
+    /// Sends no request after this moment, and then waits for no answer any more.
     #[must_use]
     pub fn until(mut self, end: Instant) -> Self {
         self.connection.end = Some(end);
         self
     }
 
-    /// A document of one of these types, by its tag or digest.
+    /// Reads a document of one of these types, by its tag or digest.
     fn document(&self, tag: &str, types: &[&str]) -> Result<(Vec<u8>, Descriptor), OciImageError> {
         let action = format!("read the manifest of {tag}");
         let ask = Ask::new(
@@ -141,7 +140,7 @@ impl Elsewhere for Registry {
     fn images(&self, tag: &str, most: usize) -> Result<Vec<Manifest>, OciImageError> {
         let mut tags = self.tags()?;
         tags.retain(|one| one != tag);
-        // Tags that count, or are dates, are in their order.
+        // Tags that are counters or dates are in their order.
         let others = tags.iter().rev().map(String::as_str);
         let likely = std::iter::once(tag).chain(others).take(most);
         Ok(likely
@@ -149,12 +148,12 @@ impl Elsewhere for Registry {
             .collect())
     }
 
-    /// A missing one is told when it is read.
+    /// A missing blob is reported when it is read.
     fn expect(&self, _: &Manifest) -> Result<(), OciImageError> {
         Ok(())
     }
 
-    /// A registry takes no manifest of whose blobs it lacks one.
+    /// A registry takes no manifest if it lacks one of its blobs.
     fn still_has(&self, _: &Digest, _: u64) -> bool {
         true
     }

@@ -1,9 +1,9 @@
-//! What a registry and a repository of it are called.
+//! The names of a registry and of its repositories.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// OCI's distribution specification recommends no more, with the registry.
+/// The limit that OCI's distribution specification recommends, with the registry.
 const MOST: usize = 255;
 
 /// A repository of a registry: `registry.example:5000/jobs/one`.
@@ -27,17 +27,17 @@ impl RepositoryName {
         self.scheme
     }
 
-    /// The registry, with its port.
+    /// Returns the registry, with its port.
     pub(super) fn host(&self) -> &str {
         &self.host
     }
 
-    /// The repository in it.
+    /// Returns the repository in it.
     pub(super) fn path(&self) -> &str {
         &self.path
     }
 
-    /// Where requests to the registry begin.
+    /// Returns the beginning of the addresses of the registry.
     pub(super) fn base(&self) -> String {
         let scheme = match self.scheme {
             Scheme::Https => "https",
@@ -46,18 +46,18 @@ impl RepositoryName {
         format!("{scheme}://{}", self.host)
     }
 
-    /// Whether it is the same repository, with or without TLS.
+    /// Returns whether it is the same repository, with or without TLS.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         (&self.host, &self.path) == (&other.host, &other.path)
     }
 
-    /// Whether a password is safe with it: nobody between us and it reads that, or writes to whom
-    /// else it is to be sent.
+    /// Returns whether a password is safe with it: no attacker in between reads it, or changes the
+    /// address to which it is sent next.
     pub(super) fn keeps_secrets(&self) -> bool {
         self.scheme == Scheme::Https || self.is_here()
     }
 
-    /// Whether what is sent to it stays on this machine.
+    /// Returns whether requests to it stay on this machine.
     fn is_here(&self) -> bool {
         let without_port = self.host.rsplit_once(':').map(|(host, _)| host);
         let is_one = |host: &str| ["localhost", "127.0.0.1", "[::1]"].contains(&host);
@@ -100,7 +100,7 @@ impl fmt::Display for RepositoryName {
     }
 }
 
-/// As Docker tells a registry from the first part of a repository.
+/// Recognises a registry by the first part of a repository, as Docker does.
 fn is_host(text: &str) -> bool {
     let is_one = |one: char| one.is_ascii_alphanumeric() || ".-:[]".contains(one);
     let tells = text == "localhost" || text.contains('.') || text.contains(':');

@@ -1,4 +1,4 @@
-//! Against a server of a few lines, which breaks connections and may not know ranges.
+//! Tests against a server of a few lines, which breaks connections and may not know ranges.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -10,7 +10,7 @@ use crate::{Digest, Elsewhere, Registry};
 
 const CONTENTS: &[u8] = b"0123456789abcdef";
 
-/// What a server of one blob does with a range.
+/// The treatment of a range by the server of one blob.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ranges {
     Known,
@@ -20,12 +20,12 @@ enum Ranges {
 struct Server {
     registry: Registry,
     blob: Descriptor,
-    /// From where it was asked for the blob, each time.
+    /// The offset of each request for the blob.
     asked: Arc<Mutex<Vec<usize>>>,
 }
 
 impl Server {
-    /// Of each answer no more than `most` bytes of the blob come.
+    /// Starts a server that sends no more than `most` bytes of the blob in each answer.
     fn start(ranges: Ranges, most: usize) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let name = format!("http://{}/one", listener.local_addr().unwrap());
