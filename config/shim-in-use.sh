@@ -8,7 +8,7 @@ bin=$1
 program=$(readlink -f "$bin/containerd-shim-stasis-v2" || true)
 in_use=
 
-# # The kernel appends "(deleted)" to the path of a running program that a newer one has replaced.
+# The kernel appends "(deleted)" to the path of a running program that a newer one has replaced.
 is_ours() {
     [ -n "$program" ] || return
     found=$(readlink -f "$1" || true)
@@ -20,7 +20,7 @@ refuse() {
     in_use=yes
 }
 
-# # containerd, and Docker's own containerd, record the shim's program for each container.
+# containerd, and Docker's own containerd, record the shim's program for each container.
 for daemon in /run/containerd /run/docker/containerd/daemon; do
     for recorded in "$daemon"/io.containerd.runtime.v2.task/*/*/shim-binary-path; do
         [ -e "$recorded" ] || continue

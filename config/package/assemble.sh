@@ -36,7 +36,7 @@ lay_out() {
     fi
 }
 
-# # The package's maintainer: from Debian's variables, or the author of the newest commit (SECURITY.md).
+# The package's maintainer: from Debian's variables, or the author of the newest commit (SECURITY.md).
 maintainer() {
     local by=${DEBEMAIL:+${DEBFULLNAME:-$DEBEMAIL} <$DEBEMAIL>}
     by=${by:-$(git -C "$here" log -1 --format='%an <%ae>' 2>/dev/null || true)}

@@ -34,7 +34,7 @@ pub enum Others {
 }
 
 /// Returns the most exposed step on the way to a file, links included; `None` if root alone can
-/// change which file the path leads to.
+/// change the file and the way to it.
 ///
 /// # Errors
 /// The file cannot be found; the path is not absolute.

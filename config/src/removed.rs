@@ -1,7 +1,7 @@
 //! Keys that this version no longer has.
 //!
-//! A change that removes a key, or a whole table, adds it to [`REMOVED`] with its replacement: a
-//! file that still has it is refused, and the error names both.
+//! A change that removes a key, or a whole table, adds it to [`REMOVED`] with advice for the user:
+//! a file that still has it is refused, and the error names both.
 
 /// Each key as it is written with its table, and the sentence that follows it in the error.
 const REMOVED: &[(&str, &str)] = &[
@@ -61,7 +61,7 @@ const REMOVED: &[(&str, &str)] = &[
     ),
 ];
 
-/// Returns the first removed key in a text, and its replacement. A text that is no TOML has none.
+/// Returns the first removed key in a text, and the advice. A text that is no TOML has none.
 pub(crate) fn find(text: &str) -> Option<(&'static str, &'static str)> {
     let table: toml::Table = text.parse().ok()?;
     let has = |key: &str| match key.split_once('.') {
