@@ -109,8 +109,8 @@ enum Verb {
     Gc(gc::Arguments),
     /// Undo what killed operations have left to undo.
     ///
-    /// Each has a keeper, a process that does so if the operation is killed: this is for when that
-    /// was killed, too. Operations under way are left alone. Interrupted copies and pushes go on.
+    /// Each has a keeper, a process that does so if the operation is killed: this is for a killed
+    /// keeper. Operations under way are left alone. Interrupted copies and pushes go on.
     ///
     /// Exit code 0: nothing is left; 1: something is; 2: no such container is known, or what is
     /// recorded cannot be read.
