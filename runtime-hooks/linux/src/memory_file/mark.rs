@@ -1,8 +1,8 @@
 //! Marks our files in memory, independent of their names.
 //!
 //! Any process can give a file the name of one of ours. Attributes of the class "trusted" can be
-//! set only with `CAP_SYS_ADMIN` in the machine's own user namespace: a container does not have it,
-//! in any namespace that it can make (xattr(7)).
+//! set only with `CAP_SYS_ADMIN` in the machine's own user namespace: a container has it in no
+//! namespace that it can make (xattr(7)).
 
 use std::fs::File;
 use std::io;
