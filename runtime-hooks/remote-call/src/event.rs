@@ -99,7 +99,7 @@ pub(crate) fn next_event(thread: Pid, deadline: Deadline) -> io::Result<Event> {
 /// `NotFound` if it has ended, and errors of waitpid(2).
 pub(crate) fn event_now(thread: Pid) -> io::Result<Option<Event>> {
     let pid = rustix::process::Pid::from_raw(thread.as_raw());
-    // Only the tracer of a thread waits for it, child or not; `__WALL`: threads, too.
+    // A tracer waits for its tracees, children or not; `__WALL`: threads, too.
     let options = WaitOptions::NOHANG | WaitOptions::from_bits_retain(libc::__WALL.unsigned_abs());
     match waitpid(pid, options)? {
         None => Ok(None),

@@ -103,8 +103,8 @@ pub(crate) fn extended_registers(thread: Pid) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns whether the return addresses of a stopped thread are also on a second stack, which only
-/// calls can write to (CET).
+/// Returns whether the return addresses of a stopped thread are also on a second stack, which has
+/// entries for calls alone (CET).
 pub(crate) fn has_shadow_stack(thread: Pid) -> bool {
     /// linux/elf.h
     const NT_X86_SHSTK: usize = 0x204;

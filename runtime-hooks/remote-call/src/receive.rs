@@ -33,9 +33,9 @@ const CONTROL_LEN: u64 = 20;
 const CONTROL_SPACE: u64 = 24;
 
 impl Proxy {
-    /// Has the proxy receive a file. Returns its descriptor, which only the proxy has if it shares
-    /// memory alone with its owner. `scratch` is the address of [`SCRATCH_BYTES`] that no other
-    /// code uses.
+    /// Receives a file. Returns its descriptor, which only the proxy has if it shares memory alone
+    /// with its owner. `scratch` is the address of [`SCRATCH_BYTES`] for this call alone.
+    ///
     /// # Errors
     /// Errors of the calls; a security module may forbid the container the file (EACCES).
     pub fn receive(&mut self, file: BorrowedFd<'_>, scratch: u64) -> io::Result<u64> {

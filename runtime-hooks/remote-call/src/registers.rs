@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 
 /// `syscall`.
 pub(crate) const GATE: &[u8] = &[0x0f, 0x05];
-/// AUDIT_ARCH_X86_64 (linux/audit.h): calls by `int $0x80` have another, and other numbers.
+/// AUDIT_ARCH_X86_64 (linux/audit.h): calls by `int $0x80` have another one, and other numbers.
 pub(crate) const ARCHITECTURE: u32 = 0xc000_003e;
 /// The call that resumes an interrupted one, for the rest of its time.
 const RESTART: u64 = libc::SYS_restart_syscall.cast_unsigned();

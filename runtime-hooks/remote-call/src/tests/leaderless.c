@@ -20,7 +20,7 @@ int main(void) {
     pthread_t thread;
     sigset_t own;
     signal(SIGUSR1, tell);
-    /* The process gets SIGUSR1, and any thread takes it that does not block it: a new one, too. */
+    /* The process gets SIGUSR1, and any thread takes it that does not block it: a new one, too, once it has its mask. */
     sigemptyset(&own);
     sigaddset(&own, SIGUSR1);
     pthread_sigmask(SIG_BLOCK, &own, NULL);

@@ -1,6 +1,6 @@
 /*
  * Counts in its last argument, a file: number 0 the waits of a thread that keeps values in all of its registers meanwhile, 1 those
- * after which one was wrong, 2 the times that a thread was sent to `errand`. 3 to 7 are addresses: the thread, the code, its board, the top
+ * after which one was wrong, 2 the times that a thread was sent to `errand`. 3 to 7 are the thread, the code, its board, the top
  * of a stack, the place of a frame.
  */
 #define _GNU_SOURCE

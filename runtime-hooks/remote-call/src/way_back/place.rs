@@ -38,7 +38,7 @@ impl Places {
         Ok(code.map(|code| Self { code, stack }))
     }
 
-    /// Returns the address of that many bytes that a signal handler could have.
+    /// Returns the address of that many bytes that a signal handler could use.
     pub(super) fn below(&self, stack_pointer: u64, length: u64) -> Option<u64> {
         let start = stack_pointer.checked_sub(RED_ZONE)?.checked_sub(length)?;
         let start = start & !(ALIGNMENT - 1);
