@@ -1,4 +1,4 @@
-//! What there is of images elsewhere, whether in a directory or behind a registry.
+//! Access to images elsewhere, whether in a directory or behind a registry.
 
 use std::io::{Read, Write};
 
@@ -6,27 +6,27 @@ use crate::{Descriptor, Digest, Manifest, OciImageError};
 
 /// A place with images of ours.
 pub trait Elsewhere: Sync {
-    /// What to call it in messages.
+    /// Returns its name for messages.
     fn name(&self) -> String;
 
-    /// The manifest of a tag or digest, and its digest.
+    /// Returns the manifest of a tag or digest, and its digest.
     fn manifest(&self, tag: &str) -> Result<(Manifest, Digest), OciImageError>;
 
-    /// What a tag or digest names, be it ours or another's image.
+    /// Describes the image of a tag or digest, be it ours or another's.
     fn describe(&self, tag: &str) -> Result<Descriptor, OciImageError>;
 
-    /// Images of ours that are there, at most so many: what a new one for the tag is likely to have
-    /// parts of. One that cannot be read is none.
+    /// Returns at most `most` images of ours that exist there, likely to share parts with a new one
+    /// for the tag. Skips images that cannot be read.
     fn images(&self, tag: &str, most: usize) -> Result<Vec<Manifest>, OciImageError>;
 
-    /// Makes sure that the blobs of an image are there, as far as that costs little.
+    /// Checks that the blobs of an image exist, as far as that costs little.
     fn expect(&self, image: &Manifest) -> Result<(), OciImageError>;
 
-    /// Whether a blob is there that an image named.
+    /// Returns whether a blob that an image named still exists.
     fn still_has(&self, digest: &Digest, bytes: u64) -> bool;
 
-    /// Reads what is behind the first `at` bytes of a blob, of which no more than its length comes.
-    /// Its digest is the caller's to compare.
+    /// Reads a blob from byte `at` on, and no more than its length. The caller has to compare the
+    /// digest.
     fn reader(&self, blob: &Descriptor, at: u64) -> Result<Box<dyn Read + '_>, OciImageError>;
 
     /// Begins a blob.
@@ -35,11 +35,11 @@ pub trait Elsewhere: Sync {
     /// Adds a small blob.
     fn put(&self, bytes: &[u8]) -> Result<Stored, OciImageError>;
 
-    /// Adds a manifest whose blobs are all there, under a tag that another may have had. If it
-    /// fails, the tag is what it was.
+    /// Adds a manifest whose blobs all exist, under a tag that another may have had. If it fails,
+    /// the tag stays as it was.
     fn tag(&self, tag: &str, manifest: &Manifest) -> Result<Digest, OciImageError>;
 
-    /// All of a blob, verified.
+    /// Reads all of a blob, and verifies it.
     fn read(&self, blob: &Descriptor, most: u64) -> Result<Vec<u8>, OciImageError> {
         if blob.size > most {
             let what = format!("it has {} bytes, and may have {most}", blob.size);
@@ -58,31 +58,31 @@ pub trait Elsewhere: Sync {
     }
 }
 
-/// A blob that is being written. Dropped before it is finished, it is gone.
+/// A blob that is being written. Dropping it before it is finished removes it.
 pub trait NewBlob: Write + Send {
-    /// The digest and length of what was written.
+    /// Returns the digest and length of the bytes that were written.
     fn written(&self) -> (Digest, u64);
 
-    /// Gives it its name.
+    /// Completes the blob, and names it.
     fn finish(self: Box<Self>) -> Result<Stored, OciImageError>;
 }
 
-/// A blob that is there.
+/// A stored blob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stored {
     /// Its name.
     pub digest: Digest,
     /// Its length.
     pub bytes: u64,
-    /// Since when.
+    /// Whether it was new.
     pub kept: Kept,
 }
 
-/// What has become of a new blob.
+/// The outcome of storing a blob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kept {
-    /// It was there already.
+    /// It was stored already.
     Before,
-    /// It is there now.
+    /// It was stored now.
     Now,
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::Digest;
 
-/// An image cannot be put where registries' images are, or fetched from there.
+/// The reason why an image cannot be put where registries' images are, or fetched from there.
 #[derive(Debug, thiserror::Error)]
 pub enum OciImageError {
     /// The text is no name of an image.

@@ -55,8 +55,7 @@ impl Reference {
         }
     }
 
-    /// Returns whether the other one is in the same repository or layout, whatever way it is
-    /// reached.
+    /// Returns whether the other is in the same repository or layout, whatever way it is reached.
     #[must_use]
     pub fn is_beside(&self, other: &Self) -> bool {
         match (&self.place, &other.place) {

@@ -7,19 +7,19 @@ use super::descriptor::Descriptor;
 use super::parse;
 use crate::Digest;
 
-/// What OCI calls an image for several kinds of machines.
+/// OCI's media type of an image for several kinds of machines.
 pub(crate) const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
 /// The manifests of a layout.
 #[derive(Debug, Clone)]
 pub(crate) struct LayoutIndex {
-    /// With fields that are not known here.
+    /// The other fields, also those that are not known here.
     whole: Map<String, Value>,
     manifests: Vec<Value>,
 }
 
 impl LayoutIndex {
-    /// One without manifests.
+    /// Makes an index without manifests.
     pub(crate) fn new() -> Self {
         let mut whole = Map::new();
         whole.insert("schemaVersion".to_owned(), json!(2));
@@ -30,7 +30,7 @@ impl LayoutIndex {
         }
     }
 
-    /// Reads one of somebody else's.
+    /// Reads an untrusted index.
     pub(crate) fn from_text(text: &[u8]) -> Result<Self, String> {
         let mut whole: Map<String, Value> = parse(text)?;
         if whole.get("schemaVersion") != Some(&json!(2)) {
@@ -49,13 +49,13 @@ impl LayoutIndex {
         Value::Object(whole).to_string().into_bytes()
     }
 
-    /// The manifests that can be understood, the newest first: new ones are added at the end.
+    /// Returns the manifests that can be understood, newest first: new ones are added at the end.
     pub(crate) fn manifests(&self) -> impl Iterator<Item = Descriptor> {
         let newest = self.manifests.iter().rev();
         newest.filter_map(Descriptor::deserialize_from)
     }
 
-    /// The manifest of this tag.
+    /// Returns the manifest of this tag.
     pub(crate) fn tagged(&self, tag: &str) -> Option<Descriptor> {
         let mut manifests = self.manifests();
         manifests.find(|manifest| {
@@ -66,12 +66,12 @@ impl LayoutIndex {
         })
     }
 
-    /// The manifest of this digest, whatever its tag.
+    /// Returns the manifest of this digest, whatever its tag.
     pub(crate) fn with_digest(&self, digest: &Digest) -> Option<Descriptor> {
         self.manifests().find(|manifest| manifest.digest == *digest)
     }
 
-    /// Gives a manifest a tag, which another may have had.
+    /// Gives a manifest a tag, and takes it from another that had it.
     pub(crate) fn tag(&mut self, tag: &str, mut manifest: Descriptor) {
         self.manifests.retain(|one| one["annotations"][NAME] != tag);
         manifest.annotations.insert(NAME.to_owned(), tag.to_owned());

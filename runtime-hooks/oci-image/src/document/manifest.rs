@@ -9,36 +9,36 @@ use super::descriptor::Descriptor;
 use super::parse;
 use crate::{Digest, OciImageError};
 
-/// What OCI calls a manifest.
+/// OCI's media type of a manifest.
 pub const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
-/// What tells an image of ours from a container image.
+/// The type that distinguishes an image of ours from a container image.
 pub const ARTIFACT: &str = "application/vnd.stasis.checkpoint.v1";
 /// `stasis.json`.
 const CONFIG: &str = "application/vnd.stasis.checkpoint.config.v1+json";
-/// Less than registries refuse.
+/// A size that registries do not refuse.
 pub const MOST_MANIFEST_BYTES: u64 = 1 << 20;
-/// The same.
+/// A number that registries do not refuse.
 const MOST_LAYERS: usize = 400;
-/// As `image::manifest` reads at most.
+/// The most that `image::manifest` reads.
 const MOST_CONFIG_BYTES: u64 = 96 << 20;
 const SCHEMA: u32 = 2;
 
-/// What a layer is.
+/// The kind of a layer's contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// CRIU's files, but for the large ones.
     Criu,
-    /// What is in which blob of large files of CRIU.
+    /// The index of the blobs of large files of CRIU.
     FilesIndex,
     /// Large files of CRIU.
     Files,
     /// The index of bulk memory.
     Index,
-    /// The list of what is in which blob of memory, or of files.
+    /// The list of the contents of each blob of memory, or of files.
     Contents,
     /// Bulk memory.
     Memory,
-    /// What the engine has put beside the image.
+    /// The files that the engine has put beside the image.
     Engine,
     /// The container's writable layer.
     Writable,
@@ -56,7 +56,7 @@ impl Kind {
         Self::Writable,
     ];
 
-    /// As descriptors say it.
+    /// Returns the media type in descriptors.
     #[must_use]
     pub fn media_type(self) -> &'static str {
         match self {
@@ -77,11 +77,11 @@ impl Kind {
         Self::ALL.into_iter().find(is_its)
     }
 
-    /// The most bytes of such a blob.
+    /// Returns the most bytes of such a blob.
     fn most_bytes(self) -> u64 {
         match self {
             Self::Criu | Self::Files | Self::Memory | Self::Engine | Self::Writable => 9 << 30,
-            // As stasis-memory-store reads at most.
+            // The most that stasis-memory-store reads.
             Self::FilesIndex | Self::Index => 256 << 20,
             Self::Contents => 64 << 20,
         }
@@ -94,12 +94,12 @@ impl Kind {
 pub struct Manifest {
     schema_version: u32,
     media_type: String,
-    /// Container images have none.
+    /// Empty for container images.
     #[serde(default)]
     artifact_type: String,
     config: Descriptor,
     layers: Vec<Descriptor>,
-    /// What it is a checkpoint of.
+    /// The image that it is a checkpoint of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     subject: Option<Descriptor>,
     #[serde(default, skip_serializing_if = "Annotations::is_empty")]
@@ -107,7 +107,7 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// One with these blobs.
+    /// Makes a manifest of these blobs.
     #[must_use]
     pub fn new(
         config: (Digest, u64),
@@ -128,61 +128,61 @@ impl Manifest {
         }
     }
 
-    /// The same, as one that belongs to the image of that manifest.
+    /// Sets the manifest of the image that this one belongs to.
     #[must_use]
     pub fn with_subject(self, subject: Option<Descriptor>) -> Self {
         Self { subject, ..self }
     }
 
-    /// The manifest of the image that it belongs to.
+    /// Returns the manifest of the image that this one belongs to.
     #[must_use]
     pub fn subject(&self) -> Option<&Descriptor> {
         self.subject.as_ref()
     }
 
-    /// What it says of itself.
+    /// Returns its annotations.
     #[must_use]
     pub fn annotations(&self) -> &Annotations {
         &self.annotations
     }
 
-    /// The blob with `stasis.json`.
+    /// Returns the blob with `stasis.json`.
     #[must_use]
     pub fn config(&self) -> &Descriptor {
         &self.config
     }
 
-    /// The blobs of a kind, in their order.
+    /// Returns the blobs of a kind, in their order.
     pub fn layers(&self, kind: Kind) -> impl Iterator<Item = &Descriptor> {
         let is_its = move |layer: &&Descriptor| Kind::of(layer) == Some(kind);
         self.layers.iter().filter(is_its)
     }
 
-    /// The blob of a kind of which an image has one at most.
+    /// Returns the blob of a kind of which an image has one at most.
     #[must_use]
     pub fn layer(&self, kind: Kind) -> Option<&Descriptor> {
         self.layers(kind).next()
     }
 
-    /// All its blobs, the config first.
+    /// Returns all its blobs, the config first.
     pub fn blobs(&self) -> impl Iterator<Item = &Descriptor> {
         std::iter::once(&self.config).chain(&self.layers)
     }
 
-    /// What it says of itself under this name.
+    /// Returns its annotation of this name.
     #[must_use]
     pub fn annotation(&self, name: &str) -> Option<&str> {
         self.annotations.get(name).map(String::as_str)
     }
 
-    /// The length of all its blobs.
+    /// Returns the length of all its blobs.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let sizes = self.blobs().map(|blob| blob.size);
         sizes.fold(0, u64::saturating_add)
     }
 
-    /// Writes it, if it could be read again.
+    /// Writes the manifest; fails if it could not be read again.
     pub fn to_text(&self) -> Result<Vec<u8>, OciImageError> {
         let refused = |what| OciImageError::document("the manifest for the image", what);
         self.check().map_err(refused)?;
@@ -193,7 +193,7 @@ impl Manifest {
         Ok(text)
     }
 
-    /// Reads one of somebody else's; `named` is for messages.
+    /// Reads an untrusted manifest; `named` is its name in messages.
     pub fn from_text(text: &[u8], named: &str) -> Result<Self, OciImageError> {
         let refused = |what| OciImageError::document(format!("the manifest {named}"), what);
         let manifest: Self = parse(text).map_err(refused)?;
@@ -240,7 +240,7 @@ impl Manifest {
 
     fn check_layers(&self) -> Result<(), String> {
         let mut digests = HashSet::from([self.config.digest]);
-        // The same bytes may be memory as well: they become something else.
+        // Layers of files and of memory may have the same bytes: they become different things.
         let mut of_files = digests.clone();
         for layer in &self.layers {
             let Descriptor {
