@@ -40,13 +40,13 @@ pub(crate) enum Error {
     Killed {
         /// The runtime's command.
         verb: &'static str,
-        /// Why nobody waited any longer.
+        /// The reason why the shim stopped waiting.
         reason: String,
     },
     /// A system call failed.
     #[error("cannot {what}: {source}")]
     Io {
-        /// What the call was for, as in "read the pid file".
+        /// The purpose of the call, as in "read the pid file".
         what: String,
         /// The call's error.
         source: io::Error,
@@ -59,11 +59,11 @@ pub(crate) enum Error {
     Other(String),
 }
 
-/// The result of what may fail so.
+/// The result of a request or a command, or of a step of one.
 pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// For `map_err`: an error of whatever `what` needs.
+    /// For `map_err`: an error of the step `what`.
     pub(crate) fn cannot<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Self {
         let what = what.into();
         move |source| Self::Io {

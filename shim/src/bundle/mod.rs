@@ -32,19 +32,19 @@ const IMAGE_OF_ALL: &str = "criu-image-path-of-all";
 /// Where layers are mounted with other ids, while a root file system is.
 const LAYERS: &str = "layers";
 
-/// The annotation that each container of a pod has, with what it is there
-/// (containerd internal/cri/annotations).
+/// The annotation of each container of a pod, with its role there (containerd
+/// internal/cri/annotations).
 const CONTAINER_TYPE: &str = "io.kubernetes.cri.container-type";
 
-/// How annotations begin that `stasis-runtime` reads.
+/// The prefix of the annotations that `stasis-runtime` reads.
 const OURS: &str = "io.stasis.";
 
-/// Who creates a container.
+/// The program that creates a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Creator {
     /// runc or crun.
     LowLevel,
-    /// `stasis-runtime`, to which the container says something, and which becomes runc or crun.
+    /// `stasis-runtime`, for a container with annotations for it; it becomes runc or crun.
     Stasis,
 }
 
@@ -96,8 +96,8 @@ impl Bundle {
         Ok(group.unwrap_or(id).to_owned())
     }
 
-    /// Keeps the image path that the options of all containers of a runtime name, if this is one of
-    /// a pod's. With those alone Create would not know it from a path for this container.
+    /// Keeps the image path in the options of all containers of a runtime, if this is a container
+    /// of a pod. From the options alone Create could not tell it from a path for this container.
     pub(crate) fn keep_image_of_all(&self, image: &str) -> Result<()> {
         if image.is_empty() || self.spec()?.annotation(CONTAINER_TYPE).is_none() {
             return Ok(());
@@ -116,8 +116,8 @@ impl Bundle {
         std::fs::read_to_string(self.path.join(IMAGE_OF_ALL))
     }
 
-    /// Who creates the container. A specification that cannot be read is refused by the low-level
-    /// runtime, in its own words.
+    /// Returns the program that creates the container. The low-level runtime refuses a
+    /// specification that cannot be read, in its own words.
     pub(crate) fn creator(&self) -> Creator {
         match self.spec() {
             Ok(spec) if spec.has_annotation_of(OURS) => Creator::Stasis,

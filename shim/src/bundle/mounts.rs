@@ -16,7 +16,7 @@ use stasis_linux::mountinfo::{self, Mount};
 
 use crate::error::{Error, Result};
 
-/// How long what is in use is tried again; containerd gives a dead shim's `delete` 5 s in all.
+/// The time for which a busy mount is tried again; containerd gives a dead shim's `delete` 5 s.
 const BUSY: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(20);
 
@@ -37,8 +37,8 @@ pub(super) fn unmount_below(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Unmounts, and detaches only what is still in use at the deadline: what is detached is still
-/// mounted for those who use it, when its snapshot may already be removed.
+/// Unmounts, and detaches a mount only if it is still in use at the deadline: a detached mount
+/// remains for its users, when its snapshot may already be removed.
 fn unmount_one(point: &Path, deadline: Instant) -> rustix::io::Result<()> {
     let mut flags = UnmountFlags::NOFOLLOW;
     loop {

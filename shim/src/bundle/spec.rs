@@ -1,6 +1,6 @@
-//! What the shim needs of the specification, `config.json`. The rest is the low-level runtime's: a
-//! capability or a namespace that this program has never heard of must not stop a container that
-//! runc starts, with a warning at most.
+//! The parts of the specification, `config.json`, that the shim needs. The low-level runtime reads
+//! the rest: a capability or a namespace that this program does not know must not stop a container
+//! that runc starts, with a warning at most.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ impl Spec {
         annotations.get(name).map(String::as_str)
     }
 
-    /// Whether an annotation begins so.
+    /// Returns whether the name of an annotation begins with `prefix`.
     pub(super) fn has_annotation_of(&self, prefix: &str) -> bool {
         let mut names = self.annotations.iter().flat_map(HashMap::keys);
         names.any(|name| name.starts_with(prefix))
@@ -62,7 +62,7 @@ impl Spec {
         pid.is_some_and(|one| one.path.as_deref().unwrap_or_default().is_empty())
     }
 
-    /// The cgroup that it names.
+    /// Returns the cgroup that it names.
     pub(super) fn cgroups_path(self) -> Option<PathBuf> {
         self.linux?.cgroups_path
     }

@@ -99,9 +99,9 @@ impl OomWatch {
         }
     }
 
-    /// Whether the container ran out of memory since [`OomWatch::next`] last said so, without
-    /// waiting. Once a process has ended, why it was killed is known: the kernel counts and tells
-    /// before it sends the signal.
+    /// Returns whether the container ran out of memory since [`OomWatch::next`] last reported it,
+    /// without waiting. Once a process has ended, the reason is known: the kernel counts and
+    /// notifies before it sends the signal.
     pub(crate) fn look(&mut self) -> io::Result<bool> {
         match &mut self.source {
             Source::V1 { ended: true, .. } => Ok(false),

@@ -24,7 +24,7 @@ fn locate(membership: &str, mountinfo: &str) -> Result<Cgroup> {
     Cgroup::locate(7, &membership, &Hierarchies::among(&mounts))
 }
 
-/// What `path_of` says, for a table of (membership, mountinfo, controller, path).
+/// Checks the result of `path_of` for a membership, a mountinfo and a controller.
 fn assert_path(membership: &str, mountinfo: &str, controller: &str, expected: &str) {
     let cgroup = locate(membership, mountinfo).unwrap();
     let path = cgroup.path_of(controller).unwrap();

@@ -1,11 +1,11 @@
-//! The environment of the programs that we start: made, not inherited. containerd's own has what
-//! its administrator needs (proxies with passwords, settings of other programs), and runc, crun,
+//! The environment of the programs that we start: made, not inherited. containerd's own has its
+//! administrator's variables (proxies with passwords, settings of other programs), and runc, crun,
 //! CRIU and hooks obey variables.
 
 use std::env;
 use std::process::Command;
 
-/// What is handed on: where programs are, and what runc and crun use.
+/// The variables that are passed on: places of programs, and settings of runc and crun.
 const HANDED_ON: [&str; 5] = [
     // The user's systemd, for the cgroup driver of a containerd that is not root's.
     "DBUS_SESSION_BUS_ADDRESS",
@@ -17,7 +17,7 @@ const HANDED_ON: [&str; 5] = [
     "XDG_RUNTIME_DIR",
 ];
 
-/// Gives a program the environment that we make. Not systemd's notification socket, which runc
+/// Gives a program the environment that we make. It lacks systemd's notification socket, which runc
 /// would hand to the container.
 pub(crate) fn make(command: &mut Command) {
     command.env_clear();

@@ -43,10 +43,10 @@ pub(crate) struct ChildOutput {
     pub(crate) stderr: Vec<u8>,
 }
 
-/// Starts a program with the streams that the command has. It is killed if the shim dies: a runtime
-/// whose shim was killed must not go on making a container that nobody manages. containerd's own
-/// shim sets the same signal (go-runc, `PdeathSignal`). `stasis-runtime` clears it while it must
-/// not be interrupted.
+/// Starts a program with the streams of the command. The kernel kills it if the shim dies: a
+/// runtime whose shim was killed must not go on making a container that no shim manages.
+/// containerd's own shim sets the same signal (go-runc, `PdeathSignal`). `stasis-runtime` clears it
+/// while it must not be interrupted.
 ///
 /// The caller must be on the thread that lives as long as the shim: the kernel sends the
 /// parent-death signal when the thread ends that started the child (prctl(2)).
@@ -61,7 +61,7 @@ pub(crate) fn spawn_detached(reaper: &Arc<Reaper>, mut command: Command) -> io::
     let watch = reaper.watch();
     let what = line_of(&command);
     let pid = command.spawn()?.id();
-    // It cannot have been reaped yet: that is done between two steps of this thread.
+    // It cannot have been reaped yet: the reaper runs between two steps of this thread.
     let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
     let process = pidfd_open(raw.ok_or(io::ErrorKind::InvalidData)?, PidfdFlags::empty())?;
     Ok(Child {

@@ -102,7 +102,7 @@ fn v2_and_v3(service: &Arc<Service>) -> HashMap<String, TtrpcService> {
 }
 
 /// A service with no method: it answers UNIMPLEMENTED, as containerd's own shim does. For a service
-/// that it has not, the crate answers INVALID_ARGUMENT.
+/// that is not registered, the crate answers INVALID_ARGUMENT.
 fn no_method() -> TtrpcService {
     TtrpcService {
         methods: HashMap::new(),
@@ -160,15 +160,15 @@ fn log_tasks_at_signal(service: Arc<Service>) -> io::Result<impl Future<Output =
     })
 }
 
-/// Waits for Shutdown, and until every other call is answered; or for SIGTERM or SIGINT. How long
-/// the responses may take to be sent then.
+/// Waits for Shutdown, and until every other call is answered; or for SIGTERM or SIGINT. Returns
+/// the time that sending the responses may then take.
 async fn wait_for_end(shutdown: &Notify, service: &Service) -> io::Result<Duration> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let unused = async {
         loop {
             shutdown.notified().await;
-            // Those end by deadlines of their own, or with their caller's connection.
+            // Calls end by deadlines of their own, or with their caller's connection.
             service.calls().answered().await;
             // A Create may have come meanwhile.
             if service.is_unused() {

@@ -25,7 +25,7 @@ pub(super) fn listen(address: &str) -> Result<Option<UnixListener>> {
     let path = path_of(address);
     let failed = || Error::cannot(format!("listen at {}", path.display()));
     if let Some(directory) = path.parent() {
-        // Who can write into it could listen in our place.
+        // A user who can write into it could listen in our place.
         Directory::make(directory, 0o711).map_err(failed())?;
     }
     match bind(&path) {
@@ -63,8 +63,8 @@ fn path_of(address: &str) -> PathBuf {
     PathBuf::from(address.trim_start_matches("unix://"))
 }
 
-/// Only root may connect to a shim, from the beginning. Nobody else makes files meanwhile: `start`
-/// has one thread.
+/// Only root may connect to a shim, from the beginning. No other thread makes files meanwhile:
+/// `start` has one thread.
 fn bind(path: &Path) -> io::Result<UnixListener> {
     let before = umask(Mode::from_bits_retain(0o177));
     let bound = UnixListener::bind(path);

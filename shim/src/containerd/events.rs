@@ -16,7 +16,7 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an event is kept while containerd does not accept it: longer than containerd takes to
 /// restart. After a longer time containerd asks for the tasks' states itself (State, Wait).
 const RETRY_FOR: Duration = Duration::from_secs(60);
-/// How long an event is tried again that containerd refuses; beside the others, TaskExit for
+/// How long an event that containerd refuses is tried again; beside the others, TaskExit for
 /// example.
 const REFUSED_FOR: Duration = Duration::from_secs(2);
 /// The time between two attempts to send an event.
@@ -121,7 +121,7 @@ async fn deliver_refused(
     log::warn!("event {topic} is dropped, containerd refuses it: {error}");
 }
 
-/// Whether containerd does not want the event. Other errors say that it is away, or does not
+/// Returns whether containerd refuses the event. Other errors mean that it is down, or does not
 /// answer.
 fn is_refusal(error: &ttrpc::Error) -> bool {
     let ttrpc::Error::RpcStatus(status) = error else {
@@ -169,7 +169,7 @@ mod tests {
 
     use super::*;
 
-    /// A containerd that does not want to hear of memory.
+    /// A containerd that refuses events about memory.
     struct Containerd(Arc<Mutex<Vec<String>>>);
 
     #[async_trait]
@@ -203,7 +203,7 @@ mod tests {
         publisher.publish(TaskPaused::default());
         publisher.flush(Duration::from_secs(60)).await;
         let mut topics = topics.lock().unwrap().clone();
-        // What was refused is sent again every 200 ms, which may have passed.
+        // The refused event is sent again every 200 ms, which may have passed.
         topics.dedup();
         topics.truncate(2);
         assert_eq!(topics, ["/tasks/oom", "/tasks/paused"]);

@@ -1,4 +1,4 @@
-//! What containerd is sent: the events of tasks, and times in the form of its messages.
+//! The messages to containerd: the events of tasks, and times in their form.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -9,8 +9,8 @@ pub(crate) mod timestamp;
 /// The name of the runtime, by which containerd finds this program.
 pub(crate) const RUNTIME: &str = "io.containerd.stasis.v2";
 
-/// The name of the runtime whose program has this path, as containerd makes the one of the other:
-/// in the place of containerd's own shim this is that.
+/// Returns the name of the runtime whose program has this path, as containerd derives one from the
+/// other: installed in the place of containerd's own shim, this is that shim's runtime.
 pub(crate) fn runtime_of(program: &Path) -> String {
     let name = program.file_name().and_then(OsStr::to_str);
     let name = name.and_then(|name| name.strip_prefix("containerd-shim-"));

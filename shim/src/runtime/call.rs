@@ -83,8 +83,8 @@ impl<'r> RuntimeCall<'r> {
         if set { self.arg(name) } else { self }
     }
 
-    /// Has the call killed when it takes longer than this. Not while it is `stasis-runtime`, which
-    /// has deadlines of its own and must not be killed half-way.
+    /// Has the call killed when it takes longer than this, but not while it is `stasis-runtime`,
+    /// which has deadlines of its own and must not be killed half-way.
     pub(crate) fn within(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
@@ -137,8 +137,8 @@ impl RunningCall {
         self.wait_unless(pending()).await
     }
 
-    /// Waits until the runtime has ended, and returns its standard output. A low-level runtime is
-    /// killed once `useless` says why nobody needs it any longer.
+    /// Waits until the runtime has ended, and returns its standard output. Kills a low-level
+    /// runtime once `useless` returns why it is not needed any longer.
     pub(crate) async fn wait_unless(
         self,
         useless: impl Future<Output = &'static str>,
@@ -207,9 +207,9 @@ mod tests {
     use super::*;
     use crate::runtime::programs::STASIS_RUNTIME;
 
-    /// A program of this name that hangs, called with a deadline that soon passes. It is written by
-    /// a process of its own: a descriptor of ours that can write to it would be a moment in what
-    /// another test starts, and execve(2) refuse it (ETXTBSY).
+    /// Calls a program of this name that hangs, with a deadline that soon passes. Another process
+    /// writes the program: a process that another test starts would inherit a writable descriptor
+    /// of ours for a moment, and execve(2) would refuse the program (ETXTBSY).
     fn hanging(directory: &Path, name: &str) -> RunningCall {
         let program = directory.join(name);
         let write = r#"printf '#!/bin/sh\nexec 1>&-\nkill -STOP $$\n' >"$0" && chmod 755 "$0""#;

@@ -27,8 +27,8 @@ pub(crate) fn of_task(any: Option<&Any>) -> Result<Options> {
 
 /// The options of a Checkpoint request.
 ///
-/// One that we do not know is refused: containerd 2.4 has a parent image, without which the dump
-/// that its caller believes to have is another.
+/// An unknown option is refused: containerd 2.4 has a parent image, without which the dump is
+/// another one than its caller believes to have.
 pub(crate) fn of_checkpoint(any: Option<&Any>) -> Result<CheckpointOptions> {
     let options: CheckpointOptions = decode(any)?;
     match options.special_fields.unknown_fields().iter().next() {
@@ -56,7 +56,7 @@ fn decode<M: MessageFull>(any: Option<&Any>) -> Result<M> {
 }
 
 /// Writes the options into the bundle, and the low-level runtime's name into the file from which
-/// containerd's own shim takes it, in case that is what cleans up after us. It knows nothing of our
+/// containerd's own shim takes it, in case that shim cleans up after us. It does not know our
 /// settings: both get the name of the program that is used.
 pub(crate) fn write(bundle: &Path, options: &Options, low_level: &Path) -> Result<()> {
     let path = bundle.join(FILE);
@@ -67,15 +67,15 @@ pub(crate) fn write(bundle: &Path, options: &Options, low_level: &Path) -> Resul
     write_private(&bundle.join(RUNTIME_FILE), kept.binary_name.as_bytes())
 }
 
-/// Whole or not at all: `delete` may read it after the shim was killed in the middle.
+/// Writes a file whole or not at all: `delete` may read it after the shim was killed meanwhile.
 fn write_private(path: &Path, bytes: &[u8]) -> Result<()> {
     let written = file::replace(path, bytes, Access::Private, Durability::Volatile);
     written.map_err(Error::cannot(format!("write {}", path.display())))
 }
 
 /// Reads the options from the bundle. A bundle without the file has the default options.
-/// containerd's own shim leaves out what is not set, and a later one may have options that we do
-/// not know.
+/// containerd's own shim leaves out options that are not set, and a later one may have options that
+/// we do not know.
 pub(crate) fn read(bundle: &Path) -> Result<Options> {
     let path = bundle.join(FILE);
     let text = match std::fs::read(&path) {
@@ -95,7 +95,7 @@ pub(crate) fn read(bundle: &Path) -> Result<Options> {
     parse().map(Options::from).map_err(no_json(&path))
 }
 
-/// What is known without the options: the low-level runtime's program.
+/// Returns the options that are known without the file: the low-level runtime's program.
 pub(crate) fn without_file(bundle: &Path) -> Options {
     Options {
         binary_name: std::fs::read_to_string(bundle.join(RUNTIME_FILE)).unwrap_or_default(),

@@ -29,8 +29,8 @@ use crate::beside::beside;
 use crate::child::reaper::Reaper;
 use crate::error::{Error, Result};
 
-/// How long the streams of a deleted process may take to deliver what they still hold; containerd's
-/// shim waits as long.
+/// The time that the streams of a deleted process may take to deliver their last output;
+/// containerd's shim waits as long.
 const DRAIN: Duration = Duration::from_secs(10);
 
 /// The ends of a process's streams that the runtime hands to the process.
@@ -62,13 +62,13 @@ pub(crate) struct PendingIo {
     logger: Option<Logger>,
 }
 
-/// The shim's ends of a process's streams, connected to what the caller named.
+/// The shim's ends of a process's streams, connected to the targets that the caller named.
 pub(crate) struct Io {
     fifos: IoTasks,
     copies: Vec<JoinHandle<()>>,
     console: Option<Console>,
     logger: Option<Logger>,
-    /// What becomes of the terminal, if there is one.
+    /// The state of the terminal, if there is one.
     line: watch::Sender<Line>,
 }
 
@@ -217,7 +217,7 @@ impl Io {
                 }));
             }
             None if !wanted.stdout.is_empty() => self.copy_out(from, &wanted.stdout)?,
-            // Somebody has to read it, or the process waits once the terminal's buffer is full.
+            // The shim has to read it, or the process waits once the terminal's buffer is full.
             None => self.copies.push(tokio::spawn(async move {
                 let _ = tokio::io::copy(&mut from, &mut tokio::io::sink()).await;
             })),
@@ -262,7 +262,7 @@ impl Io {
         resized.map_err(Error::cannot("resize the terminal"))
     }
 
-    /// Tells that the process has ended: its terminal, which others may have open, ends with it.
+    /// Reports that the process has ended: its terminal, which others may have open, ends with it.
     pub(crate) fn process_exited(&self) {
         self.line
             .send_if_modified(|line| line.becomes(Line::ProcessEnded));

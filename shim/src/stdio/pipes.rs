@@ -7,7 +7,7 @@ use rustix::fs::{Gid, Uid, fchown};
 
 use crate::error::{Error, Result};
 
-/// Whose streams they are, and the owner of their pipes.
+/// The process or the container that streams belong to, and the owner of their pipes.
 #[derive(Debug)]
 pub(crate) struct Owner<'a> {
     /// The id that loggers get: the container's, or that of the process that Exec added.
@@ -20,7 +20,7 @@ pub(crate) struct Owner<'a> {
     pub(crate) gid: u32,
 }
 
-/// Which end of a pipe the other process has.
+/// The end of a pipe that the other process has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     Reader,

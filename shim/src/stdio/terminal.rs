@@ -1,9 +1,9 @@
-//! What a process writes to its terminal.
+//! The output of a process to its terminal.
 //!
-//! The master side returns EIO while nobody has the terminal open. That is not the end: systemd and
-//! many an init program open the console for each line. Nor is it the end when the process has
+//! The master side returns EIO while no process has the terminal open. That is not the end: systemd
+//! and many an init program open the console for each line. Nor is it the end when the process has
 //! ended and others still have the terminal open, as a background job of a shell has. So the output
-//! ends with the process, once all that was written is read.
+//! ends with the process, once all of it is read.
 //!
 //! When the input has ended the terminal is hung up: its master side is closed, and its processes
 //! get SIGHUP. A shell whose user has gone would stay for ever. containerd's own shim does both.
@@ -21,27 +21,27 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 use tokio::time::{Sleep, sleep};
 
-/// How long until a terminal is read again that nobody has open: the reactor does not tell when
-/// somebody opens it.
+/// The time until a terminal that no process has open is read again: the reactor does not report
+/// when a process opens it.
 const CLOSED: Duration = Duration::from_millis(50);
-/// How long a terminal has nothing to say after its process has ended until its output ends: what
-/// was written last goes through a work queue of the kernel (`tty_flip_buffer_push`), which may be
-/// late on a busy machine. Nobody waits so long unless others still have the terminal open.
+/// The time without output after which a terminal's output ends, once its process has ended: the
+/// last output goes through a work queue of the kernel (`tty_flip_buffer_push`), which may be late
+/// on a busy machine. The shim waits so long only if other processes have the terminal open.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// What becomes of a terminal.
+/// The state of a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Line {
     /// Its process runs.
     Open,
-    /// Its process has ended; what was written is still to be read.
+    /// Its process has ended; the rest of the output is still to be read.
     ProcessEnded,
     /// Its input has ended.
     HungUp,
 }
 
 impl Line {
-    /// Changes it, if it is open; whether it has been changed.
+    /// Changes it, if it is open; returns whether it was changed.
     pub(super) fn becomes(&mut self, end: Self) -> bool {
         let was_open = *self == Self::Open;
         if was_open {
@@ -79,7 +79,7 @@ pub(super) struct TerminalInput {
     pty: Pty,
     console: Console,
     line: watch::Sender<Line>,
-    /// An error is not the input's end: nobody may have the terminal open for a while.
+    /// An error is not the input's end: for a while no process may have the terminal open.
     has_failed: bool,
 }
 
@@ -132,19 +132,19 @@ pub(super) struct TerminalOutput {
     pause: Option<Pin<Box<Sleep>>>,
 }
 
-/// What is known of the terminal.
+/// The state of the terminal, as far as the output knows it.
 enum Known {
     Open(Pin<Box<dyn Future<Output = Line> + Send>>),
     Ends(Line),
 }
 
 impl TerminalOutput {
-    /// The output of a terminal, of which `lines` tells what becomes.
+    /// Returns the output of a terminal, whose state comes from `lines`.
     pub(super) fn new(pty: Pty, mut lines: watch::Receiver<Line>) -> Self {
         let end = async move {
             match lines.wait_for(|line| *line != Line::Open).await {
                 Ok(line) => *line,
-                // A sender that is gone has nothing to say any more.
+                // A sender that is gone reports no more states.
                 Err(_) => Line::ProcessEnded,
             }
         };
@@ -160,7 +160,7 @@ impl TerminalOutput {
             match end.as_mut().poll(context) {
                 Poll::Ready(line) => {
                     self.known = Known::Ends(line);
-                    // The pause of a terminal that nobody had open, which may be over.
+                    // The pause of a terminal that no process had open, which may be over.
                     self.pause = None;
                 }
                 Poll::Pending => return Line::Open,

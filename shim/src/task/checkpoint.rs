@@ -21,7 +21,7 @@ const CRIU_LOG: &str = "dump.log";
 /// The copy in the bundle of the log of a failed checkpoint, as in containerd's shim.
 const KEPT_LOG: &str = "criu-dump.log";
 
-/// Checkpoints a task. What its caller paused is resumed later if that has gone.
+/// Checkpoints a task. If its caller has gone, a task that the caller paused is resumed later.
 pub(crate) async fn checkpoint(
     task: &Arc<Task>,
     request: &CheckpointTaskRequest,
@@ -86,8 +86,8 @@ async fn begin(
 }
 
 /// Sends the signals that came meanwhile, and leaves the state Checkpointing. In this order: until
-/// then others queue up behind these, and the exit that a signal causes is not told before
-/// TaskCheckpointed.
+/// then other signals queue up behind these, and the exit that a signal causes is not reported
+/// before TaskCheckpointed.
 async fn end(task: &Arc<Task>) {
     let _lock = task.verb_lock.lock().await;
     loop {

@@ -45,7 +45,7 @@ impl Task {
         Ok(self.final_snapshot())
     }
 
-    /// Who waits for a process that was added and never started is answered, too.
+    /// Marks the task as deleted, and answers callers that wait for processes that never started.
     fn has_gone(&self) {
         let mut record = self.record();
         record.is_deleted = true;
@@ -54,13 +54,13 @@ impl Task {
         }
     }
 
-    /// Somebody may use the root file system, which is waited for.
+    /// Unmounts the bundle. Waits a moment if the root file system is in use.
     pub(super) async fn unmount(&self) -> Result<()> {
         let bundle = self.bundle.clone();
         beside(move || bundle.unmount()).await
     }
 
-    /// Ends a restore whose caller has gone: nobody else would ever end the container.
+    /// Ends a restore whose caller has gone: no other caller would ever end the container.
     async fn end_restore(self: &Arc<Self>) {
         let mut caller = match &self.record().state {
             State::Restoring { operation, .. } => operation.caller(),
@@ -81,8 +81,8 @@ impl Task {
         }
     }
 
-    /// The exit that Delete reports. For a task that never ran it is SIGKILL's, as in containerd's
-    /// shim.
+    /// Returns the exit that Delete reports: SIGKILL's for a task that never ran, as in
+    /// containerd's shim.
     fn final_snapshot(&self) -> Snapshot {
         let mut snapshot = self.snapshot();
         if snapshot.exit.is_none() {

@@ -63,7 +63,7 @@ fn process_spec(spec: &[u8], terminal: bool) -> Result<Vec<u8>> {
     serde_json::to_vec(&spec).map_err(unreadable)
 }
 
-/// Starts a process that was added; returns its pid. It is ended if its caller goes.
+/// Starts a process that was added; returns its pid. Ends the start if the caller goes.
 pub(crate) async fn start(
     task: &Arc<Task>,
     exec: &Arc<ExecProcess>,
@@ -164,7 +164,7 @@ async fn given_up(task: &Task, mut caller: Caller) -> &'static str {
     }
 }
 
-/// Ends a low-level runtime and, if it has made one, its process, which nobody would know.
+/// Ends a low-level runtime and, if it has made one, its process, which no task would know.
 fn kill_start(runtime: &RuntimeProcess, pid_file: &Path) {
     // Fails only if it has ended.
     let _ = runtime.signal(Signal::KILL);

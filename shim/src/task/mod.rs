@@ -5,8 +5,8 @@
 //! verbs (Start, Pause, Kill ...). The lock of [`Record`] is held while the record is read or
 //! changed. A checkpoint or restore is a state of the task instead, which all other verbs see.
 //! Processes that Exec added are started beside all of that, and beside each other; `exec_starts`
-//! lets Pause and Checkpoint wait for them, because one that is half-way in the container would be
-//! frozen, or dumped, half-way.
+//! lets Pause and Checkpoint wait for them, because a process that is half-way in the container
+//! would be frozen, or dumped, half-way.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
@@ -45,7 +45,7 @@ pub(crate) mod start;
 pub(crate) mod state;
 pub(crate) mod update;
 
-/// What all tasks of a shim share.
+/// The parts that all tasks of a shim share.
 #[derive(Debug, Clone)]
 pub(crate) struct ShimContext {
     /// containerd's namespace.
@@ -67,14 +67,14 @@ pub(crate) struct Task {
     pub(crate) runtime: OciRuntime,
     /// The init process's streams.
     pub(crate) stdio: Stdio,
-    /// What it shares with the shim's other tasks.
+    /// The parts that it shares with the shim's other tasks.
     pub(crate) context: ShimContext,
     /// Serialises the short verbs.
     pub(crate) verb_lock: tokio::sync::Mutex<()>,
     record: Mutex<Record>,
     /// Shared by the starts of processes that Exec added; alone for Pause and Checkpoint.
     pub(crate) exec_starts: tokio::sync::RwLock<()>,
-    /// How often it was resumed.
+    /// The number of times that it was resumed.
     pub(crate) resumes: watch::Sender<u64>,
     /// Held while a restore is under way.
     pub(crate) restore: Arc<tokio::sync::Mutex<()>>,
@@ -106,7 +106,7 @@ pub(crate) struct Record {
     pub(crate) is_deleted: bool,
     /// Whether `stasis-runtime` may have a record of the container below `/run/stasis`.
     pub(crate) recorded_by_stasis: bool,
-    /// Who has created it, and starts it.
+    /// The program that has created it, and starts it.
     pub(crate) creator: Creator,
 }
 

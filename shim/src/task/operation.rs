@@ -18,8 +18,8 @@ pub(crate) struct Operation {
     pending: Vec<PendingSignal>,
 }
 
-/// Whoever waits for a call's answer. The call's handler holds the other end, and ttrpc drops the
-/// handler at the caller's deadline.
+/// The caller that waits for a call's answer. The call's handler holds the other end, and ttrpc
+/// drops the handler at the caller's deadline.
 pub(crate) type Caller = watch::Receiver<()>;
 
 /// A signal that waits for the end of an operation.
@@ -58,17 +58,17 @@ impl Operation {
         Arc::clone(&self.process)
     }
 
-    /// Whether it is that of a process.
+    /// Returns whether it is the operation of this process.
     pub(crate) fn is_of(&self, process: &Arc<RuntimeProcess>) -> bool {
         Arc::ptr_eq(&self.process, process)
     }
 
-    /// Whoever waits for its outcome.
+    /// Returns the caller that waits for its outcome.
     pub(crate) fn caller(&self) -> Caller {
         self.caller.clone()
     }
 
-    /// The signals that are to be sent now.
+    /// Takes the signals that are to be sent now.
     pub(crate) fn take_pending(&mut self) -> Vec<PendingSignal> {
         std::mem::take(&mut self.pending)
     }

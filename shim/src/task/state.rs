@@ -51,7 +51,7 @@ pub(crate) enum Before {
     Paused,
 }
 
-/// What Start has to do.
+/// The work of Start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum StartFrom {
     /// Start the container that the low-level runtime has created.

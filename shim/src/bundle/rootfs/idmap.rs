@@ -135,7 +135,7 @@ impl IdmappedLayers {
 impl Drop for IdmappedLayers {
     fn drop(&mut self) {
         if !self.mounted.is_empty() {
-            // What stays is unmounted with the bundle.
+            // Layers that stay mounted are unmounted with the bundle.
             let _ = self.unmount();
         }
     }

@@ -32,9 +32,9 @@ struct Wanted {
     source: String,
     options: Options,
     target: PathBuf,
-    /// Whose ids the files are to belong to.
+    /// The user namespace whose ids are to own the files.
     user_namespace: Option<OwnedFd>,
-    /// A directory for what is mounted for a moment.
+    /// A directory for temporary mounts.
     scratch: PathBuf,
 }
 
@@ -78,7 +78,7 @@ impl Wanted {
             Some(namespace) if self.kind == OVERLAY => {
                 let layers = IdmappedLayers::of(&mut self.options, &self.scratch, &namespace)?;
                 self.mount_new()?;
-                // The overlay has them now.
+                // The overlay holds the layers now.
                 layers.detach()
             }
             Some(namespace) => {
@@ -101,7 +101,7 @@ impl Wanted {
         if self.options.flags.contains(MsFlags::MS_REMOUNT) && data.is_empty() {
             return Ok(());
         }
-        // Held until it is mounted: nobody else uses it before.
+        // Held until it is mounted: no other process uses it before.
         let device = self.loop_device()?;
         let source = device
             .as_ref()
@@ -129,7 +129,7 @@ impl Wanted {
         device.map(Some).map_err(self.failed())
     }
 
-    /// What a second call does: the kernel ignores it in the one that mounts.
+    /// Makes the changes of a second call: the kernel ignores them in the one that mounts.
     fn finish(&self) -> Result<()> {
         let none = None::<&str>;
         let Options {

@@ -1,5 +1,5 @@
-//! The options of a mount, as fstab(5) has them: flags of mount(2), what is this program's to do,
-//! and the rest, which is the file system's.
+//! The options of a mount, as fstab(5) has them: flags of mount(2), options for this program, and
+//! the rest, which is for the file system.
 
 use nix::mount::MsFlags;
 
@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 pub(super) struct Options {
     /// Flags of mount(2), without those of propagation.
     pub(super) flags: MsFlags,
-    /// How mounts at it spread; empty for as it is.
+    /// The propagation of mounts at it; empty: unchanged.
     pub(super) propagation: MsFlags,
     /// The file system's options.
     pub(super) data: Vec<String>,
@@ -20,7 +20,7 @@ pub(super) struct Options {
     pub(super) maps: Option<Maps>,
 }
 
-/// Which ids of a user namespace are which of the host, in the form of /proc/PID/uid_map.
+/// The ids of a user namespace and those of the host, in the form of /proc/PID/uid_map.
 #[derive(Debug)]
 pub(super) struct Maps {
     /// Of users.
@@ -41,7 +41,7 @@ fn id_map(map: &str) -> Option<String> {
     Some(lines)
 }
 
-/// What a word does to the flags.
+/// The effect of an option on the flags.
 enum Change {
     Set(MsFlags),
     Clear(MsFlags),
@@ -53,8 +53,8 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// One is meant for a program in front of us, which should have done it, or the maps of ids are
-    /// none.
+    /// An option is meant for a program in front of us, which should have handled it, or the maps
+    /// of ids are malformed.
     pub(super) fn parse(given: &[String]) -> Result<Self> {
         let mut options = Self {
             flags: MsFlags::empty(),
@@ -78,7 +78,7 @@ impl Options {
             }
         }
         if options.is_loop {
-            // Only faster, and not the kernel's to know.
+            // An option for speed alone, which the kernel does not know.
             options.data.retain(|option| option != "direct-io");
         }
         options.maps = match (users, groups) {

@@ -1,5 +1,5 @@
-//! Overlays, of whose options mount(2) takes a page: of many layers it is told short names, below
-//! the directory that all of them are in.
+//! Overlays. mount(2) takes a page of options, so many layers get short names, below the directory
+//! that all of them are in.
 
 use std::io;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 
 /// The option that names the layers.
 pub(super) const LAYERS: &str = "lowerdir=";
-/// What mount(2) takes, with the zero at its end.
+/// The bytes that mount(2) takes, with the zero at the end.
 const PAGE: usize = 4096;
 
 /// Mounts an overlay.

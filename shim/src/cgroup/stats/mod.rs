@@ -1,7 +1,7 @@
-//! What a cgroup has counted, as the statistics that containerd sends: `v1` and `v2` fill the
+//! The counters of a cgroup, as the statistics that containerd gets: `v1` and `v2` fill the
 //! messages, this file reads the few formats in which the kernel writes a cgroup's files. A file or
-//! a line that cannot be read counts as not there: its controller is not enabled, the kernel does
-//! not have it yet, or the cgroup is going.
+//! a line that cannot be read counts as missing: its controller is not enabled, the kernel does not
+//! have it yet, or the cgroup is being removed.
 
 use std::fs;
 use std::path::Path;

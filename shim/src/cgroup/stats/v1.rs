@@ -1,5 +1,5 @@
-//! The metrics of a cgroup on v1, as the package cgroup1 of containerd's cgroups fills them. Those
-//! of the rdma controller are left out: no client reads them.
+//! The metrics of a cgroup on v1, as the package cgroup1 of containerd's cgroups fills them. The
+//! rdma controller is left out: no client reads its metrics.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -126,7 +126,7 @@ fn hugetlb(directory: &Path) -> Vec<HugetlbStat> {
     sizes.into_iter().map(stat).collect()
 }
 
-/// The files of the throttling policy. Those of the scheduler CFQ went with it (Linux 5.0).
+/// Reads the files of the throttling policy. Linux 5.0 removed those of the scheduler CFQ.
 fn blkio(directory: &Path, partitions: &Path) -> BlkIOStat {
     let partitions = std::fs::read_to_string(partitions).unwrap_or_default();
     let entries = |name| {

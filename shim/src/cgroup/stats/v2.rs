@@ -1,8 +1,8 @@
 //! The metrics of a cgroup on v2, as the package cgroup2 of containerd's cgroups fills them.
 //!
 //! The messages for pids, CPU, memory, io and rdma are always present, if only with zeros:
-//! containerd always sends them, and clients (nerdctl stats) read them without a check. What the
-//! rdma controller counts is left out: no client reads it.
+//! containerd always sends them, and clients (nerdctl stats) read them without a check. The counts
+//! of the rdma controller are left out: no client reads them.
 
 use std::path::Path;
 
