@@ -2,7 +2,7 @@
 //! `STASIS_MEMORY_FAULT` names. Release builds ignore it.
 //!
 //! `POINT:N:KIND`: the Nth time (from 1) that the point is passed; KIND is `error`, `panic`, `kill`
-//! or `stop`, which is none if somebody lets it go on. Several faults are separated by commas.
+//! or `stop`, which is no fault if the process is resumed. Several faults are separated by commas.
 
 use crate::error::Error;
 

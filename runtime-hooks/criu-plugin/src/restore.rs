@@ -16,7 +16,7 @@ use crate::fault_injection::{self, Point};
 use crate::request;
 use crate::tasks::traced;
 
-/// Before anything is restored: refuses an image whose holes nobody fills.
+/// Refuses an image whose holes no process fills, before anything is restored.
 pub(crate) fn begin() -> Result<(), Error> {
     criu::answer_note();
     let request: Option<RestoreRequest> = request::read()?;
@@ -28,7 +28,7 @@ pub(crate) fn begin() -> Result<(), Error> {
     index.map_or(Ok(()), |index| leave_holes(&index, request.holes))
 }
 
-/// Somebody may have put another image into the directory since the engine has looked.
+/// Refuses another image, which may have come into the directory since the engine looked.
 fn refuse_other(index: Option<&Index>, expected: Option<ImageId>) -> Result<(), Error> {
     let found = index.map(|index| index.image_id);
     match expected {
@@ -40,7 +40,7 @@ fn refuse_other(index: Option<&Index>, expected: Option<ImageId>) -> Result<(), 
     }
 }
 
-/// Leaves the holes of an index to whoever fills them.
+/// Accepts the holes of an index only if the engine fills them.
 fn leave_holes(index: &Index, filled_by: Holes) -> Result<(), Error> {
     let mut processes = index.processes.iter();
     let first = processes.find_map(|process| Some((process.pid, process.areas.first()?)));
