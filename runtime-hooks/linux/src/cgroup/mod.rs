@@ -7,7 +7,7 @@
 //! * [`cgroups_path`]: the cgroup that an OCI specification names.
 //! * [`cpu_limit`]: how much of the CPUs a process may use.
 //! * [`cpus_of`]: the CPUs that it may run on.
-//! * [`set_apart`]: out of the cgroups of whoever started a process.
+//! * [`set_apart`]: moves a process out of the cgroups of its starter.
 //! * [`criu_yard`]: the cgroup mounts that a CRIU leaves when it is killed.
 
 mod apart;

@@ -22,7 +22,7 @@ struct MountAttr {
     user_namespace: u64,
 }
 
-/// Maps the owners of the files of a mount that nobody has seen yet, as open_tree(2) makes it.
+/// Maps the owners of the files of a mount that is not attached yet, as open_tree(2) makes it.
 ///
 /// # Errors
 /// The error of mount_setattr(2): the kernel is older than 5.12 (ENOSYS), or the file system cannot
@@ -37,11 +37,11 @@ pub fn idmap(mount: BorrowedFd<'_>, user_namespace: BorrowedFd<'_>) -> io::Resul
     set(mount, &attributes)
 }
 
-/// Nobody writes through the mount any more.
+/// Makes a mount read-only for all processes.
 ///
 /// # Errors
-/// The error of mount_setattr(2); EBUSY: somebody has a file open for writing through it, or a
-/// mapping that was made by somebody who had.
+/// The error of mount_setattr(2); EBUSY: a process has a file open for writing through it, or a
+/// mapping that was made by such a process.
 pub(super) fn make_read_only(mount: BorrowedFd<'_>) -> io::Result<()> {
     let attributes = MountAttr {
         set: READ_ONLY,

@@ -21,7 +21,7 @@ const REMOVED: u32 = 0o1000;
 /// The segments of a process's IPC namespace that are marked, if the namespace is not our own.
 pub fn removed_segments(pid: i32) -> io::Result<Vec<i32>> {
     in_ipc_of(pid, || {
-        // The kernel shows those of whoever opens it.
+        // The kernel shows the segments of the opener's IPC namespace.
         let text = fs::read("/proc/sysvipc/shm")?;
         Ok(text
             .split(|byte| *byte == b'\n')
