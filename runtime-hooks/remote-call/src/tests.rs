@@ -144,7 +144,7 @@ fn one_that_ended_is_an_error() {
     assert!(stop(&child).is_err());
 }
 
-/// Its tracer is told of it when all other threads have ended as well, and these may wait for the
+/// The kernel reports its end once all other threads have ended as well, and these may wait for the
 /// tracer: the last one of a pid namespace's init does, if a child of it is traced.
 #[test]
 fn a_leader_that_ended_before_other_threads_has_ended() {
