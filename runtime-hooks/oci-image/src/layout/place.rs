@@ -1,4 +1,4 @@
-//! The directory of a layout's blobs, held open: nobody leads us elsewhere by a link.
+//! The directory of a layout's blobs, held open: no link leads us elsewhere.
 
 use std::fs::File;
 use std::io;
@@ -60,7 +60,7 @@ impl Place {
                 Err(Errno::EXIST) => continue,
                 made => File::from(made?),
             };
-            // Between the two calls somebody else may take it for one that was left.
+            // Between the two calls another process may take it for an abandoned file.
             let locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
             let is_there = fstat(&file)?.st_nlink > 0;
             match locked {
