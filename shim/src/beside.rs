@@ -7,7 +7,7 @@ use std::panic::resume_unwind;
 
 use tokio::task::spawn_blocking;
 
-/// Runs it in a thread of its own, to its end, also when nobody waits any longer.
+/// Runs `work` in a thread of its own, to its end, even if the caller stops waiting.
 pub(crate) async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match spawn_blocking(work).await {
         Ok(done) => done,

@@ -2,7 +2,7 @@
 //!
 //! The shim is a child subreaper (prctl(2)): when the low-level runtime that made a container ends,
 //! the container's init process becomes a child of the shim, and so do orphans of the container.
-//! So every child is reaped here, and whoever started one gets its exit from here.
+//! So every child is reaped here, and its starter gets the exit from here.
 
 use std::collections::HashMap;
 use std::os::unix::process::ExitStatusExt;
@@ -33,7 +33,7 @@ pub(crate) struct Reaper {
 struct Table {
     /// The waiting tasks, by pid.
     waiting: HashMap<u32, Waiting>,
-    /// Exits that nobody has asked for yet, by pid, each with its number. They are kept only while
+    /// Exits that no task has asked for yet, by pid, each with its number. They are kept only while
     /// an [`ExitWatch`] exists.
     unclaimed: HashMap<u32, Vec<(u64, Exit)>>,
     watches: usize,
@@ -64,7 +64,7 @@ pub(crate) struct ExitWatch {
 pub(crate) struct PendingExit(oneshot::Receiver<Exit>);
 
 impl Exit {
-    /// The exit of a process that was reaped before anybody asked: its status is lost.
+    /// The exit of a process that was reaped before a task asked: its status is lost.
     pub(crate) fn unknown() -> Self {
         Self {
             status: 255,
@@ -99,7 +99,7 @@ impl Reaper {
         }
     }
 
-    /// The children that somebody waits for: the pid of each, for how long, and what it is.
+    /// Returns the awaited children: the pid of each, for how long, and what it is.
     pub(crate) fn awaited(&self) -> Vec<String> {
         let table = self.table();
         let line = |(pid, waiting): (&u32, &Waiting)| {

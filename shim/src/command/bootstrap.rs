@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 /// The version of the task service in the answer. We serve version 3, too, but for that containerd
 /// 2.3 only connects to a pod's shim for each of its containers, and when the shim is killed cleans
 /// up after the first alone (core/runtime/v2/shim_manager.go): the others would go on with their
-/// GPUs, managed by nobody. For version 2 it calls `start` and `delete` for each.
+/// GPUs, without a manager. For version 2 it calls `start` and `delete` for each.
 const VERSION: i32 = 2;
 
 /// containerd reads at most as much.

@@ -79,8 +79,8 @@ fn on_path(name: &str, path: &OsStr) -> Option<PathBuf> {
     absolute.find(|candidate| is_program(candidate))
 }
 
-/// The low-level runtime of the settings. A mistake elsewhere in the file must not prevent anybody
-/// from starting or deleting a container; `stasis-runtime` refuses what needs all settings.
+/// Returns the low-level runtime of the settings. A mistake elsewhere in the file must not prevent
+/// starting or deleting a container; `stasis-runtime` refuses verbs that need all settings.
 fn of_settings(file: Option<&Path>) -> Result<PathBuf, SettingsError> {
     let (settings, error) = Settings::load_usable(file);
     if let Some(error) = error {

@@ -13,7 +13,7 @@ use crate::runtime::{LONG, OciRuntime, SHORT};
 use crate::stdio::Streams;
 
 impl OciRuntime {
-    /// Freezes a container, unless `useless` says why nobody needs that any longer.
+    /// Freezes a container, unless `useless` returns why that is not needed any longer.
     pub(crate) async fn pause(
         &self,
         id: &str,
@@ -24,7 +24,7 @@ impl OciRuntime {
     }
 
     /// Thaws a container, and gives back GPU state that a checkpoint left in host memory; unless
-    /// `useless` says why nobody needs that any longer.
+    /// `useless` returns why that is not needed any longer.
     pub(crate) async fn resume(
         &self,
         id: &str,
@@ -41,7 +41,7 @@ impl OciRuntime {
     }
 
     /// Kills all processes of the container of a bundle, ends an operation on it, and removes it. A
-    /// container of this id that somebody has made from another bundle stays.
+    /// container of this id that was made from another bundle stays.
     pub(crate) async fn delete_by_force(&self, id: &str, bundle: &Bundle) -> Result<()> {
         if let Some(known) = self.bundle_of(id).await
             && file_number(&known) != file_number(bundle.path())

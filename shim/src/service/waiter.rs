@@ -19,7 +19,7 @@ impl Waiter {
         }
     }
 
-    /// The task has ended, and the caller is told so.
+    /// Records that the caller is answered, since the task has ended.
     pub(super) fn answered(mut self) {
         self.is_answered = true;
     }

@@ -92,8 +92,8 @@ impl Logger {
         }
     }
 
-    /// Waits until the logger has ended. The caller has closed its input; one that does not end of
-    /// that is told to.
+    /// Waits until the logger has ended. The caller has closed its input; a logger that does not
+    /// end then gets SIGTERM, and later SIGKILL.
     pub(super) async fn finish(self) {
         let Ok(process) = self.child.process.try_clone() else {
             return;

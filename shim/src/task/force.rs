@@ -1,5 +1,5 @@
 //! Force: ends a checkpoint or restore by a low-level runtime that hangs, and removes a container
-//! that nobody can use.
+//! that is of no use.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,7 +54,7 @@ impl Task {
         }
     }
 
-    /// Removes a container that nobody can use: one without streams, one whose runtime was killed,
+    /// Removes a container that is of no use: one without streams, one whose runtime was killed,
     /// or, of a runtime that was killed early, a directory without a state.
     pub(super) async fn remove_by_force(&self) {
         if let Err(error) = self.runtime.delete_by_force(&self.id, &self.bundle).await {

@@ -54,11 +54,11 @@ impl Task {
         Ok(())
     }
 
-    /// Someone who waited for its end has gone without an answer: containerd was killed or
-    /// restarted. If it was paused for a checkpoint that has just been made, whose archive its
-    /// caller would write now, nobody comes back to resume it.
+    /// Handles that a caller that waited for its end has gone without an answer: containerd was
+    /// killed or restarted. If the task was paused for a checkpoint that has just been made, whose
+    /// archive the caller would write now, no caller comes back to resume it.
     ///
-    /// A task that is only paused stays so: nothing tells that from a pause that is meant.
+    /// A task that is only paused stays so: it looks the same as a pause that is meant.
     pub(crate) fn waiter_has_gone(self: &Arc<Self>) {
         let checkpointed = self.record().checkpointed_paused;
         if checkpointed.is_some_and(|at| at.elapsed() < ARCHIVE) {
@@ -66,7 +66,7 @@ impl Task {
         }
     }
 
-    /// Thaws it in a while if nobody else does. Callers pause a task, checkpoint it, and resume it;
+    /// Thaws it in a while if no caller does. Callers pause a task, checkpoint it, and resume it;
     /// one whose deadline has passed in the checkpoint resumes nothing (containerd's client resumes
     /// with the context that has expired).
     pub(crate) fn resume_later(self: &Arc<Self>) {

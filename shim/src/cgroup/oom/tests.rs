@@ -202,7 +202,7 @@ async fn v1_tells_of_a_real_kill_and_of_the_removal() {
     assert_eq!(next(&mut watch).await.unwrap(), None);
 }
 
-/// How many notices of version 1 nobody has read (proc_pid_fdinfo(5)).
+/// Returns how many notices of version 1 are unread (proc_pid_fdinfo(5)).
 fn unread(watch: &OomWatch) -> u64 {
     let Source::V1 { eventfd, .. } = &watch.source else {
         panic!("it is of version 2");
