@@ -1,4 +1,4 @@
-//! The memory behind the code: what we tell it, what it tells us, and what its threads share.
+//! The memory behind the code: our settings, the code's report, and the state that threads share.
 //!
 //! Another process reads and writes it (process_vm_readv(2)), at the offsets given here. A child
 //! that the process forks meanwhile finds only zeros (`MADV_WIPEONFORK`), and zeros are a board
@@ -12,7 +12,7 @@ pub const HELPERS: usize = 64;
 /// The most parts of one round.
 pub(crate) const PARTS: usize = 64;
 
-/// Lies page-aligned behind the code.
+/// The shared memory, page-aligned behind the code.
 #[repr(C, align(4096))]
 #[derive(Debug)]
 pub struct Board {
@@ -25,13 +25,13 @@ pub struct Board {
     pub(crate) threads: [Thread; HELPERS],
 }
 
-/// What is written before a call can arrive, and does not change from then on.
+/// Settings, written before a call can arrive, and not changed from then on.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Address of the prepared mapping; what is copied into it and out of it is counted.
+    /// Address of the prepared mapping; bytes copied into it and out of it are counted.
     pub mapping: u64,
-    /// Its length in bytes, whole pages. 0: none.
+    /// Length of the prepared mapping in bytes, whole pages. 0: there is none.
     pub mapping_length: u64,
     /// The shortest mmap of the driver that is for GPU contents, in bytes; `u64::MAX`: none is.
     pub answered_from: u64,
@@ -39,7 +39,7 @@ pub struct Settings {
     pub real_mmap: u64,
 }
 
-/// What the code has seen and done.
+/// Counters and results of the code.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct Report {
@@ -47,34 +47,34 @@ pub(crate) struct Report {
     pub(crate) copied: AtomicU64,
     /// Length of the mmap that the prepared mapping has answered; 0: none yet.
     pub(crate) answered: AtomicU64,
-    /// Length of the last one that it could not answer; 0: none.
+    /// Length of the last mmap for contents that the mapping could not answer; 0: none.
     pub(crate) unanswered: AtomicU64,
     /// Why the rest of the prepared mapping is still there (errno); 0: it is not.
     pub(crate) rest_errno: AtomicU64,
-    /// So many bytes at the beginning of the prepared mapping have been copied there, one after the
+    /// Bytes at the beginning of the prepared mapping that have been copied there, one after the
     /// other.
     pub(crate) filled: AtomicU64,
-    /// Not 0: some of them may have been written again.
+    /// Not 0: some of these bytes may have been written again.
     pub(crate) written_again: AtomicU64,
 }
 
-/// What is written while contents are still being loaded.
+/// Progress of loading, written while contents are still being loaded.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct Arrival {
-    /// So many bytes at the end of the prepared mapping are not all there yet; it only falls.
+    /// Bytes at the end of the prepared mapping that are not all loaded yet; it only falls.
     pub(crate) missing: AtomicU64,
 }
 
-/// What helpers that wait look at.
+/// State that waiting helpers watch.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct News {
-    /// Counts the rounds. Its lower half is what helpers sleep on.
+    /// Counts the rounds. Helpers sleep on the lower half.
     pub(crate) generation: AtomicU64,
     /// Not 0: helpers end.
     pub(crate) quit: AtomicU64,
-    /// How many may be asleep; one that was killed in its sleep counts on.
+    /// How many helpers may be asleep; a helper killed in its sleep still counts.
     pub(crate) asleep: AtomicU64,
 }
 
@@ -89,7 +89,7 @@ pub(crate) struct Job {
     pub(crate) length: AtomicUsize,
 }
 
-/// Who has one part; see `job`.
+/// Generation and owner of one part; see `job`.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct Part(pub(crate) AtomicU64);
@@ -98,12 +98,12 @@ pub(crate) struct Part(pub(crate) AtomicU64);
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct Thread {
-    /// Its thread id: set by the kernel before its first instruction (`CLONE_CHILD_SETTID`), and
-    /// set to 0 behind its last one (`CLONE_CHILD_CLEARTID`).
+    /// Thread id: set by the kernel before the helper's first instruction (`CLONE_CHILD_SETTID`),
+    /// and set to 0 behind its last one (`CLONE_CHILD_CLEARTID`).
     pub(crate) id: AtomicU32,
 }
 
-/// What the code has done, as it is read from a board.
+/// The report of the code, as read from a board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reported {
     /// Bytes copied into the prepared mapping and out of it.
@@ -112,29 +112,29 @@ pub struct Reported {
     pub answered: Option<u64>,
     /// Length in bytes of the last mmap for GPU contents that it could not answer.
     pub unanswered: Option<u64>,
-    /// Why the rest of the prepared mapping could not be unmapped: it is still there.
+    /// Errno of the munmap(2) that left the rest of the prepared mapping mapped.
     pub rest_errno: Option<i32>,
-    /// So many bytes at the beginning of the prepared mapping have what they were copied there for,
-    /// and are written no more by a copy. 0 once one of them was.
+    /// Bytes at the beginning of the prepared mapping that have their final contents: no later copy
+    /// writes them. 0 once a copy did.
     pub filled: u64,
 }
 
 impl Board {
-    /// Its length in bytes: whole pages.
+    /// Length of the board in bytes: whole pages.
     pub const LENGTH: usize = size_of::<Self>();
     /// Where [`Settings::to_bytes`] are written.
     pub const SETTINGS: usize = offset_of!(Self, settings);
     /// Where the bytes for [`Reported::from_bytes`] are read.
     pub const REPORT: usize = offset_of!(Self, report);
-    /// Where a `u64` says how many bytes at the end of the prepared mapping are not all there yet.
-    /// Who copies from there waits, and looks every 10 ms.
+    /// Offset of a `u64`: how many bytes at the end of the prepared mapping are not all loaded yet.
+    /// A thread that copies from there waits, and reads the word every 10 ms.
     pub const MISSING: usize = offset_of!(Self, arrival.missing);
-    /// Where a `u64` that is not 0 ends all helpers; one that sleeps, within 10 ms.
+    /// Offset of a `u64`: any value but 0 ends all helpers; a sleeping helper within 10 ms.
     pub const QUIT: usize = offset_of!(Self, news.quit);
 
-    /// Where the thread id (`u32`) of each helper lies, for clone(2); the helper's index is the
-    /// position. A helper gets one that none has had before it: what the board says of its
-    /// predecessor would be said of it.
+    /// Offsets of the helpers' thread ids (`u32`), for clone(2); the helper's index is the
+    /// position. A new helper gets an index that no helper has had before it: the board still has
+    /// the state of an earlier one.
     pub fn thread_ids() -> impl ExactSizeIterator<Item = usize> {
         let first = offset_of!(Self, threads) + offset_of!(Thread, id);
         (0..HELPERS).map(move |index| first + index * size_of::<Thread>())
@@ -142,7 +142,7 @@ impl Board {
 }
 
 impl Settings {
-    /// As they are written to [`Board::SETTINGS`].
+    /// Returns the bytes to write to [`Board::SETTINGS`].
     #[must_use]
     pub fn to_bytes(&self) -> [u8; 32] {
         let words = [
@@ -160,7 +160,7 @@ impl Settings {
 }
 
 impl Reported {
-    /// As it is read from [`Board::REPORT`].
+    /// Reads the bytes at [`Board::REPORT`].
     #[must_use]
     pub fn from_bytes(bytes: &[u8; 48]) -> Self {
         let mut words = bytes

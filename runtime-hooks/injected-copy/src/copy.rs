@@ -9,9 +9,9 @@ use crate::bytes::{move_bytes, overlap};
 use crate::job::ROUND;
 use crate::system::{self, Slept};
 
-/// From how many bytes on a copy is shared out; the driver's have 2 MiB.
+/// Length in bytes from which a copy is shared out; the driver's copies have 2 MiB.
 const SHARED_FROM: usize = 256 << 10;
-/// How often a thread looks for what it waits for before it sleeps: about a millisecond.
+/// How often a thread looks for loaded contents before it sleeps: about a millisecond.
 const LOOKS: u32 = 20_000;
 
 /// Copies `length` bytes: as memcpy(3), and as memmove(3) where the ranges overlap.
@@ -39,14 +39,14 @@ pub unsafe fn memcpy(board: &Board, to: *mut u8, from: *const u8, length: usize)
 }
 
 impl Board {
-    /// Waits until what is to be copied from there has been loaded.
+    /// Waits until the source of a copy has been loaded.
     fn wait_for(&self, from: *const u8, length: usize) {
         if !self.settings.prepared(from) {
             return;
         }
         let start = self.settings.offset(from);
         let behind = self.settings.mapping_length - start;
-        // What lies behind the last byte that is copied.
+        // Bytes behind the last one that is copied.
         let may_miss = behind.saturating_sub(length as u64);
         let mut looks = 0;
         loop {
@@ -64,9 +64,9 @@ impl Board {
     }
 }
 
-/// How far the prepared mapping is filled: whoever reads of it takes what lies there to be final.
+/// How far the prepared mapping is filled: readers take that part of it to be final.
 impl Board {
-    /// Before a copy to this address.
+    /// Notes, before a copy to this address, that filled bytes may be written again.
     fn may_write_again(&self, to: *const u8) {
         let filled = self.report.filled.load(Relaxed);
         if self.settings.prepared(to) && self.settings.offset(to) < filled {
@@ -74,7 +74,7 @@ impl Board {
         }
     }
 
-    /// After it (Release: what was copied is seen by who sees that it is filled).
+    /// Counts a copy as filled (Release: a thread that reads the count sees the copied bytes).
     fn is_filled(&self, to: *const u8, length: usize) {
         if self.settings.prepared(to) {
             let start = self.settings.offset(to);

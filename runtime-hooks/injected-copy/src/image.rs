@@ -63,7 +63,7 @@ unsafe extern "C" fn mmap(
         descriptor,
         offset,
     };
-    // SAFETY: as the caller of mmap promises; who arms this has written true settings.
+    // SAFETY: as the caller of mmap promises; the settings written at arming are true.
     unsafe { mapping::mmap(board(), call) }
 }
 

@@ -1,32 +1,32 @@
-//! How one thread shares a copy out, and why that is right.
+//! How one thread shares a copy out, and why that is correct.
 //!
 //! A copy is cut into rounds of at most 64 parts. Each part has one word, generation and owner, and
 //! goes through *free*, *owned* (by the caller or by one helper), *done*:
 //!
 //! 1. The caller, who has the helpers to itself (`Job::taken`), writes the job, then makes each
 //!    part free in a new generation (store, **Release**), then announces the generation.
-//! 2. Who wants a part exchanges exactly the free word that it saw for one with its own name
-//!    (compare-and-swap, **Acquire**), then reads the job, copies, and says done (store,
-//!    **Release**).
-//! 3. The caller takes parts like anybody. When none is free it waits for each: until it is done
+//! 2. A thread that wants a part exchanges exactly the free word that it saw for one with its own
+//!    name (compare-and-swap, **Acquire**), then reads the job, copies, and marks the part done
+//!    (store, **Release**).
+//! 3. The caller takes parts as helpers do. When none is free it waits for each: until it is done
 //!    (load, **Acquire**), or until the thread id of its owner is 0 (load, **Acquire**): then it
 //!    copies the part again. Then, and only then, memcpy returns.
 //!
-//! *Who owns a part reads the right job.* Its exchange reads what the caller stored behind the job
-//! (Release, Acquire). The caller writes the next job only behind step 3, so behind the last read
-//! of every owner: it has seen that one's done, or its end.
+//! *The owner of a part reads the right job.* Its exchange reads the word that the caller stored
+//! after the job (Release, Acquire). The caller writes the next job only after step 3, so after the
+//! last read of every owner: it has seen that the owner is done, or has ended.
 //!
 //! *A late helper changes nothing.* It may stop anywhere for any time. Before its exchange it has
-//! only read. A free word is there once (a generation never comes again), so if the exchange
+//! only read. A free word exists once (a generation never comes again), so if the exchange
 //! succeeds, its round is still on and waits for it; if the round is over, the exchange fails.
 //!
 //! *A killed helper changes nothing.* Its name was in the word before its first byte. The kernel
 //! sets the thread id to 0 when the thread has left its memory for good (`exit_mm`, for every way
-//! to end), so behind all that it wrote; what it left half-done is written again from a source
-//! that nobody may change before memcpy returns. Killed between its last byte and *done*, its part
-//! is copied twice, with the same bytes.
+//! to end), so after all its writes; the part that it left half-done is written again from a source
+//! that nothing may change before memcpy returns. If it is killed between its last byte and *done*,
+//! its part is copied twice, with the same bytes.
 //!
-//! *Slow is not dead.* Nothing here looks at a clock.
+//! *Slow is not dead.* The code looks at no clock.
 #![allow(unsafe_code)] // raw memory of the process
 
 use core::hint::spin_loop;
@@ -36,24 +36,24 @@ use crate::board::{Board, HELPERS, PARTS, Part};
 use crate::bytes::copy_bytes;
 use crate::system;
 
-/// What one thread copies at a time, in bytes: large enough that handing it out costs nothing that
-/// could be measured, small enough that also 11 or 15 threads end a step of 2 MiB together.
+/// Bytes that one thread copies at a time: large enough that handing a part out has no measurable
+/// cost, small enough that also 11 or 15 threads end a step of 2 MiB together.
 pub const PART: usize = 64 << 10;
 /// The most bytes of a round.
 pub(crate) const ROUND: usize = PARTS * PART;
 const _: () = assert!(HELPERS < 0xfe, "each helper has a name");
-/// How often the caller looks before it lets others run on its CPU.
+/// How often the caller looks before it yields its CPU.
 const LOOKS: u32 = 256;
 
-/// Who has a part: the lowest byte of its word.
+/// Owner of a part: the lowest byte of its word.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Owner(u8);
 
 impl Owner {
-    /// Nobody any more: the part is done. So are all parts of a new board, which is zeros.
+    /// No owner any more: the part is done. So are all parts of a new board, which is zeros.
     const DONE: Self = Self(0);
     const CALLER: Self = Self(0xfe);
-    /// Nobody yet.
+    /// No owner yet.
     const FREE: Self = Self(0xff);
 
     /// The helper at `index`, which is below [`HELPERS`].
@@ -91,7 +91,7 @@ impl Board {
         taken.compare_exchange(0, 1, Acquire, Relaxed).is_ok()
     }
 
-    /// Gives them back.
+    /// Releases the helpers.
     pub(crate) fn give_helpers_back(&self) {
         self.job.taken.store(0, Release);
     }
@@ -139,7 +139,7 @@ impl Board {
         }
     }
 
-    /// A free part, searched from `start` on, so that not all ask for the same.
+    /// Returns a free part, searched from `start` on, so that threads begin at different parts.
     pub(crate) fn look(&self, start: usize) -> Option<Offer<'_>> {
         (0..PARTS).find_map(|step| {
             let index = (start + step) % PARTS;
@@ -152,7 +152,7 @@ impl Board {
         })
     }
 
-    /// Step 3: returns when nobody touches a part's memory any more, and all of it is written.
+    /// Step 3: returns when no thread touches a part's memory any more, and all of it is written.
     fn settle(&self, index: usize) {
         let mut looks = 0;
         loop {
@@ -178,7 +178,7 @@ impl Board {
         thread.is_some_and(|thread| thread.id.load(Acquire) == 0)
     }
 
-    /// The remainder spares a check that could panic.
+    /// Returns a part. The remainder avoids a bounds check that could panic.
     fn part(&self, index: usize) -> &Part {
         &self.parts[index % PARTS]
     }

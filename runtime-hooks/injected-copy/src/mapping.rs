@@ -30,22 +30,22 @@ type Mmap = unsafe extern "C" fn(u64, u64, i32, i32, i32, i64) -> u64;
 /// The arguments of one call, in the order of mmap(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// The wished address; 0: any.
+    /// The requested address; 0: any.
     pub address: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// `PROT_`.
+    /// `PROT_` flags.
     pub protection: i32,
-    /// `MAP_`.
+    /// `MAP_` flags.
     pub flags: i32,
-    /// Of the file.
+    /// Descriptor of the file.
     pub descriptor: i32,
-    /// In the file.
+    /// Offset in the file.
     pub offset: i64,
 }
 
 impl Call {
-    /// The one that the driver makes for GPU contents of `length` bytes.
+    /// The driver's call for GPU contents of `length` bytes.
     #[must_use]
     pub fn for_contents(length: u64) -> Self {
         Self {
@@ -60,7 +60,7 @@ impl Call {
 }
 
 /// Answers the driver's call for GPU contents with the prepared mapping, once; passes on all
-/// others. What a checkpoint leaves in the place of a device can be read.
+/// others. Address ranges that a checkpoint leaves in place of a device become readable.
 ///
 /// A call for contents that the mapping is too short for, or that comes again, fails with ENOMEM:
 /// the driver then leaves the process as it was (`CUDA_ERROR_OUT_OF_MEMORY`), where the kernel
@@ -87,9 +87,9 @@ pub unsafe fn mmap(board: &Board, call: Call) -> u64 {
     }
 }
 
-/// A checkpoint takes the mappings of devices away, and leaves addresses without rights, to which a
-/// restore brings them back. Threads may look there meanwhile, to see whether a channel has failed
-/// (`stasis_injection::readable` says which), and would end their process. Zeros say that none has.
+/// Makes readable what a checkpoint leaves, without rights, in place of a device's mapping, which a
+/// restore puts back. Threads may look there meanwhile, to see whether a channel has failed
+/// (`stasis_injection::readable` lists these ranges): zeros mean none; a fault would end them.
 fn readable(board: &Board, call: Call) -> Call {
     let settings = &board.settings;
     let is_checkpoint = settings.mapping_length != 0 && settings.answered_from != u64::MAX;
@@ -105,7 +105,7 @@ fn readable(board: &Board, call: Call) -> Call {
     }
 }
 
-/// Whether nobody has got the prepared mapping before; now the caller has.
+/// Takes the prepared mapping; false if an earlier call has taken it.
 fn is_first(board: &Board, length: u64) -> bool {
     let answered = &board.report.answered;
     length != 0
@@ -114,11 +114,11 @@ fn is_first(board: &Board, length: u64) -> bool {
             .is_ok()
 }
 
-/// Unmaps what the driver does not know of, and so never unmaps. Where the mapping begins stays:
-/// its address and its offset in the file must differ by whole huge pages.
+/// Unmaps the rest, which the driver does not know of and so never unmaps. The start of the mapping
+/// stays: its address and its offset in the file must differ by whole huge pages.
 ///
 /// # Safety
-/// The prepared mapping is at least as long, and nobody uses its rest.
+/// The prepared mapping is at least `length` long, and no thread uses its rest.
 unsafe fn unmap_rest(board: &Board, length: u64) {
     let used = length.next_multiple_of(PAGE);
     let rest = board.settings.mapping_length.saturating_sub(used);
@@ -166,7 +166,7 @@ unsafe fn pass_on(board: &Board, call: Call) -> u64 {
     }
 }
 
-/// ENOMEM. Only libc knows where this thread's `errno` is, so it is asked for too much.
+/// Fails with ENOMEM. Only libc can set this thread's `errno`, so libc is asked for too much.
 ///
 /// # Safety
 /// The settings are true.

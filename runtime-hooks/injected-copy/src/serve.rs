@@ -1,4 +1,4 @@
-//! What a helper does: it takes parts, round after round.
+//! A helper: it takes parts, round after round.
 
 use core::hint::spin_loop;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -7,8 +7,8 @@ use crate::board::{Board, News};
 use crate::job::Owner;
 use crate::system::{self, Slept};
 
-/// How often a helper looks for news before it sleeps. On Intel's processors this takes about one
-/// millisecond, elsewhere less; the driver's steps are 90 µs apart.
+/// How often a helper looks for a new round before it sleeps. On Intel's processors this takes
+/// about one millisecond, elsewhere less; the driver's steps are 90 µs apart.
 const LOOKS: u32 = 20_000;
 
 /// A helper's whole life; its process shares the memory of the one that copies (`CLONE_VM`).
@@ -33,7 +33,7 @@ pub(crate) fn serve(board: &Board, index: usize) {
     }
 }
 
-/// A helper without a thread id would be taken for dead: clone(2) was not told where it lies.
+/// Names a helper; `None` without a thread id (clone(2) had no address for it): it would seem dead.
 fn known(board: &Board, index: usize) -> Option<Owner> {
     let thread = board.threads.get(index)?;
     let name = u8::try_from(index).ok()?;
@@ -41,7 +41,7 @@ fn known(board: &Board, index: usize) -> Option<Owner> {
 }
 
 impl News {
-    /// Waits for another generation than the one `seen`; none, if helpers end.
+    /// Waits for a generation other than `seen`; `None` if helpers end.
     fn after(&self, seen: u64) -> Option<u64> {
         let mut looks = 0;
         while self.quit.load(Relaxed) == 0 {

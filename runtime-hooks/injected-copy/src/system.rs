@@ -44,7 +44,7 @@ pub(crate) fn sleep(word: &AtomicU64, seen: u64) -> Slept {
     }
 }
 
-/// Wakes all that sleep on `word`. Where it is refused, nobody sleeps.
+/// Wakes all threads that sleep on `word`. Where a filter refuses it, no thread sleeps.
 pub(crate) fn wake(word: &AtomicU64) {
     let all = i32::MAX as u64;
     // SAFETY: for a private futex the address is a name only.
@@ -57,10 +57,10 @@ pub(crate) fn yield_now() {
     unsafe { call(SCHED_YIELD, [0; 6]) };
 }
 
-/// Unmaps whole pages; the errno, if that failed.
+/// Unmaps whole pages; returns the errno of a failure.
 ///
 /// # Safety
-/// Nobody uses them.
+/// No thread uses the pages.
 pub(crate) unsafe fn unmap(address: u64, length: u64) -> Result<(), u64> {
     // SAFETY: as the caller promises.
     match unsafe { call(MUNMAP, [address, length, 0, 0, 0, 0]) } {
@@ -78,7 +78,7 @@ pub(crate) unsafe fn map(arguments: [u64; 6]) -> i64 {
     unsafe { call(MMAP, arguments) }
 }
 
-/// Ends this thread, and its process if it is alone in it.
+/// Ends this thread, and its process if this is the only thread.
 pub(crate) fn exit() -> ! {
     loop {
         // SAFETY: nothing of this thread is used any more.

@@ -1,4 +1,4 @@
-//! What memcpy has copied, and counted.
+//! Bytes that memcpy has copied, and counted.
 #![allow(unsafe_code)] // memory given as addresses
 
 use std::sync::atomic::Ordering::SeqCst;
@@ -95,7 +95,7 @@ fn how_far_the_mapping_is_filled_is_true_or_zero() {
     board.settings.mapping_length = 8 * PIECE as u64;
     let reported = || {
         let report = std::ptr::from_ref(&board.report).cast::<[u8; 48]>();
-        // SAFETY: it lies there, and nobody writes to it now.
+        // SAFETY: the report lies there, and no thread writes to it now.
         Reported::from_bytes(&unsafe { report.read() }).filled / PIECE as u64
     };
     let mut copy = |to: usize, pieces: usize| {
@@ -108,7 +108,7 @@ fn how_far_the_mapping_is_filled_is_true_or_zero() {
     assert_eq!(copy(5, 1), 3);
     assert_eq!(copy(3, 2), 5);
     assert_eq!(copy(8, 2), 5);
-    // Counted or not, it is written again.
+    // Counted or not, these bytes are written again.
     assert_eq!(copy(5, 1), 6);
     assert_eq!(copy(4, 1), 0);
     assert_eq!(copy(6, 1), 0);

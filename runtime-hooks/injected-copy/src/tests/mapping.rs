@@ -1,4 +1,4 @@
-//! Which mmap is answered with the prepared mapping, and what becomes of all others.
+//! The mmap calls that are answered with the prepared mapping, and the calls that are passed on.
 #![allow(unsafe_code)] // mappings
 
 use std::fs;
@@ -15,14 +15,14 @@ use crate::system;
 const MIB: u64 = 1 << 20;
 const FAILED: u64 = u64::MAX;
 
-/// Stands in for libc's: says what it was asked.
+/// Stands in for libc's mmap: returns a sum of its arguments.
 unsafe extern "C" fn real(a: u64, length: u64, p: i32, f: i32, d: i32, offset: i64) -> u64 {
     let others = i64::from(p) + i64::from(f) + i64::from(d) + offset;
     let addresses = a.wrapping_add(length);
     addresses.wrapping_add(others.cast_unsigned())
 }
 
-/// A file that is mapped, as what is prepared.
+/// A mapped file, as a prepared mapping is.
 struct Prepared {
     file: NamedTempFile,
     board: Box<Board>,
@@ -47,11 +47,11 @@ impl Prepared {
     }
 
     fn ask(&self, call: Call) -> u64 {
-        // SAFETY: nobody uses the prepared mapping; the real mmap maps nothing.
+        // SAFETY: no thread uses the prepared mapping; the real mmap maps nothing.
         unsafe { mmap(&self.board, call) }
     }
 
-    /// What is mapped of the file: (address, length).
+    /// Mapped ranges of the file: (address, length).
     fn mapped(&self) -> Vec<(u64, u64)> {
         let maps = fs::read_to_string("/proc/self/maps").unwrap();
         let path = self.file.path().to_str().unwrap();
@@ -65,7 +65,7 @@ impl Prepared {
     }
 }
 
-/// What the stand-in says when it is asked this.
+/// Returns the stand-in's answer to this call.
 fn passed_on(call: Call) -> u64 {
     let Call {
         address,
@@ -75,7 +75,7 @@ fn passed_on(call: Call) -> u64 {
         descriptor,
         offset,
     } = call;
-    // SAFETY: it adds.
+    // SAFETY: the stand-in only adds.
     unsafe { real(address, length, protection, flags, descriptor, offset) }
 }
 
@@ -228,7 +228,7 @@ fn a_board_of_zeros_maps_as_the_kernel_does() {
     };
     let address = prepared.ask(Call::for_contents(2 * MIB));
     assert_eq!(address % 4096, 0);
-    // SAFETY: nobody uses it.
+    // SAFETY: no thread uses it.
     unsafe { system::unmap(address, 2 * MIB) }.unwrap();
     assert_eq!(
         prepared.ask(Call {

@@ -1,4 +1,4 @@
-//! The very functions that are injected, run by threads of the test.
+//! The functions that are injected, run by threads of the test.
 #![allow(unsafe_code)] // boards of zeros
 
 mod copying;
@@ -11,13 +11,13 @@ use std::thread;
 use crate::board::{Board, HELPERS};
 use crate::serve::serve;
 
-/// A board as it is found: zeros.
+/// Makes a new board: zeros.
 fn board() -> Box<Board> {
     // SAFETY: zeros are a board.
     unsafe { Box::new_zeroed().assume_init() }
 }
 
-/// Says that helpers end, also when a test fails.
+/// Ends the helpers when dropped, also when a test fails.
 struct Quit<'b>(&'b Board);
 
 impl Drop for Quit<'_> {
@@ -36,7 +36,7 @@ fn end(board: &Board, index: usize) {
     board.threads[index].id.store(0, SeqCst);
 }
 
-/// Does something while helpers serve, which are threads here.
+/// Runs `action` while helpers, which are threads here, serve.
 fn with_helpers(board: &Board, helpers: usize, action: impl FnOnce()) {
     assert!(helpers <= HELPERS);
     thread::scope(|scope| {
@@ -52,14 +52,14 @@ fn with_helpers(board: &Board, helpers: usize, action: impl FnOnce()) {
     });
 }
 
-/// Waits until something is so, which another thread makes so.
+/// Waits until another thread has made this true.
 fn until(is_so: impl Fn() -> bool) {
     while !is_so() {
         thread::yield_now();
     }
 }
 
-/// Bytes that tell where they belong.
+/// Returns pseudo-random bytes: each position has its own.
 fn random(length: usize) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(length as u64);
     let words = (0..length.div_ceil(8)).flat_map(|_| random.u64(..).to_ne_bytes());

@@ -15,7 +15,7 @@ const LENGTH: usize = 8 * PART - 5;
 /// The part that the test takes, and the helper that it is.
 const OURS: usize = 7;
 
-/// What a thread waits for has not happened, however often it may run.
+/// Asserts that a wait has not ended, however often its thread may run.
 fn never(has_happened: &AtomicBool) {
     for _ in 0..1000 {
         thread::yield_now();
@@ -30,7 +30,7 @@ fn open(board: &Board) -> usize {
 }
 
 /// The caller announces a copy, the test takes a part of it, the caller does the others and waits.
-/// What `act` does with the part then, the copy is complete when the caller no longer waits.
+/// After `act` has used the part in any way, the copy is complete when the caller returns.
 fn with_a_part_taken(act: impl FnOnce(&Board, Taken)) {
     let board = board();
     let (source, mut target) = (random(LENGTH), vec![0; LENGTH]);
@@ -52,7 +52,7 @@ fn with_a_part_taken(act: impl FnOnce(&Board, Taken)) {
     assert!(target == source);
 }
 
-/// Ends the helper, so that nobody waits for it when a test fails.
+/// Ends the helper, so that no thread waits for it when a test fails.
 struct End<'b>(&'b Board);
 
 impl Drop for End<'_> {
@@ -74,7 +74,7 @@ fn the_caller_waits_for_a_helper_that_is_held() {
 fn the_caller_copies_again_what_a_dead_helper_had() {
     with_a_part_taken(|board, _| {
         let to = board.job.to.load(SeqCst);
-        // SAFETY: a part of the target, which nobody else has.
+        // SAFETY: a part of the target, which no other thread has.
         unsafe { to.add(OURS * PART).write_bytes(0x5a, PART / 2) };
         end(board, OURS);
     });
