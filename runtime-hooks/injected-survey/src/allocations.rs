@@ -1,9 +1,9 @@
 //! The allocations of GPU memory, found by asking at addresses: no call lists them.
 //!
 //! With driver 580 each lies in a mapping without rights and without a name, or in one of a device
-//! (host memory), and begins at a multiple of 2 MiB, but for small ones that share 2 MiB: of these
-//! one is found. That is enough: what is shared, or too large, has whole multiples. (What a module
-//! has as variables looks like memory that was opened by a legacy handle.)
+//! (host memory), and begins at a multiple of 2 MiB. Only small ones share 2 MiB: one of these is
+//! found. That is enough: shared and too large allocations have whole multiples. (Variables of a
+//! module look like memory that was opened by a legacy handle.)
 
 use core::ops::Range;
 
@@ -14,22 +14,22 @@ use crate::system::now;
 
 /// Where an allocation can begin.
 const STEP: u64 = 2 << 20;
-/// The time is asked for once in so many steps, each of which takes some microseconds.
+/// The clock is read once in so many steps, each of which takes some microseconds.
 const STEPS: u64 = 64;
 /// `CU_MEMORYTYPE_DEVICE`.
 const DEVICE: u64 = 2;
 
-/// By which call an address is asked whether there is something: one that is cheap where there is
-/// nothing, which is nearly everywhere.
+/// The call that asks whether an address has an allocation: cheap where there is none, which is
+/// nearly everywhere.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Probe {
-    /// By its range, which a context knows of all that it may use: 0.7 µs (H200).
+    /// The address range, which a context knows for all that it may use: 0.7 µs (H200).
     Range,
-    /// By its handle, which needs no context: 1.1 µs.
+    /// The handle, which needs no context: 1.1 µs.
     Handle,
 }
 
-/// Looks for them until the answer is full or the time is over, and says where to go on.
+/// Looks for allocations until the answer is full or the time is over; notes where to continue.
 pub(crate) fn allocations(
     driver: Driver<'_>,
     contexts: &Contexts,
@@ -69,7 +69,7 @@ fn range(request: &Request, at: Cursor) -> Option<Range<u64>> {
     Some(item.address..item.address.saturating_add(item.bytes))
 }
 
-/// What is at an address.
+/// Returns the allocation at an address.
 fn look(
     driver: Driver<'_>,
     contexts: &Contexts,
@@ -84,7 +84,7 @@ fn look(
         return Ok(None);
     }
     let (start, bytes) = match range {
-        // Of the host's memory driver 580 says that it begins at 0.
+        // For host memory driver 580 reports that it begins at 0.
         Some((0, bytes)) => (address, bytes),
         Some(range) => range,
         None => (address, STEP),
@@ -117,7 +117,7 @@ fn look(
     Ok(Some(found))
 }
 
-/// What is no memory of virtual memory management.
+/// Describes an allocation that is not of virtual memory management.
 fn ordinary(driver: Driver<'_>, contexts: &Contexts, address: u64, found: &mut Allocation) {
     let attribute = |attribute| driver.attribute(attribute, address).unwrap_or_default();
     let pool = attribute(Attribute::Pool);
@@ -142,7 +142,7 @@ fn ordinary(driver: Driver<'_>, contexts: &Contexts, address: u64, found: &mut A
     }
 }
 
-/// By bits: the devices for which it is so.
+/// By bits: the devices that have access.
 fn access(contexts: &Contexts, has: impl Fn(Location) -> bool) -> u64 {
     let devices = contexts
         .each()
@@ -150,7 +150,7 @@ fn access(contexts: &Contexts, has: impl Fn(Location) -> bool) -> u64 {
     devices.fold(0, |all, (device, _)| all | 1 << device)
 }
 
-/// Where the next allocation can begin, behind what ends there.
+/// Returns where the next allocation can begin, behind one that ends at `end`.
 fn behind(address: u64, end: u64) -> u64 {
     let end = end.max(address.saturating_add(1));
     end.checked_next_multiple_of(STEP).unwrap_or(u64::MAX)

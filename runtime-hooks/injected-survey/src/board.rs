@@ -1,8 +1,9 @@
-//! The memory that we share with the thread: what it is asked, and what it answers.
+//! The memory that we share with the thread: its request, and its answer.
 //!
-//! Another process writes and reads it (process_vm_writev(2)), so all is words of 64 bits. Who
-//! asks writes the request while the thread is elsewhere, and reads the answer once its state says
-//! that it is one. In between the thread may wait for the word of who asks.
+//! Another process writes and reads it (process_vm_writev(2)), so all is words of 64 bits. The
+//! asking process writes the request while the thread is elsewhere, and reads the answer once its
+//! state is [`State::Answered`]. In between the thread may wait for the host word of the asking
+//! process.
 
 mod allocation;
 mod answer;
@@ -20,39 +21,38 @@ pub const ITEMS: usize = 1024;
 /// The most descriptors that one request has.
 pub const FILES: usize = 64;
 
-/// Lies page-aligned.
+/// The shared memory, page-aligned.
 #[repr(C, align(4096))]
 #[derive(Debug)]
 pub struct Board {
     pub(crate) request: Request,
-    /// How often who asks has let the thread go on.
+    /// How often the asking process has let the thread continue.
     pub(crate) host: AtomicU64,
     pub(crate) answer: Answer,
 }
 
-/// What is asked.
+/// A request to the thread.
 #[repr(C)]
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// Where the frame is by which the thread goes back (rt_sigreturn(2)), as a stack pointer.
+    /// The frame by which the thread goes back (rt_sigreturn(2)), as a stack pointer.
     pub frame: u64,
     /// The addresses of [`FUNCTIONS`].
     pub functions: [u64; FUNCTIONS.len()],
     /// A [`What`].
     pub what: u64,
-    /// The device whose context asks for allocations, as one that may use them; [`NO_CONTEXT`]: all
-    /// that handles can be made of are told, and nothing else.
+    /// The device whose context asks for allocations, as one that may use them; [`NO_CONTEXT`]: the
+    /// answer lists all that handles can be made of, and nothing else.
     pub device: u64,
-    /// How long it may take to look, or to drop, in nanoseconds. The first step is made in any
-    /// case.
+    /// The most time to look, or to drop, in nanoseconds. The first step is made in any case.
     pub limit_ns: u64,
-    /// How long it waits each time for who asks, in nanoseconds.
+    /// How long the thread waits each time for the asking process, in nanoseconds.
     pub patience_ns: u64,
-    /// Where it begins.
+    /// Where the thread begins.
     pub from: Cursor,
-    /// How many items there are.
+    /// The number of items.
     pub count: u64,
-    /// What it is asked about.
+    /// The items of the request.
     pub items: [Item; ITEMS],
 }
 
@@ -67,13 +67,13 @@ pub enum What {
     Allocations = 1,
     /// The pairs of contexts with peer access.
     Peers = 2,
-    /// Tags are written to memory of one's own, and read where others may have it.
+    /// Tags are written to memory of the process, and read where others may have it mapped.
     Identify = 3,
     /// Imports are given up; their addresses stay reserved.
     Drop = 4,
-    /// Descriptors are made of memory of one's own.
+    /// Descriptors are made of memory of the process.
     Export = 5,
-    /// Memory is mapped of which descriptors are sent.
+    /// Memory is mapped whose descriptors are sent.
     Import = 6,
 }
 
@@ -81,25 +81,25 @@ pub enum What {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Cursor {
-    /// The number of an item.
+    /// Number of an item.
     pub range: u64,
-    /// An address in it; below it, its beginning is meant.
+    /// An address in the item; if lower, the item's beginning.
     pub address: u64,
 }
 
-/// Addresses, and what is to be done there.
+/// An address range, and what to do there.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Item {
-    /// The first one.
+    /// The first address.
     pub address: u64,
-    /// How many bytes there are. Of [`What::Identify`]: 0 where a tag is to be read.
+    /// Length in bytes. Of [`What::Identify`]: 0 where a tag is to be read.
     pub bytes: u64,
     /// Of [`What::Identify`], the device whose context copies; of [`What::Import`], by bits, the
     /// devices that get access.
     pub device: u64,
-    /// Of [`What::Identify`], the tag's first word; of [`What::Import`], how many references are
-    /// left beside the mapping.
+    /// Of [`What::Identify`], the tag's first word; of [`What::Import`], how many references remain
+    /// beside the mapping.
     pub first: u64,
     /// Of [`What::Identify`], the tag's second word; of [`What::Import`], a [`Where`].
     pub second: u64,
@@ -111,25 +111,25 @@ pub struct Item {
 pub enum Where {
     /// At its address.
     There = 0,
-    /// At addresses that are reserved for it and given back, to see whether it can be.
+    /// At addresses reserved for it and freed again, to see whether it can be mapped.
     Elsewhere = 1,
 }
 
 impl Board {
-    /// Its length in bytes: whole pages.
+    /// Length of the board in bytes: whole pages.
     pub const LENGTH: usize = size_of::<Self>();
-    /// Where [`Request::words`] are written.
+    /// Offset at which [`Request::words`] are written.
     pub const REQUEST: usize = offset_of!(Self, request);
-    /// Where the word of who asks is.
+    /// Offset of the host word, which the asking process writes.
     pub const HOST: usize = offset_of!(Self, host);
-    /// Where the words for [`Answer::read`] are.
+    /// Offset of the words for [`Answer::read`].
     pub const ANSWER: usize = offset_of!(Self, answer);
-    /// Where the word of the answer's state is.
+    /// Offset of the answer's state.
     pub const STATE: usize = Self::ANSWER + offset_of!(Answer, state);
 }
 
 impl Request {
-    /// As it is written to [`Board::REQUEST`]: up to the last item that it has.
+    /// Returns the words to write to [`Board::REQUEST`]: up to the last item of the request.
     pub fn words(&self) -> impl Iterator<Item = u64> {
         let Self {
             frame,

@@ -8,14 +8,14 @@ use core::ffi::c_int;
 use crate::board::DEVICES;
 use crate::driver::{Driver, Other, Result};
 
-/// Those that were there, by their devices; 0 where there is none.
+/// The primary contexts, by their devices; 0 where there is none.
 pub(crate) struct Contexts {
     all: [u64; DEVICES],
     active: u64,
 }
 
 impl Contexts {
-    /// Calls `work` with all contexts, and lets go of them.
+    /// Calls `work` with all contexts, and releases them.
     pub(crate) fn with(driver: Driver<'_>, work: impl FnOnce(&Self) -> Result<()>) -> Result<()> {
         let mut contexts = Self {
             all: [0; DEVICES],
@@ -26,24 +26,24 @@ impl Contexts {
         worked.and(contexts.release(driver))
     }
 
-    /// By bits: the devices that have one.
+    /// By bits: the devices that have a primary context.
     pub(crate) fn active(&self) -> u64 {
         self.active
     }
 
-    /// Each, with its device.
+    /// Each context, with its device.
     pub(crate) fn each(&self) -> impl Iterator<Item = (c_int, u64)> {
         (0..).zip(self.all).filter(|(_, context)| *context != 0)
     }
 
-    /// That of a device.
+    /// Returns the context of a device.
     pub(crate) fn of(&self, device: c_int) -> Option<u64> {
         let mut each = self.each();
         each.find(|(other, _)| *other == device)
             .map(|(_, context)| context)
     }
 
-    /// Calls `work` while that of a device is the thread's.
+    /// Calls `work` while the context of a device is the thread's.
     pub(crate) fn with_current<T>(
         &self,
         driver: Driver<'_>,

@@ -37,7 +37,7 @@ pub const FUNCTIONS: [&str; 26] = [
     "cuCtxSynchronize",
 ];
 
-/// What else can fail, numbered behind [`FUNCTIONS`].
+/// The other failures, numbered behind [`FUNCTIONS`].
 const OTHERS: [&str; 7] = [
     "socketpair(2)",
     "recvmsg(2)",
@@ -48,19 +48,19 @@ const OTHERS: [&str; 7] = [
     "contents that cannot be put back",
 ];
 
-/// One of these that are no functions of libcuda's.
+/// A failure that is not of a function of libcuda's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Other {
-    /// Its result is an errno, as of the two after it.
+    /// The result is an errno, as for the next two.
     SocketPair,
-    /// No message, or a descriptor is missing.
+    /// No message has come, or a descriptor is missing.
     Receive,
     /// A descriptor may still be open.
     Close,
-    /// A context that is asked for is not there.
+    /// The process lacks a context that the request names.
     Context,
-    /// It could not be made again. The result is its flags.
+    /// The access could not be given again. The result is its flags.
     Access,
     /// An allocation was released again and again.
     References,
@@ -69,13 +69,13 @@ pub enum Other {
 }
 
 impl Other {
-    /// Its number.
+    /// Returns the number of this failure.
     #[must_use]
     pub const fn number(self) -> u64 {
         FUNCTIONS.len() as u64 + self as u64
     }
 
-    /// That it has failed so.
+    /// Makes the failure with this result.
     pub(crate) fn failed(self, result: c_int) -> Failed {
         Failed {
             call: self.number(),
@@ -84,14 +84,14 @@ impl Other {
     }
 }
 
-/// The name of what has failed, by its number.
+/// Returns the name of a failed call, by its number.
 #[must_use]
 pub fn name_of(number: u64) -> Option<&'static str> {
     let number = usize::try_from(number).ok()?;
     FUNCTIONS.iter().chain(&OTHERS).nth(number).copied()
 }
 
-/// A call that has failed: its position in [`FUNCTIONS`] or behind, and what it has returned.
+/// A call that has failed: its position in [`FUNCTIONS`] or behind, and its result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Failed {
     pub(crate) call: u64,
@@ -145,7 +145,7 @@ pub(crate) struct Driver<'a>(&'a [u64; FUNCTIONS.len()]);
 /// Calls the function at that position, of that type.
 macro_rules! call {
     ($driver:ident, $position:literal, ($($type:ty),*), $($argument:expr),*) => {{
-        // SAFETY: who asks has written the address of the function that is declared so.
+        // SAFETY: the request has the address of the function that is declared so.
         let function: extern "C" fn($($type),*) -> c_int = unsafe { core::mem::transmute($driver.0[$position]) };
         match function($($argument),*) {
             0 => Ok(()),
@@ -167,7 +167,7 @@ impl<'a> Driver<'a> {
         Self(functions)
     }
 
-    /// The handle of what is mapped at an address. It has to be released.
+    /// Returns the handle of the memory mapped at an address. The caller must release it.
     pub(crate) fn retain_handle(self, address: u64) -> Result<u64> {
         let mut handle = 0;
         call!(self, 0, (&mut u64, u64), &mut handle, address).map(|()| handle)
@@ -182,7 +182,7 @@ impl<'a> Driver<'a> {
         call!(self, 2, (u64), handle)
     }
 
-    /// Begin and length of the allocation or mapping that an address is in.
+    /// Returns begin and length of the allocation or mapping that an address is in.
     pub(crate) fn address_range(self, address: u64) -> Result<(u64, u64)> {
         let (mut start, mut length) = (0, 0);
         let types = call!(
@@ -196,7 +196,7 @@ impl<'a> Driver<'a> {
         types.map(|()| (start, length))
     }
 
-    /// Of all that are asked for, none has more than a word.
+    /// Reads an attribute. None that is asked for has more than a word.
     pub(crate) fn attribute(self, attribute: Attribute, address: u64) -> Result<u64> {
         let mut value = 0;
         let attribute = attribute as c_int;
@@ -211,7 +211,7 @@ impl<'a> Driver<'a> {
         .map(|()| value)
     }
 
-    /// `CUmemAccess_flags`: 0 is no access.
+    /// Returns `CUmemAccess_flags`: 0 is no access.
     pub(crate) fn access(self, location: Location, address: u64) -> Result<u64> {
         let mut flags = 0;
         call!(
@@ -225,7 +225,7 @@ impl<'a> Driver<'a> {
         .map(|()| flags)
     }
 
-    /// The same, of a memory pool.
+    /// Returns the same flags of a memory pool.
     pub(crate) fn pool_access(self, pool: u64, location: Location) -> Result<u32> {
         let mut flags = 0;
         call!(
@@ -257,7 +257,7 @@ impl<'a> Driver<'a> {
         .map(|()| is_active != 0)
     }
 
-    /// It has to be released.
+    /// Returns a primary context, which the caller must release.
     pub(crate) fn retain_context(self, device: c_int) -> Result<u64> {
         let mut context = 0;
         call!(self, 9, (&mut u64, c_int), &mut context, device).map(|()| context)
@@ -267,7 +267,7 @@ impl<'a> Driver<'a> {
         call!(self, 10, (c_int), device)
     }
 
-    /// Makes it the thread's context, until [`Self::pop`].
+    /// Makes a context the thread's, until [`Self::pop`].
     pub(crate) fn push(self, context: u64) -> Result<()> {
         call!(self, 11, (u64), context)
     }
@@ -277,7 +277,7 @@ impl<'a> Driver<'a> {
         call!(self, 12, (&mut u64), &mut context)
     }
 
-    /// Of the thread's context to this one.
+    /// Enables peer access of the thread's context to this one.
     pub(crate) fn enable_peer_access(self, to: u64) -> Result<()> {
         call!(self, 13, (u64, c_uint), to, 0)
     }

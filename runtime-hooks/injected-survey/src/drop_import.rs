@@ -1,6 +1,6 @@
-//! Memory of other processes is given up; where it was, the addresses stay reserved.
+//! Memory of other processes is given up; its addresses stay reserved.
 //!
-//! A process that has some is lost by its restore (driver 580.159).
+//! A process that has such memory is lost by its restore (driver 580.159).
 
 use core::ffi::c_int;
 
@@ -12,11 +12,11 @@ use crate::system::now;
 
 /// More references than any program has.
 const MOST: u64 = 64;
-/// `CUDA_ERROR_INVALID_VALUE`: a handle of nothing.
+/// `CUDA_ERROR_INVALID_VALUE`: the handle is of no memory.
 const NO_HANDLE: c_int = 1;
 
-/// Drops until the time is over, and says where to go on. For each item: how many references there
-/// were, with one of ours.
+/// Drops until the time is over; returns where to continue. The value of each item: how many
+/// references there were, with one of ours.
 pub(crate) fn drop_imports(errand: Errand<'_>, contexts: &Contexts) -> Result<Cursor> {
     let began = now();
     let mut next = errand.request.from;
@@ -32,7 +32,7 @@ pub(crate) fn drop_imports(errand: Errand<'_>, contexts: &Contexts) -> Result<Cu
     Ok(next)
 }
 
-/// Nothing is changed if that fails; where there is nothing, it was dropped before.
+/// Drops one import. A failure changes nothing; without memory there, it was dropped before.
 fn drop_one(driver: Driver<'_>, contexts: &Contexts, item: Item) -> Result<u64> {
     let Ok(handle) = driver.retain_handle(item.address) else {
         return Ok(0);
@@ -45,14 +45,14 @@ fn drop_one(driver: Driver<'_>, contexts: &Contexts, item: Item) -> Result<u64> 
     release_all(driver, handle)
 }
 
-/// What devices may do is known by their names alone: a part of it would be lost.
+/// Fails if a device has access other than read and write: it could not be restored.
 fn can_come_back(driver: Driver<'_>, contexts: &Contexts, address: u64) -> Result<()> {
     for device in 0..driver.device_count()? {
         let access = driver.access(Location::of_device(device), address);
         match access.map(|flags| c_int::try_from(flags).unwrap_or(c_int::MAX)) {
             Ok(0 | READ_WRITE) => {}
             Ok(flags) => return Err(Other::Access.failed(flags)),
-            // A device that the process does not use may not be known to it.
+            // The process may not know a device that it does not use.
             Err(failed) if contexts.of(device).is_some() => return Err(failed),
             Err(_) => {}
         }
@@ -60,7 +60,7 @@ fn can_come_back(driver: Driver<'_>, contexts: &Contexts, address: u64) -> Resul
     Ok(())
 }
 
-/// How many there were.
+/// Releases all references; returns how many there were.
 pub(crate) fn release_all(driver: Driver<'_>, handle: u64) -> Result<u64> {
     let mut released = 0;
     while released < MOST {

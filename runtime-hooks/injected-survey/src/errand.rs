@@ -1,4 +1,4 @@
-//! One request, for those who answer it: its items, their values, and the word of who asks.
+//! One request, for the code that answers it: its items, their values, and the host word.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -7,10 +7,10 @@ use crate::board::{Answer, ITEMS, Item, Request, State};
 use crate::driver::{Driver, Result};
 use crate::system::{nap, now};
 
-/// Between two looks at the word of who asks.
+/// Between two looks at the host word.
 const NAP_NS: u64 = 50_000;
 
-/// What it is about.
+/// A request to work on, and its answer.
 #[derive(Clone, Copy)]
 pub(crate) struct Errand<'b> {
     pub(crate) driver: Driver<'b>,
@@ -23,7 +23,7 @@ pub(crate) struct Errand<'b> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waited {
     LetGoOn,
-    /// Nobody has said anything: who asked may have ended.
+    /// The word has not come: the asking process may have ended.
     Abandoned,
 }
 
@@ -51,7 +51,7 @@ impl<'b> Errand<'b> {
         })
     }
 
-    /// The result of a step for an item. If it failed, it is said for which one.
+    /// Returns the result of a step for an item. Notes the item if the step failed.
     pub(crate) fn of<T>(&self, index: usize, result: Result<T>) -> Result<T> {
         if result.is_err() {
             self.answer.item.store(index as u64, Relaxed);
@@ -59,15 +59,15 @@ impl<'b> Errand<'b> {
         result
     }
 
-    /// Says how far the thread is, and waits to be let go on: for so long that who asks has been
-    /// killed or will not go on.
+    /// Reports the thread's state, and waits for the host word: for so long that the asking process
+    /// has been killed or will not continue.
     pub(crate) fn wait(&self, state: State, turn: u64) -> Waited {
         self.answer.state.store(state as u64, Release);
         let patience = self.request.patience_ns;
         let began = now();
         let mut naps = 0;
         while self.host.load(Acquire) < turn {
-            // By their number, too: the clock may be refused.
+            // The naps are counted, too: a filter may refuse the clock.
             if naps >= patience / NAP_NS || now().wrapping_sub(began) > patience {
                 self.answer.abandoned.store(1, Relaxed);
                 return Waited::Abandoned;

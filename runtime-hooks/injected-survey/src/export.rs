@@ -1,11 +1,11 @@
-//! Descriptors of memory of one's own, for as long as who asks takes them.
+//! Descriptors of memory of the process, open until the asking process has taken them.
 
 use crate::board::{FILES, State};
 use crate::driver::{Driver, Other, Result};
 use crate::errand::Errand;
 use crate::system::close;
 
-/// Makes one for each item, waits until they were taken (pidfd_getfd(2)), and closes them.
+/// Makes one for each item, waits until all are taken (pidfd_getfd(2)), and closes them.
 pub(crate) fn export(errand: Errand<'_>) -> Result<()> {
     let mut made = 0;
     let exported = export_all(errand, &mut made);
@@ -34,7 +34,7 @@ fn export_one(driver: Driver<'_>, address: u64) -> Result<u64> {
     released.and(file)
 }
 
-/// Closes the descriptors that the first so many values are.
+/// Closes the descriptors in the first `count` values.
 pub(crate) fn close_values(errand: Errand<'_>, count: usize) -> Result<()> {
     let mut all = Ok(());
     for index in 0..count {

@@ -1,14 +1,14 @@
-//! Whose memory it is: tags are written to memory of one's own, and read where others may have it.
+//! Finds whose memory it is: tags are written to memory of the process, and read in the others.
 //!
-//! Two handles of the same memory say nothing of each other, but its contents are the same. The
-//! processes are locked, so nobody uses the memory while a tag is there.
+//! Two handles of the same memory cannot be compared, but its contents are the same. The processes
+//! are locked, so none uses the memory while a tag is there.
 
 use crate::board::{Item, State};
 use crate::contexts::Contexts;
 use crate::driver::{Other, Result};
 use crate::errand::{Errand, Waited};
 
-/// How often it is tried to put contents back.
+/// How often the code tries to put contents back.
 const TRIES: usize = 4;
 
 /// Tags, waits until all processes have, reads, waits until all have, and puts contents back,
@@ -17,7 +17,7 @@ pub(crate) fn identify(errand: Errand<'_>, contexts: &Contexts) -> Result<()> {
     let mut tagged = 0;
     let worked = tag_all(errand, contexts, &mut tagged)
         .and_then(|()| read_what_others_have_tagged(errand, contexts));
-    // That a tag is left is the worse news.
+    // A tag that is left is the worse failure.
     put_back(errand, contexts, tagged).and(worked)
 }
 
@@ -25,13 +25,13 @@ fn is_own(item: &Item) -> bool {
     item.bytes != 0
 }
 
-/// `tagged` is the number behind the last item that may have its tag.
+/// Writes all tags. `tagged` is the number behind the last item that may have its tag.
 fn tag_all(errand: Errand<'_>, contexts: &Contexts, tagged: &mut usize) -> Result<()> {
     let driver = errand.driver;
     for (index, item) in errand.items().filter(|(_, item)| is_own(item)) {
         let tag = contexts.with_current(driver, item.device, || {
             errand.set_value(index, driver.copied_from(item.address)?);
-            // Also a copy that fails may have been made.
+            // A copy that fails may have been made, too.
             *tagged = index + 1;
             driver.copy_to(item.address, [item.first, item.second])
         });
@@ -53,7 +53,7 @@ fn read_what_others_have_tagged(errand: Errand<'_>, contexts: &Contexts) -> Resu
     Ok(())
 }
 
-/// The last one first: what is mapped twice had the first one's tag when it got the second.
+/// Puts contents back, the last first: memory mapped twice had the first tag at the second copy.
 fn put_back(errand: Errand<'_>, contexts: &Contexts, tagged: usize) -> Result<()> {
     let driver = errand.driver;
     let own = errand.items().filter(|(_, item)| is_own(item));

@@ -1,7 +1,7 @@
-//! Memory of others is mapped, of which who asks sends the descriptors.
+//! Memory of other processes is mapped, from descriptors that the asking process sends.
 //!
-//! No call gives another process a descriptor, so it is sent through a socket, of which who asks
-//! takes one end (pidfd_getfd(2)).
+//! No call gives another process a descriptor, so it is sent through a socket, of which the asking
+//! process takes one end (pidfd_getfd(2)).
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -12,7 +12,7 @@ use crate::export::{close_values, closed};
 use crate::mapping::{map_again, rehearse};
 use crate::system::{close, receive, socket_pair};
 
-/// Waits for one for each item, and maps them.
+/// Waits for one descriptor for each item, and maps their memory.
 pub(crate) fn import(errand: Errand<'_>) -> Result<()> {
     let pair = socket_pair().map_err(|errno| Other::SocketPair.failed(errno));
     let [own, others] = pair?;
@@ -25,14 +25,14 @@ pub(crate) fn import(errand: Errand<'_>) -> Result<()> {
     worked.and(sockets)
 }
 
-/// The values are the descriptors.
+/// Receives the descriptors into the values, maps their memory, and closes them.
 fn receive_and_map(errand: Errand<'_>, socket: u64) -> Result<()> {
     let mut received = 0;
     let worked = receive_all(errand, socket, &mut received).and_then(|()| map_all(errand));
     worked.and(close_values(errand, received))
 }
 
-/// As many as there are items. All of them are there already.
+/// Receives as many descriptors as there are items. All of them have already arrived.
 fn receive_all(errand: Errand<'_>, socket: u64, received: &mut usize) -> Result<()> {
     let wanted = errand.items().len().min(FILES);
     let mut messages = 0;

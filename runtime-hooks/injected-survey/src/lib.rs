@@ -1,28 +1,28 @@
-//! What the checkpoint thread of a CUDA driver runs for us, while its process is locked.
+//! The code that the checkpoint thread of a CUDA driver runs for us, while its process is locked.
 //!
 //! The driver holds every call of a locked process but those of the thread that carries out
 //! checkpoints (`cuCheckpointProcessGetRestoreThreadId`; driver 580.159), so this thread can ask
-//! libcuda which GPU memory there is, with which rights, and from whom. It is sent here
-//! (`stasis-remote-call`), makes its calls, and goes back to what it was doing by itself, whether
-//! we live or not: a call inside of libcuda is never interrupted.
+//! libcuda which GPU memory the process has, with which rights, and from which processes. We send
+//! it here (`stasis-remote-call`); it makes its calls, and returns by itself to what it was doing,
+//! whether we live or not: a call inside of libcuda is never interrupted.
 //!
 //! The crate is built twice, as `stasis-injected-copy` is. For us it gives the layout of the
 //! [`Board`], and its tests run every function with a driver of theirs. For the CUDA process the
 //! root is `image.rs`: freestanding, position-independent, without data of its own.
 //!
-//! What a survey changes: nothing that lasts. A handle is released in the step that took it, and so
-//! is a context. Peer access that a context does not have is given and taken again, which is how
-//! it is known; one that it has is left alone.
+//! A survey changes nothing that lasts. A handle is released in the step that took it, and so is a
+//! context. Peer access that a context does not have is enabled and disabled again, which is how
+//! the code learns that it was missing; peer access that a context has is left alone.
 //!
 //! Memory that comes from other processes is given up before a checkpoint, and mapped again after
-//! the restore. Who asks has several processes do so at the same time, and is waited for, but never
-//! for long: whatever becomes of it, a thread closes the descriptors and takes back the tags that
-//! it has made, and ends by itself.
+//! the restore. The asking process has several processes do so at the same time, and the thread
+//! waits for it, but never for long: if it does not answer, the thread closes the descriptors that
+//! it has made, takes back its tags, and ends by itself.
 //!
 //! The files, from the bottom: `board` (the layout), `system` (calls of the kernel), `driver`
-//! (calls of libcuda), `contexts` and `errand` (what all use), `peers` and `allocations` (what is
-//! asked), `identify`, `drop_import`, `export`, `mapping` and `import` (what is done with imports),
-//! `survey` (the whole).
+//! (calls of libcuda), `contexts` and `errand` (used by all), `peers` and `allocations` (the
+//! survey's questions), `identify`, `drop_import`, `export`, `mapping` and `import` (work on
+//! imports), `survey` (the whole).
 #![cfg_attr(not(test), no_std)]
 
 mod allocations;

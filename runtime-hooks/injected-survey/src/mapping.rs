@@ -1,10 +1,10 @@
-//! One import: it is mapped as it was, or elsewhere to see whether it can be. What fails is undone.
+//! One import: it is mapped as it was, or elsewhere as a trial. A step that fails is undone.
 
 use crate::board::Item;
 use crate::driver::{Driver, Result};
 
-/// At its address, with so many references beside the mapping as it had. What is there already
-/// stays as it is.
+/// Maps an import at its address, with as many references beside the mapping as it had. Memory that
+/// is mapped there already stays as it is.
 pub(crate) fn map_again(driver: Driver<'_>, item: Item, file: u64) -> Result<()> {
     if let Ok(handle) = driver.retain_handle(item.address) {
         return driver.release_handle(handle);
@@ -18,7 +18,7 @@ pub(crate) fn map_again(driver: Driver<'_>, item: Item, file: u64) -> Result<()>
     leave_references(driver, item, handle)
 }
 
-/// A handle has one.
+/// Leaves `item.first` references. A new handle has one.
 fn leave_references(driver: Driver<'_>, item: Item, handle: u64) -> Result<()> {
     let mut has = 1;
     let mut left = Ok(());
@@ -38,7 +38,7 @@ fn leave_references(driver: Driver<'_>, item: Item, handle: u64) -> Result<()> {
     left
 }
 
-/// At addresses that are nobody's.
+/// Maps an import at free addresses, and unmaps it.
 pub(crate) fn rehearse(driver: Driver<'_>, item: Item, file: u64) -> Result<()> {
     let address = driver.reserve(item.bytes)?;
     let mapped = driver.import(file).and_then(|handle| {

@@ -9,10 +9,10 @@ use crate::driver::{Driver, Result};
 /// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`.
 const ALREADY: c_int = 704;
 
-/// For the context of each device, by bits, those that it has peer access to.
+/// Returns for the context of each device, by bits, the devices that it has peer access to.
 ///
-/// No call says so: whoever enables peer access that is there is told that it is, and nothing
-/// changes. What was not there is taken away again. So a program that needs it is never without.
+/// No call reports it: enabling peer access that exists fails (`ALREADY`), and changes nothing.
+/// Access that did not exist is disabled again. So a program that needs it is never without.
 pub(crate) fn peers(driver: Driver<'_>, contexts: &Contexts) -> Result<[u64; DEVICES]> {
     let mut found = [0; DEVICES];
     for ((device, context), peers) in with_places(contexts, &mut found) {
@@ -35,14 +35,14 @@ fn with_places<'a>(
     })
 }
 
-/// Of the thread's context.
+/// Asks for the thread's context.
 fn of_one(driver: Driver<'_>, contexts: &Contexts, device: c_int) -> Result<u64> {
     let mut peers = 0;
     for (other, context) in contexts.each().filter(|(other, _)| *other != device) {
         match driver.enable_peer_access(context) {
             Ok(()) => driver.disable_peer_access(context)?,
             Err(failed) if failed.result == ALREADY => peers |= 1 << other,
-            // Devices that cannot, or memory that cannot be reached so: there is none.
+            // Devices that cannot, or memory that cannot be reached so: no peer access.
             Err(_) => {}
         }
     }

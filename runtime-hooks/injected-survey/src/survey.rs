@@ -16,12 +16,12 @@ use crate::identify::identify;
 use crate::import::import;
 use crate::peers::peers;
 
-/// Answers what is asked.
+/// Answers the request on a board.
 ///
 /// # Safety
-/// It is a board, which nobody else uses meanwhile but to read the answer and to write the word of
-/// who asks. Its request has the addresses of libcuda's functions, in its process and on a thread
-/// that may call them.
+/// `board` points to a board, which nothing else uses meanwhile but to read the answer and to write
+/// the host word. Its request has the addresses of libcuda's functions, in this process and on a
+/// thread that may call them.
 pub unsafe fn survey(board: *mut Board) {
     // SAFETY: as the caller promises; the three do not overlap.
     let (request, host, answer) = unsafe {
@@ -88,7 +88,7 @@ fn ask(driver: Driver<'_>, request: &Request, host: &AtomicU64, answer: &mut Ans
     })
 }
 
-/// Where to go on.
+/// Returns where to continue.
 fn of_imports(errand: Errand<'_>, contexts: &Contexts) -> Result<Cursor> {
     let what = errand.request.what;
     if what == What::Drop as u64 {
@@ -107,7 +107,7 @@ fn of_imports(errand: Errand<'_>, contexts: &Contexts) -> Result<Cursor> {
     })
 }
 
-/// A program that captures a stream is not to lose that by a copy or a mapping of ours.
+/// Keeps our copies and mappings from spoiling a stream capture of the program.
 fn unseen_by_captures<T>(driver: Driver<'_>, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let before = driver.exchange_capture_mode(CaptureMode::RELAXED)?;
     let worked = work();

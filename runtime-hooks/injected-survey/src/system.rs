@@ -1,4 +1,4 @@
-//! The system calls of the code. They go to the kernel directly: libc's would need to be found
+//! The system calls of the code. They go to the kernel directly: libc's would have to be found
 //! first.
 #![allow(unsafe_code)] // system calls
 
@@ -27,7 +27,7 @@ const DESCRIPTORS: u64 = 1 | 1 << 32;
 type Result<T> = core::result::Result<T, c_int>;
 
 /// # Safety
-/// It is a call that does no harm with these arguments.
+/// The call does no harm with these arguments.
 unsafe fn call(number: u64, arguments: [u64; 4]) -> Result<u64> {
     let [first, second, third, fourth] = arguments;
     let mut result = number;
@@ -50,7 +50,7 @@ unsafe fn call(number: u64, arguments: [u64; 4]) -> Result<u64> {
     }
 }
 
-/// Nanoseconds since some time. 0 where it is refused: then no time passes.
+/// Nanoseconds of the monotonic clock. 0 where a filter refuses the call: then no time passes.
 pub(crate) fn now() -> u64 {
     let mut time = [0_u64; 2]; // struct timespec
     // SAFETY: the kernel writes a timespec to where one is.
@@ -73,13 +73,13 @@ pub(crate) fn nap(nanoseconds: u64) {
     let _ = unsafe { call(NANOSLEEP, [time.as_ptr() as u64, 0, 0, 0]) };
 }
 
-/// Closes a descriptor that is ours.
+/// Closes a descriptor of ours.
 pub(crate) fn close(file: u64) -> Result<()> {
-    // SAFETY: nobody else uses it.
+    // SAFETY: nothing else uses it.
     unsafe { call(CLOSE, [file, 0, 0, 0]) }.map(drop)
 }
 
-/// Two sockets for messages, each the other's.
+/// Makes a pair of connected sockets for messages.
 pub(crate) fn socket_pair() -> Result<[u64; 2]> {
     let mut pair = [0_i32; 2];
     // SAFETY: the kernel writes two numbers to where they are.
@@ -95,7 +95,7 @@ struct Control {
     files: [u32; FILES],
 }
 
-/// Takes one message that is there already, and gives each descriptor that came with it.
+/// Takes one message that has already arrived, and passes on each descriptor that came with it.
 pub(crate) fn receive(socket: u64, mut take: impl FnMut(u64)) -> Result<()> {
     const HEADER: u64 = 16;
     let mut byte = 0_u64;
@@ -112,7 +112,7 @@ pub(crate) fn receive(socket: u64, mut take: impl FnMut(u64)) -> Result<()> {
         room,
         0,
     ];
-    // SAFETY: all of it is there, with its lengths.
+    // SAFETY: all parts of the message exist, with their lengths.
     unsafe { call(RECVMSG, [socket, message.as_mut_ptr() as u64, AT_ONCE, 0]) }?;
     let control = control.as_ptr();
     let written = message[5].min(room);

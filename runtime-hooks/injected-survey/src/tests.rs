@@ -1,4 +1,4 @@
-//! The very functions that are injected, with a driver of the test's.
+//! The functions that are injected, with a driver of the test's.
 #![allow(unsafe_code)] // boards of zeros, and a library of the test's
 
 mod fake;
@@ -11,7 +11,7 @@ use fake::{HOST, IMPORT, LARGE, OTHERS, POOL, with_driver};
 
 const MIB: u64 = 1 << 20;
 
-/// A board as it is found: zeros.
+/// Makes a new board: zeros.
 fn board() -> Box<Board> {
     // SAFETY: zeros are a board.
     unsafe { Box::new_zeroed().assume_init() }
@@ -40,7 +40,7 @@ fn request(what: What, device: u64, from: Cursor, limit_ns: u64) -> Request {
     }
 }
 
-/// Writes the request as another process does, and reads the answer so.
+/// Writes the request as another process does, and reads the answer in the same way.
 fn ask<T>(request: &Request, read: impl FnOnce(&board::Read<'_>) -> T) -> T {
     let mut board = board();
     let place: *mut Board = &raw mut *board;
@@ -55,7 +55,7 @@ fn ask<T>(request: &Request, read: impl FnOnce(&board::Read<'_>) -> T) -> T {
     }
 }
 
-/// What a context is told, or nobody's.
+/// Lists the allocations that a device's context sees, or that no context is needed for.
 fn all(device: u64) -> Vec<Allocation> {
     let request = request(What::Allocations, device, Cursor::default(), u64::MAX);
     ask(&request, |answer| {
@@ -86,13 +86,13 @@ fn all_kinds_are_told_with_their_rights() {
         assert_eq!(told(&found[4]), (3, 0, 0));
         let first: Vec<u64> = all(0).iter().map(|each| each.address).collect();
         assert_eq!(first, [LARGE, IMPORT, POOL, HOST]);
-        // Two pieces of 2 MiB.
+        // OTHERS in two pieces of 2 MiB.
         let with_handles: Vec<u64> = all(NO_CONTEXT).iter().map(|each| each.address).collect();
         assert_eq!(with_handles, [IMPORT, OTHERS, OTHERS + 2 * MIB, HOST]);
     });
 }
 
-/// One step each time, and then from where it was.
+/// Asks for one step each time, from where the last answer ended.
 #[test]
 fn an_answer_that_is_late_says_where_to_go_on() {
     with_driver(|| {
@@ -120,7 +120,7 @@ fn peer_access_that_is_there_is_left_alone() {
                 assert_eq!(answer.failed, None);
                 assert_eq!(answer.peers[..3], [0b10, 0, 0]);
             });
-            // Of the first to the second; the other one was given and taken.
+            // Of the first to the second; the other access was enabled and disabled.
             assert_eq!(fake::peer_access(), [(0, 1)]);
         }
     });
@@ -142,7 +142,7 @@ fn a_call_that_must_not_fail_is_named() {
     });
 }
 
-/// Whatever a process writes there.
+/// A process may write anything there.
 #[test]
 fn an_answer_of_anything_is_read_within_its_bounds() {
     let words = vec![u64::MAX; Answer::WORDS];

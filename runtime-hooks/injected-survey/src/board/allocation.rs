@@ -1,27 +1,27 @@
-//! An allocation of GPU memory, as it is told.
+//! An allocation of GPU memory, as the thread reports it.
 
 /// An allocation of GPU memory.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Allocation {
-    /// Where it begins.
+    /// First address.
     pub address: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub bytes: u64,
     /// A [`Kind`].
     pub kind: u64,
     /// `CUmemLocationType` of virtual memory management: 1 is a device, 3 a NUMA node of the host.
     pub location_type: u64,
-    /// Which of these.
+    /// Number of the device or NUMA node.
     pub location: u64,
-    /// The kinds of handles (`CUmemAllocationHandleType`) that can be made of it: none of what was
-    /// imported, and of what was made so.
+    /// The kinds of handles (`CUmemAllocationHandleType`) that can be made of it: none if it was
+    /// imported, or was allocated without any.
     pub handle_types: u64,
     /// By bits: the devices that may use it.
     pub access: u64,
 }
 
-/// What an allocation is.
+/// The kind of an allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Kind {
@@ -35,6 +35,6 @@ pub enum Kind {
     LegacyImport = 4,
     /// Managed memory.
     Managed = 5,
-    /// None of these: libcuda tells nothing of it.
+    /// None of these: libcuda reports nothing of it.
     Unknown = 6,
 }

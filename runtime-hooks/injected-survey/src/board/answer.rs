@@ -1,4 +1,4 @@
-//! What is answered, and how it is read.
+//! The answer of the thread, and how it is read.
 
 use core::mem::offset_of;
 use core::sync::atomic::AtomicU64;
@@ -8,55 +8,55 @@ use super::{Allocation, Cursor, DEVICES, ITEMS};
 /// The most allocations that one answer has.
 const ALLOCATIONS: usize = 512;
 
-/// What is answered.
+/// The answer of the thread.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Answer {
     /// A [`State`].
     pub(crate) state: AtomicU64,
-    /// The number of what failed although it must not ([`name_of`](crate::name_of)), plus 1.
+    /// The number of the call that failed but must not ([`name_of`](crate::name_of)), plus 1.
     pub(crate) failed: u64,
-    /// What that call has returned.
+    /// The result of that call.
     pub(crate) result: u64,
-    /// The number of the item for which it failed.
+    /// The number of the item for which the call failed.
     pub(crate) item: AtomicU64,
-    /// Not 0: it was not let go on in time.
+    /// Not 0: the asking process did not let the thread continue in time.
     pub(crate) abandoned: AtomicU64,
-    /// A socket of the thread's, for who asks.
+    /// A socket of the thread's, for the asking process.
     pub(crate) socket: AtomicU64,
-    /// Where it is to go on; behind the last item once all is there.
+    /// Where to continue; behind the last item once the answer is complete.
     pub(crate) next: Cursor,
-    /// By bits: the devices whose primary context is there.
+    /// By bits: the devices that have a primary context.
     pub(crate) active: u64,
-    /// For the context of each device, by bits: those that it has peer access to.
+    /// For the context of each device, by bits: the devices that it has peer access to.
     pub(crate) peers: [u64; DEVICES],
-    /// For each item, what was found there.
+    /// For each item, its values.
     pub(crate) values: [[AtomicU64; 2]; ITEMS],
     pub(crate) count: u64,
     pub(crate) allocations: [Allocation; ALLOCATIONS],
 }
 
-/// How far the thread is.
+/// How far the thread has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub enum State {
-    /// It has not been here.
+    /// The thread has not been here.
     Asked = 0,
-    /// It has answered, and is on its way back.
+    /// The thread has answered, and is on its way back.
     Answered = 1,
-    /// It has done what is to be done first, and waits.
+    /// The thread has done its first part, and waits.
     Holding = 2,
-    /// It has read what others have, and waits once more.
+    /// The thread has read the tags of others, and waits once more.
     Read = 3,
 }
 
 impl Answer {
-    /// How many words there are at [`Board::ANSWER`](super::Board::ANSWER).
+    /// Number of words at [`Board::ANSWER`](super::Board::ANSWER).
     pub const WORDS: usize = size_of::<Self>() / 8;
-    /// How many of these there are in front of the allocations.
+    /// Number of words in front of the allocations.
     const HEAD: usize = offset_of!(Self, allocations) / 8;
 
-    /// Reads one from its words, which a process may have written that wishes us no good.
+    /// Reads an answer from its words, which a hostile process may have written.
     #[must_use]
     pub fn read(words: &[u64; Self::WORDS]) -> Read<'_> {
         let (head, allocations) = words.split_at(Self::HEAD);
@@ -84,7 +84,7 @@ impl Answer {
         }
     }
 
-    /// Adds one; whether there is room for more.
+    /// Adds an allocation; returns whether there is room for more.
     pub(crate) fn add(&mut self, allocation: Allocation) -> bool {
         let index = usize::try_from(self.count).unwrap_or(ALLOCATIONS);
         if let Some(place) = self.allocations.get_mut(index) {
@@ -98,17 +98,17 @@ impl Answer {
 /// An answer as it was read.
 #[derive(Debug, Clone, Copy)]
 pub struct Read<'w> {
-    /// Whether it is one.
+    /// Whether the answer is complete.
     pub is_answered: bool,
-    /// Whether the thread was not let go on in time.
+    /// Whether the asking process did not let the thread continue in time.
     pub is_abandoned: bool,
-    /// The number of what failed, and its result.
+    /// The number of the call that failed, and its result.
     pub failed: Option<(u64, u64)>,
     /// The number of the item for which it failed.
     pub item: u64,
-    /// The number of a socket that the thread has made.
+    /// The descriptor number of a socket that the thread has made.
     pub socket: u64,
-    /// Where to go on.
+    /// Where to continue.
     pub next: Cursor,
     /// As in [`Answer`].
     pub active: u64,
@@ -120,13 +120,13 @@ pub struct Read<'w> {
 }
 
 impl Read<'_> {
-    /// What was found for each item; of one that the request does not have, anything.
+    /// The values of each item; arbitrary words for an item that the request does not have.
     pub fn values(&self) -> impl Iterator<Item = [u64; 2]> {
         let (each, _) = self.values.as_chunks();
         each.iter().take(ITEMS).copied()
     }
 
-    /// The allocations that were found.
+    /// The allocations in the answer.
     pub fn allocations(&self) -> impl Iterator<Item = Allocation> {
         let (each, _) = self.allocations.as_chunks::<7>();
         each.iter().take(self.count).map(|words| {

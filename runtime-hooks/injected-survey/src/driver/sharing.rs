@@ -19,23 +19,23 @@ pub(crate) struct Access {
     pub(crate) flags: c_int,
 }
 
-/// How the thread's calls are seen by captures of the program's.
+/// How stream captures of the program see the thread's calls.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CaptureMode(c_int);
 
 impl CaptureMode {
-    /// They are allowed, and none is spoiled.
+    /// The calls are allowed, and spoil no capture.
     pub(crate) const RELAXED: Self = Self(RELAXED);
 }
 
 impl Driver<'_> {
-    /// Sets it, and gives what it was.
+    /// Sets the mode, and returns the earlier one.
     pub(crate) fn exchange_capture_mode(self, mode: CaptureMode) -> Result<CaptureMode> {
         let mut mode = mode.0;
         call!(self, 15, (&mut c_int), &mut mode).map(|()| CaptureMode(mode))
     }
 
-    /// The first 16 bytes, which the thread's context can read.
+    /// Copies the first 16 bytes, which the thread's context can read.
     pub(crate) fn copied_from(self, address: u64) -> Result<[u64; 2]> {
         let mut words = [0; 2];
         let bytes = size_of_val(&words);
@@ -50,16 +50,16 @@ impl Driver<'_> {
         .map(|()| words)
     }
 
-    /// They are there when it returns, also for other processes. A copy from memory that is not
-    /// pinned may alone be on its way then (CUDA driver API, "API synchronization behavior"; seen
-    /// on an H200).
+    /// Copies 16 bytes; they are in place when it returns, also for other processes. Without the
+    /// cuCtxSynchronize a copy from memory that is not pinned may still be on its way (CUDA driver
+    /// API, "API synchronization behavior"; seen on an H200).
     pub(crate) fn copy_to(self, address: u64, words: [u64; 2]) -> Result<()> {
         let bytes = size_of_val(&words);
         call!(self, 17, (u64, &[u64; 2], usize), address, &words, bytes)?;
         call!(self, 25, (),)
     }
 
-    /// Addresses without memory. They have to be given back.
+    /// Reserves addresses without memory. The caller must free them.
     pub(crate) fn reserve(self, bytes: u64) -> Result<u64> {
         let mut address = 0;
         call!(
@@ -96,7 +96,7 @@ impl Driver<'_> {
         call!(self, 21, (u64, u64), address, bytes)
     }
 
-    /// To read and write, for the devices of these bits.
+    /// Gives the devices of these bits access to read and write.
     pub(crate) fn set_access(self, address: u64, bytes: u64, devices: u64) -> Result<()> {
         let mut all = [Access::default(); DEVICES];
         let mut count = 0_usize;
@@ -120,7 +120,7 @@ impl Driver<'_> {
         )
     }
 
-    /// A descriptor, which has to be closed.
+    /// Makes a descriptor, which the caller must close.
     pub(crate) fn export(self, handle: u64) -> Result<u64> {
         let mut file: c_int = -1;
         call!(
@@ -135,7 +135,7 @@ impl Driver<'_> {
         .map(|()| u64::from(file.cast_unsigned()))
     }
 
-    /// A handle, which has to be released. The descriptor stays the caller's.
+    /// Makes a handle, which the caller must release. The descriptor stays the caller's.
     pub(crate) fn import(self, file: u64) -> Result<u64> {
         let mut handle = 0;
         call!(

@@ -13,17 +13,17 @@ pub(super) const SPACE: Range<u64> = Range {
     start: 0x7f00_0000_0000,
     end: 0x7f00_0000_0000 + 1024 * MIB,
 };
-/// Of cuMemAlloc.
+/// Allocated by cuMemAlloc.
 pub(super) const LARGE: u64 = SPACE.start + 2 * MIB;
-/// Of another process's GPU 1; GPU 0 may use it.
+/// Memory of another process, on GPU 1; GPU 0 may use it.
 pub(super) const IMPORT: u64 = SPACE.start + 600 * MIB;
-/// Of GPU 1, which alone may use it.
+/// Memory on GPU 1, which alone may use it.
 pub(super) const OTHERS: u64 = SPACE.start + 700 * MIB;
 pub(super) const POOL: u64 = SPACE.start + 800 * MIB;
-/// The host's, of NUMA node 0.
+/// Host memory, of NUMA node 0.
 pub(super) const HOST: u64 = SPACE.start + 900 * MIB;
 
-/// Where they begin, and how long they are.
+/// Begin and length of each.
 const ALL: [(u64, u64); 5] = [
     (LARGE, 512 * MIB),
     (IMPORT, 2 * MIB),
@@ -149,7 +149,7 @@ extern "C" fn release_handle(handle: u64) -> c_int {
     0
 }
 
-/// A context that may not use it knows nothing of it.
+/// A context that may not use an allocation knows nothing of it.
 extern "C" fn address_range(start: &mut u64, bytes: &mut u64, address: u64) -> c_int {
     let of = world(|world| world.stack.last().copied());
     match at(address) {
@@ -208,7 +208,7 @@ extern "C" fn has_context(device: c_int, flags: &mut c_uint, active: &mut c_int)
     0
 }
 
-/// A context is its device and one.
+/// The handle of a context is its device plus one.
 extern "C" fn retain_context(context: &mut u64, device: c_int) -> c_int {
     *context = u64::try_from(device + 1).unwrap();
     world(|world| world.contexts += 1);

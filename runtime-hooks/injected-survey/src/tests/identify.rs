@@ -1,4 +1,4 @@
-//! Tags, which nobody finds afterwards.
+//! Tags, of which none is left afterwards.
 
 use super::fake::with_driver;
 use super::imported::{World, with_world, world};
@@ -6,10 +6,10 @@ use super::imports::{Host, asked, item, with_host};
 use crate::{Item, Other, State, What, name_of};
 
 const ONE: u64 = 0x1000;
-/// The same place.
+/// The same place as `ONE`.
 const AGAIN: u64 = 0x2000;
 const OTHER: u64 = 0x3000;
-/// Of the other place, as somebody else has it.
+/// The place of `OTHER`, as another process has it mapped.
 const CANDIDATE: u64 = 0x4000;
 
 fn memory() -> World {

@@ -1,5 +1,5 @@
-//! The part of the driver that maps memory, and copies: places in memory of which several
-//! mappings may be.
+//! The part of the driver that maps memory and copies. Several mappings may be of one place in
+//! memory.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -15,7 +15,7 @@ const RELAXED: c_int = 2;
 /// Where addresses are reserved.
 const RESERVED: u64 = 0x7e00_0000_0000;
 
-/// Something mapped.
+/// A mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mapped {
     pub(super) handle: u64,
@@ -27,11 +27,11 @@ pub(super) struct Mapped {
 #[derive(Debug, Default, PartialEq, Eq, Clone)]
 pub(super) struct World {
     pub(super) mapped: BTreeMap<u64, Mapped>,
-    /// Beside the mappings. A handle is ten times its place, and something.
+    /// References beside the mappings. A handle is ten times its place, plus a counter.
     pub(super) references: BTreeMap<u64, u64>,
-    /// Of places.
+    /// Contents of places.
     pub(super) contents: BTreeMap<u64, [u64; 2]>,
-    /// To places: nobody sees them before they are waited for.
+    /// Copies to places: no process sees them before a synchronization.
     pub(super) on_their_way: Vec<(u64, [u64; 2])>,
     pub(super) reserved: BTreeMap<u64, u64>,
     /// Every copy to an address.
@@ -49,7 +49,7 @@ fn lock() -> MutexGuard<'static, Option<World>> {
     WORLD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// With this in it; what is left afterwards.
+/// Runs a test with this world; returns the world afterwards.
 pub(super) fn with_world(world: World, test: impl FnOnce()) -> World {
     *lock() = Some(world);
     test();
@@ -64,7 +64,7 @@ pub(super) fn world<T>(work: impl FnOnce(&mut World) -> T) -> T {
 }
 
 impl World {
-    /// A place of a process's own, or of another's.
+    /// Adds a place of the process's own, or of another's.
     pub(super) fn with(mut self, address: u64, place: u64, references: u64) -> Self {
         let mapped = Mapped {
             handle: place * 10,
@@ -106,7 +106,7 @@ pub(super) fn is_here() -> bool {
     lock().is_some()
 }
 
-/// Those behind the ones that a survey has.
+/// The functions behind the ones that a survey calls.
 pub(super) fn functions() -> [u64; 11] {
     assert_eq!(name_of(15), Some("cuThreadExchangeStreamCaptureMode"));
     [
@@ -129,7 +129,7 @@ extern "C" fn exchange(mode: &mut c_int) -> c_int {
     0
 }
 
-/// A call that must not be made but in a context, and while no capture is spoiled.
+/// A call that needs a context, and a capture mode that spoils no capture.
 fn call(name: &str, work: impl FnOnce(&mut World) -> Option<()>) -> c_int {
     assert!(fake::current().is_some(), "{name}");
     world(|world| {
@@ -225,7 +225,7 @@ extern "C" fn export(file: &mut c_int, handle: u64, kind: c_int, flags: u64) -> 
     })
 }
 
-/// What the file says is the place.
+/// The contents of the file name the place.
 extern "C" fn import(handle: &mut u64, file: u64, kind: c_int) -> c_int {
     assert_eq!(kind, 1);
     call("cuMemImportFromShareableHandle", |world| {

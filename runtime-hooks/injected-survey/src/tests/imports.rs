@@ -17,7 +17,7 @@ const ONE: u64 = 0x1000;
 const OTHER: u64 = 0x2000;
 const SECOND: u64 = 1_000_000_000;
 
-/// Who asks, while the thread is at it.
+/// The asking process, while the thread works.
 pub(super) struct Host<'b>(&'b Board);
 
 impl Host<'_> {
@@ -57,12 +57,12 @@ fn request_of(what: What, items: &[Item], patience_ns: u64) -> Request {
     request
 }
 
-/// Nobody lets it go on.
+/// Asks without letting the thread continue.
 pub(super) fn asked<T>(what: What, items: &[Item], read: impl FnOnce(&board::Read<'_>) -> T) -> T {
     ask(&request_of(what, items, SECOND / 100), read)
 }
 
-/// Somebody does.
+/// Asks with a host that may let the thread continue.
 pub(super) fn with_host<T>(
     what: What,
     items: &[Item],
@@ -73,7 +73,7 @@ pub(super) fn with_host<T>(
     board.request = request_of(what, items, 60 * SECOND);
     let place = &raw mut *board as usize;
     scope(|scope| {
-        // SAFETY: who asks uses the words that are for both.
+        // SAFETY: the host uses only the words that both share.
         scope.spawn(move || unsafe { survey(place as *mut Board) });
         // SAFETY: as above.
         host(&Host(unsafe { &*(place as *const Board) }));
@@ -87,7 +87,7 @@ fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// A file of a place.
+/// Makes a file that names a place.
 fn file_of(place: u64) -> File {
     let name = name_of_file();
     let path = std::env::temp_dir().join(name);
@@ -104,7 +104,7 @@ fn name_of_file() -> String {
 fn send(host: &Host<'_>, files: &[&File]) {
     host.until(State::Holding);
     let socket = host.0.answer.socket.load(Acquire);
-    // SAFETY: it is open until the thread is let go on.
+    // SAFETY: the socket is open until the thread continues.
     let socket = unsafe { BorrowedFd::borrow_raw(i32::try_from(socket).unwrap()) };
     for file in files {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -260,7 +260,7 @@ fn what_of_an_import_fails_is_undone_and_the_one_before_stays() {
     let steps = [
         ("cuMemMap", 1),
         ("cuMemSetAccess", 1),
-        // Two of these ask whether something is there.
+        // Two of these ask whether the address is mapped.
         ("cuMemRetainAllocationHandle", 3),
     ];
     for (call, after) in steps {
