@@ -1,4 +1,4 @@
-//! Areas of a process's memory: what is there, and calls that change it.
+//! Areas of a process's memory: how they are mapped, and calls that change them.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -10,7 +10,7 @@ use stasis_remote_call::{Proxy, Shared};
 
 use crate::record::Span;
 
-/// A system call with its arguments; those that it does not have are 0.
+/// A system call with its arguments; arguments that it does not have are 0.
 pub(crate) type Call = (libc::c_long, [u64; 6]);
 
 /// Has a process make system calls through a proxy. The process has one more child for that time.
@@ -30,7 +30,7 @@ pub(crate) fn make(proxy: &mut Proxy, calls: &[Call]) -> io::Result<()> {
     calls.try_for_each(|(number, arguments)| proxy.call(*number, arguments).map(drop))
 }
 
-/// Whether all of it lies in mappings that are so, which may reach further: the kernel joins
+/// Whether all of it lies in mappings that suit, which may reach further: the kernel joins
 /// neighbours that are alike.
 pub(crate) fn is_all(
     process: &ProcessRef,

@@ -1,4 +1,4 @@
-//! The driver's calls are led to the code, and back.
+//! Leads the driver's calls to the code, and back.
 
 use std::io;
 
@@ -12,8 +12,8 @@ use crate::put_back::{PutBack, put_back, put_slots_back};
 use crate::record::Record;
 use crate::workers::Workers;
 
-/// A process whose driver copies by code of ours. If this is dropped, [`put_back`] is still to be
-/// done.
+/// A process whose driver copies by code of ours. After a drop of this, [`put_back`] is still to be
+/// called.
 #[derive(Debug)]
 pub struct Armed {
     process: ProcessRef,
@@ -22,7 +22,7 @@ pub struct Armed {
 }
 
 impl Prepared {
-    /// Maps the file, starts the workers, and leads the driver's calls to the code. Its record has
+    /// Maps the file, starts the workers, and leads the driver's calls to the code. The record has
     /// to be durable before.
     ///
     /// # Errors
@@ -48,19 +48,19 @@ impl Prepared {
 }
 
 impl Armed {
-    /// What the code has done up to now.
+    /// Reads the code's report so far.
     ///
     /// # Errors
-    /// That of process_vm_readv(2).
+    /// An error of process_vm_readv(2).
     pub fn reported(&self) -> io::Result<Reported> {
         self.record.reported(self.process.pid())
     }
 
-    /// Says that all contents but so many bytes at their end have been loaded
+    /// Reports to the code that all contents but `missing` bytes at their end have been loaded
     /// ([`crate::Transfer::Arriving`]).
     ///
     /// # Errors
-    /// That of process_vm_writev(2).
+    /// An error of process_vm_writev(2).
     pub fn loaded(&self, missing: u64) -> io::Result<()> {
         self.record.set_missing(self.process.pid(), missing)
     }
@@ -80,8 +80,8 @@ impl Armed {
     }
 }
 
-/// All that the code needs is there. A slot that holds something else than before was changed by
-/// the linker, at the first call through it, or by somebody: then this is not done.
+/// Writes the code's addresses to the slots. Fails if a slot was changed: by the linker, at the
+/// first call through it, or by another program.
 fn lead_to_code(pid: i32, record: &Record) -> io::Result<()> {
     let slots = &record.slots;
     let both = [(slots.mmap, record.mmap), (slots.memcpy, record.memcpy)];

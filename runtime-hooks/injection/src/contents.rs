@@ -1,4 +1,4 @@
-//! Where the GPU contents of a checkpointed process are, if they are in a file of ours.
+//! Finds the GPU contents of a checkpointed process, if they are in a file of ours.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -14,10 +14,10 @@ use stasis_linux::procfs::{Mapping, for_each_mapping, open_mapped};
 
 use crate::record::Span;
 
-/// The mappings of files of ours in a process: nobody has to have recorded them. They are files in
-/// memory ([`stasis_linux::memory_file`]), or packs of the store: that of a checkpoint under way,
-/// or of an image. They have a name that anybody can give, and are marked, which nobody else can
-/// do. A process that has ended has none.
+/// Finds the mappings of files of ours in a process, without any record. The files are in memory
+/// ([`stasis_linux::memory_file`]), or packs of the store: of a checkpoint under way, or of an
+/// image. Any process can give a file such a name, but only we can mark it. A process that has
+/// ended has no mappings.
 ///
 /// # Errors
 /// An error of reading `/proc/PID/maps`, or of opening a file that has such a name.
@@ -46,7 +46,7 @@ pub fn contents_of(process: &ProcessRef) -> io::Result<Vec<Span>> {
     Ok(found.into_iter().map(|piece| piece.span).collect())
 }
 
-/// Whether the file behind a mapping is one that we have given to a process.
+/// Whether the file behind a mapping is marked as ours.
 fn is_ours(pid: i32, mapping: &Mapping<'_>) -> io::Result<bool> {
     opened(pid, mapping)?.map_or(Ok(false), |file| is_marked(&file))
 }
@@ -54,33 +54,33 @@ fn is_ours(pid: i32, mapping: &Mapping<'_>) -> io::Result<bool> {
 /// The file behind a mapping, if it may be ours.
 fn opened(pid: i32, mapping: &Mapping<'_>) -> io::Result<Option<File>> {
     open_mapped(pid, mapping).or_else(|error| match error.kind() {
-        // A device, or what its file system lets nobody of the machine open.
+        // A device, or a file that its file system lets no process of the machine open.
         io::ErrorKind::InvalidData | io::ErrorKind::PermissionDenied => Ok(None),
         _ => Err(error),
     })
 }
 
-/// Who sees what the process writes to its contents.
+/// Mapping type of the contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Sharing {
-    /// The file.
+    /// Writes go to the file.
     Shared,
-    /// The process alone. The file may be open for reading only, and many may have it at once.
+    /// Writes stay in the process. The file may be open for reading only, and be mapped by many.
     Private,
 }
 
-/// The file that a process has contents in.
+/// The file that has the contents of a process.
 #[derive(Debug)]
 pub struct ContentsFile {
     /// Open for writing as well, unless it is [`Sharing::Private`].
     pub file: File,
-    /// Where in it the contents begin.
+    /// Where the contents begin in the file.
     pub offset: u64,
     /// How it is to be mapped again: a pack of the store belongs to images, too.
     pub sharing: Sharing,
 }
 
-/// The file that a process has contents in.
+/// Opens the file that has the contents of a process.
 ///
 /// # Errors
 /// The process has no contents there, or an error of opening the file.
@@ -110,12 +110,12 @@ pub fn file_of(process: &ProcessRef, contents: Span) -> io::Result<ContentsFile>
     })
 }
 
-/// The files without a name that a process has contents in, open for writing: for who frees their
-/// memory once the contents are consumed, whoever has kept a mapping or a descriptor. Packs of the
-/// store are none of them.
+/// Opens the nameless files that have contents of a process, for writing: the caller can free their
+/// memory once the contents are consumed, whichever process has kept a mapping or a descriptor.
+/// Packs of the store are left out.
 ///
 /// # Errors
-/// As [`contents_of`]; there is none that could be opened.
+/// As [`contents_of`]; no such file could be opened.
 pub fn own_files_of(process: &ProcessRef) -> io::Result<Vec<File>> {
     let (mut seen, mut found) = (BTreeSet::new(), Vec::new());
     let mut failed = None;
@@ -127,7 +127,7 @@ pub fn own_files_of(process: &ProcessRef) -> io::Result<Vec<File>> {
                     found.push(own);
                     seen.insert(place);
                 }
-                // What a process puts beside, or changes meanwhile, hides no other.
+                // A file that a process maps beside, or changes meanwhile, hides no other.
                 Ok(None) => {}
                 Err(error) => failed = failed.take().or(Some(error)),
             }
@@ -144,8 +144,8 @@ pub fn own_files_of(process: &ProcessRef) -> io::Result<Vec<File>> {
     }
 }
 
-/// What the process has mapped there by now may be any file: what is opened for writing is marked
-/// by us, and has no name.
+/// Opens a file for writing only if it is marked by us and has no name: by now the process may have
+/// mapped any file there.
 fn own_file(pid: i32, mapping: &Mapping<'_>) -> io::Result<Option<File>> {
     let Some(file) = opened(pid, mapping)? else {
         return Ok(None);
@@ -162,7 +162,7 @@ fn anew(file: &File, options: &OpenOptions) -> io::Result<File> {
     options.open(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
-/// That exactly this is where a process has contents.
+/// Checks that the process has contents at exactly these addresses.
 pub(crate) fn check(process: &ProcessRef, contents: Span) -> io::Result<()> {
     if contents_of(process)?.contains(&contents) {
         return Ok(());
@@ -174,7 +174,7 @@ fn no_contents() -> io::Error {
     io::Error::other("it has no GPU contents at these addresses")
 }
 
-/// Memory that is a part of a file, which has a name of ours.
+/// A mapping of a part of a file that has a name of ours.
 #[derive(Debug)]
 struct Piece {
     span: Span,
@@ -207,14 +207,14 @@ impl Piece {
     }
 }
 
-/// What a file in memory of ours is called.
+/// Whether the mapping's name is that of our files in memory.
 fn is_nameless(mapping: &Mapping<'_>) -> bool {
     let name = mapping.path.strip_prefix(b"/");
     let name = name.and_then(|path| path.strip_suffix(b" (deleted)"));
     name == Some(NAME.as_bytes()) && mapping.permissions.ends_with(b"s")
 }
 
-/// What a pack of the store is called, which may have been removed since.
+/// Whether the mapping's name is that of a pack of the store, which may have been removed since.
 fn is_pack(mapping: &Mapping<'_>) -> bool {
     let path = mapping.path;
     let path = path.strip_suffix(b" (deleted)").unwrap_or(path);

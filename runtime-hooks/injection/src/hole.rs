@@ -1,5 +1,5 @@
-//! GPU contents are taken away from their process, and given back: in between, whoever saves it
-//! finds a range of addresses without memory, and the driver notices nothing.
+//! Takes GPU contents away from their process, and gives them back: in between, a dump finds a
+//! range of addresses without memory, and the driver notices nothing.
 //!
 //! The driver must not be asked to restore while the contents are away: it ends with SIGSEGV then.
 //!
@@ -24,9 +24,9 @@ use crate::error::InjectionError;
 use crate::prepare::{map, unsigned};
 use crate::record::{PAGE, Span};
 
-/// Takes the contents away: their file is not mapped any more, unless the process has kept another
-/// mapping, and the kernel frees it with the last descriptor of it. Nothing of the process may use
-/// them.
+/// Takes the contents away: the process maps their file no more, unless it has kept another
+/// mapping, and the kernel frees the file with the last descriptor of it. Nothing of the process
+/// may use the contents.
 ///
 /// # Errors
 /// [`InjectionError::Hole`]: the process has no contents there, and no hole either; or as
@@ -41,16 +41,16 @@ pub fn dig(process: &ProcessRef, contents: Span) -> Result<(), InjectionError> {
     dug.map_err(InjectionError::Hole)
 }
 
-/// Maps contents that begin at `offset` in a file where they were. Address and offset are the same
-/// modulo 2 MiB, or else huge pages cannot be mapped as such.
+/// Maps contents that begin at `offset` in a file, at their old addresses. Address and offset are
+/// the same modulo 2 MiB, or else huge pages cannot be mapped as such.
 ///
-/// A child that the process forks does not get the mapping, and it is not locked into memory
+/// A child that the process forks does not get the mapping, which is not locked into memory
 /// (mlockall(2)).
 ///
 /// # Errors
-/// [`InjectionError::Hole`]: there is something else than a hole at these addresses, or the file is
-/// too short; or as [`Proxy::receive`] and mmap(2) (EACCES: a file that is shared has to be open
-/// for writing). The hole is there.
+/// [`InjectionError::Hole`]: these addresses have something else than a hole, or the file is too
+/// short; or as [`Proxy::receive`] and mmap(2) (EACCES: a file that is shared has to be open for
+/// writing). The hole stays.
 pub fn fill(
     process: &ProcessRef,
     contents: Span,
@@ -67,7 +67,7 @@ pub fn fill(
     filling.make(process).map_err(InjectionError::Hole)
 }
 
-/// Contents, and what they are to be.
+/// Contents, and the file to map for them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Filling<'a> {
     pub(crate) contents: Span,
@@ -82,7 +82,7 @@ impl Filling<'_> {
         if length.saturating_sub(self.offset) < self.contents.length {
             return Err(io::Error::other("the file is shorter than the contents"));
         }
-        // The right to use it comes last: then nothing is left to be done.
+        // Rights come last, so a mapping with rights is complete.
         if self.is_mapped(process, *b"rw-")? {
             return Ok(());
         }
@@ -97,7 +97,7 @@ impl Filling<'_> {
         })
     }
 
-    /// Only the proxy has the descriptor.
+    /// Gives the file to the proxy, which alone has the descriptor.
     pub(crate) fn received(self, proxy: &mut Proxy) -> io::Result<u64> {
         mark(self.file)?;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -108,11 +108,11 @@ impl Filling<'_> {
         received
     }
 
-    /// The proxy's descriptor is open for no longer than it has to be: whoever of the container
+    /// Keeps the proxy's descriptor open for no longer than needed: a process of the container that
     /// finds it in `/proc` has the file as well.
     ///
-    /// Of a process that locks all its memory, mmap(2) would get all pages, and make copies of
-    /// those that are private. So there are no rights to use any until they are not locked.
+    /// In a process that locks all its memory, mmap(2) would get all pages, and copy private ones.
+    /// So the mapping has no rights until it is unlocked.
     pub(crate) fn calls(self, inside: u64) -> [Call; 5] {
         let Span { start, length } = self.contents;
         let sharing = match self.sharing {
@@ -156,7 +156,7 @@ impl Filling<'_> {
     }
 }
 
-/// Memory that is reserved in no way, and not locked: locked memory is what nothing else moves.
+/// Maps addresses that reserve no memory, and unlocks them: nothing else can move locked memory.
 pub(crate) fn digging(Span { start, length }: Span) -> [Call; 2] {
     let nothing = unsigned(libc::PROT_NONE);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;

@@ -1,30 +1,30 @@
-//! The driver's own copying of GPU memory, answered by code of ours for the time of one call.
+//! Answers the driver's own copying of GPU memory by code of ours, for the time of one call.
 //!
 //! In a checkpoint libcuda makes one mapping for all GPU contents of its process and copies them
 //! there, 2 MiB at a time, with one thread. It calls mmap(2) and `memcpy` of the C library through
 //! slots of its procedure linkage table, which lie in writable memory, so 8 bytes of each decide
 //! who answers.
 //!
-//! * [`slots`]: where these slots are, or why they cannot be used. Nothing is changed for that.
-//! * [`code`]: what then answers, as it is built from `stasis-injected-copy`.
-//! * [`prepare`]: the code is put into the process, where nobody calls it yet. [`Prepared::record`]
-//!   says how to undo all that follows; it has to be on disk before.
-//! * [`Prepared::arm`]: workers begin, and the slots lead to the code. Now the driver is called.
-//! * [`Armed::disarm`]: all is as before, but for the mapping that the driver was given.
-//! * [`contents_of`]: where contents are in a file of ours, [`file_of`]: which, [`own_files_of`]:
-//!   for whoever frees it, and [`make_private`]: no longer there.
-//! * [`make_readable`]: addresses that devices were mapped at can be read while they are away.
-//! * [`rehearse`]: whether contents can come back, before they are taken away.
-//! * [`hole`]: contents are taken away from their process, and given back.
-//! * [`survey`]: which GPU memory a locked process has, and from whom.
-//! * [`imports`]: memory that a locked process has from others is given up, and mapped again.
-//! * [`put_back`]: the same, by whoever comes after a process of ours that was killed.
+//! * [`slots`]: finds these slots, or why they cannot be used. Changes nothing.
+//! * [`code`]: the code that then answers, as it is built from `stasis-injected-copy`.
+//! * [`prepare`]: puts the code into the process, where no thread calls it yet.
+//!   [`Prepared::record`], which undoes all that follows, has to be on disk before.
+//! * [`Prepared::arm`]: starts workers, and leads the slots to the code. Then the driver is called.
+//! * [`Armed::disarm`]: puts all back but the mapping that the driver was given.
+//! * [`contents_of`]: finds contents in a file of ours, [`file_of`]: opens it, [`own_files_of`]:
+//!   opens it to free it, and [`make_private`]: moves the contents out of it.
+//! * [`make_readable`]: makes addresses of devices readable while the devices are not mapped.
+//! * [`rehearse`]: tries whether contents can come back, before they are taken away.
+//! * [`hole`]: takes contents away from their process, and gives them back.
+//! * [`survey`]: lists the GPU memory of a locked process, and the processes that it is from.
+//! * [`imports`]: gives up memory that a locked process has from others, and maps it again.
+//! * [`put_back`]: does what `disarm` does, after a process of ours that was killed.
 //!
 //! # If we are killed
-//! The workers die with us. The code goes on alone: it is as fast as the driver was, and as right.
-//! While a thread of the process makes one of its two calls for us, a process without a way back
-//! (`stasis-remote-call`) would be lost: who may be killed has all this done by a process of its
-//! own.
+//! The workers die with us. The code goes on alone: it is as fast as the driver was, and as
+//! correct. While a thread of the process makes one of its two calls for us, a process without a
+//! way back (`stasis-remote-call`) would be lost: a caller that may be killed has a process of its
+//! own do all this.
 //! Before the record exists, some 100 KiB of memory may be left in the process, and a range of
 //! addresses without memory.
 

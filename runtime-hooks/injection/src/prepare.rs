@@ -1,4 +1,4 @@
-//! Code of ours is put into a process, where nobody calls it yet.
+//! Puts code of ours into a process, where no thread calls it yet.
 
 use std::fs::File;
 use std::io;
@@ -19,32 +19,32 @@ const HUGE_PAGE: u64 = 2 << 20;
 /// The driver's own mmap(2) for contents is larger, and no other of its calls is like it.
 const ANSWERED_FROM: u64 = 4 << 20;
 
-/// What the driver is about to do.
+/// The driver's next call, and the file or contents for it.
 #[derive(Debug)]
 pub enum Transfer {
-    /// Its checkpoint: the mapping that it asks for is one of this file.
+    /// The driver's checkpoint: the mapping that it asks for is of this file.
     Out {
-        /// Of whole pages; what the driver does not ask for is unmapped.
+        /// Has whole pages; the part that the driver does not ask for is unmapped.
         file: File,
-        /// Where in it the mapping begins; whole huge pages (2 MiB).
+        /// Where the mapping begins in the file; whole huge pages (2 MiB).
         offset: u64,
-        /// In bytes.
+        /// Length in bytes.
         length: u64,
     },
-    /// Its restore, from contents that are mapped already.
+    /// The driver's restore, from contents that are mapped already.
     In {
-        /// Where they are.
+        /// Addresses of the contents.
         contents: Span,
     },
-    /// Its restore, from contents that are mapped, and of which nothing has been loaded yet: who
-    /// copies waits for [`crate::Armed::loaded`].
+    /// The driver's restore, from contents that are mapped, and of which nothing has been loaded
+    /// yet: the copying threads wait for [`crate::Armed::loaded`].
     Arriving {
-        /// Where they are.
+        /// Addresses of the contents.
         contents: Span,
     },
 }
 
-/// A process with code in it that nobody calls.
+/// A process with code in it that no thread calls.
 #[derive(Debug)]
 pub struct Prepared {
     pub(crate) process: ProcessRef,
@@ -54,7 +54,7 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// How to put the process back. It has to be kept where it survives us before
+    /// Returns how to put the process back. The caller has to keep it where it survives us before
     /// [`Self::arm`], and until [`crate::put_back`] or [`crate::Armed::disarm`] has succeeded.
     #[must_use]
     pub fn record(&self) -> &Record {
@@ -63,7 +63,7 @@ impl Prepared {
 }
 
 /// Puts the code into a process, for as many workers (at most 15; 0: the driver copies alone), and
-/// reserves addresses for a file. A thread of the process stands still for that.
+/// reserves addresses for a file. A thread of the process stands still meanwhile.
 ///
 /// # Errors
 /// [`InjectionError::Prepare`]: the process is as it was.
@@ -108,7 +108,7 @@ fn place(
 }
 
 /// Writes code and settings. A child that the process forks meanwhile has the code, which its slots
-/// lead to, and of the rest zeros: it has no workers.
+/// lead to, and otherwise zeros: it has no workers.
 fn fill(
     proxy: &mut Proxy,
     image: &Image,
@@ -148,7 +148,7 @@ fn fill(
     Ok(record)
 }
 
-/// Addresses without memory that begin where a huge page does.
+/// Reserves addresses without memory, from the beginning of a huge page on.
 pub(crate) fn reserve(proxy: &mut Proxy, length: u64) -> io::Result<Span> {
     let length = length.next_multiple_of(PAGE);
     let room = length

@@ -1,4 +1,4 @@
-//! GPU contents in a file of ours become ordinary memory of their process.
+//! Turns GPU contents in a file of ours into ordinary memory of their process.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -16,18 +16,18 @@ use crate::error::InjectionError;
 use crate::prepare::{reserve, unsigned};
 use crate::record::Span;
 
-/// What a thread copies at a time, bytes.
+/// Bytes that a thread copies at a time.
 const PIECE: u64 = 4 << 20;
 
 /// Replaces the file at these addresses of a process by private memory with the same contents, for
-/// whoever can only save such memory. Nothing of the process may write there meanwhile.
+/// a dump that can only save such memory. Nothing of the process may write there meanwhile.
 ///
 /// The memory is the container's: where its cgroup has no room for the contents, the kernel ends a
-/// process of it, which is no error here. Whoever calls this has looked at the limits.
+/// process of it, which is no error here. The caller has checked the limits.
 ///
-/// The new memory takes the place of the file in one call: whoever is killed before leaves it
-/// beside, up to the size of the contents each time, and perhaps a child that has ended
-/// (`stasis-remote-call`); it can be done again.
+/// The new memory takes the place of the file in one call: a caller killed before leaves it beside,
+/// up to the size of the contents each time, and perhaps a child that has ended
+/// (`stasis-remote-call`); the call can be repeated.
 ///
 /// # Errors
 /// [`InjectionError::Private`]: the contents are where they were.
@@ -54,7 +54,7 @@ fn replace(process: &ProcessRef, contents: Span, threads: NonZeroUsize) -> io::R
         return Ok(());
     };
     if is_all(process, contents, is_private)? {
-        // It was moved, though we did not hear of it in time.
+        // The memory was moved, though the answer has not reached us in time.
         return Ok(());
     }
     let unmap = [beside.start, beside.length];
@@ -66,9 +66,9 @@ fn is_private(mapping: &Mapping<'_>) -> bool {
     mapping.permissions == *b"rw-p" && mapping.inode == 0
 }
 
-/// Begins where a huge page does, as the contents do: so whole page tables are moved. It has no
-/// pages yet also where the process locks all its memory (mlockall(2)): the call that maps it would
-/// have to get them all, with one thread.
+/// Maps memory that begins where a huge page does, as the contents do: so whole page tables are
+/// moved. It has no pages yet, also where the process locks all its memory (mlockall(2)): the call
+/// that maps it would have to get them all, with one thread.
 pub(crate) fn memory_beside(proxy: &mut Proxy, length: u64) -> io::Result<Span> {
     let beside = reserve(proxy, length)?;
     let Span { start, length } = beside;

@@ -1,4 +1,4 @@
-//! A process gets back what it had.
+//! Puts a process back as it was.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -13,32 +13,32 @@ use stasis_remote_call::{Proxy, reap, wait_until_outside};
 use crate::error::InjectionError;
 use crate::record::{Record, Span, Turn};
 
-/// What was found in a process that was put back. It has its slots back in every case.
+/// State of a process that was put back. The process has its slots back in every case.
 #[derive(Debug)]
 pub enum PutBack {
-    /// It has ended.
+    /// The process has ended.
     Ended,
-    /// There is nothing of ours in it (any more).
+    /// The process has nothing of ours (any more).
     NothingThere,
-    /// It is as it was, but for the mapping that the driver was given.
+    /// The process is as it was, but for the mapping that the driver was given.
     Returned(Returned),
-    /// A thread of it is still in the code, or was not seen outside. Nobody calls the code any
-    /// more; it stays mapped until this is tried again, or for ever.
+    /// A thread of the process is still in the code, or was not seen outside. No thread enters the
+    /// code any more; it stays mapped until the call is repeated, or for ever.
     CodeLeft(io::Error),
 }
 
-/// What the code had done.
+/// The mapping that the driver was given, and the code's report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Returned {
     /// The mapping of the file that the driver was given, and that it unmaps itself after its
-    /// restore; `None` if it asked for none: nothing of the file is mapped then.
+    /// restore; `None` if it asked for none: then nothing of the file is mapped.
     pub contents: Option<Span>,
-    /// What the code says.
+    /// The report of the code.
     pub reported: Reported,
 }
 
-/// Puts back a process, whatever has become of what was begun with it. May be done again and
-/// again, by anybody, as long as nobody else does; the process that armed it has ended.
+/// Puts back a process, at whichever step its injection was left. Any process may call and repeat
+/// it, as long as no other does; the process that armed it has ended.
 pub fn put_back(process: &ProcessRef, record: &Record) -> Result<PutBack, InjectionError> {
     match in_order(process, record) {
         _ if process.is_gone() => Ok(PutBack::Ended),
@@ -53,14 +53,14 @@ fn in_order(process: &ProcessRef, record: &Record) -> io::Result<PutBack> {
     if !is_there(pid, record)? {
         return Ok(PutBack::NothingThere);
     }
-    // Nobody would say so any more to a thread that waits there.
+    // No process would report more loaded contents to a thread that waits there.
     record.set_missing(pid, 0)?;
     // Workers execute the code, too; those of a process of ours that was killed are ending.
     reap(pid, &record.numbers(pid)?, is_gone)?;
     if let Err(error) = wait_until_outside(pid, &record.code(), is_gone) {
         return Ok(PutBack::CodeLeft(error));
     }
-    // Only now nobody can be given the mapping any more.
+    // Only now no call can be given the mapping any more.
     let reported = record.reported(pid)?;
     let mut proxy = Proxy::numbered(pid, record.proxy(Turn::PutBack), is_gone)?;
     let contents = unmap(&mut proxy, record, reported);
@@ -69,8 +69,8 @@ fn in_order(process: &ProcessRef, record: &Record) -> io::Result<PutBack> {
     Ok(PutBack::Returned(Returned { contents, reported }))
 }
 
-/// A slot that does not lead to the code is left alone: the linker may have found the function
-/// while it did.
+/// Puts the slots back. A slot that does not lead to the code is left alone: the linker may have
+/// found the function meanwhile.
 pub(crate) fn put_slots_back(pid: i32, record: &Record) -> io::Result<()> {
     let slots = &record.slots;
     for (slot, code) in [(slots.memcpy, record.memcpy), (slots.mmap, record.mmap)] {
@@ -81,11 +81,11 @@ pub(crate) fn put_slots_back(pid: i32, record: &Record) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether our memory is there: executable memory without a file, and our number behind it.
+/// Whether our memory is mapped: executable memory without a file, and our number behind it.
 fn is_there(pid: i32, record: &Record) -> io::Result<bool> {
     let code = record.code();
     let found = for_each_mapping(pid, |mapping| {
-        // The kernel may have joined it with another's.
+        // The kernel may have joined our mapping with another.
         let has_code = mapping.start <= code.start && code.end <= mapping.end;
         match has_code && mapping.has(b'x') && mapping.inode == 0 {
             true => ControlFlow::Break(()),
@@ -95,7 +95,7 @@ fn is_there(pid: i32, record: &Record) -> io::Result<bool> {
     Ok(found.is_some() && word(pid, record.own_page)? == record.mark)
 }
 
-/// The code goes last: as long as it is there this can be done again.
+/// Unmaps our memory. The code goes last: as long as it is mapped this can be repeated.
 fn unmap(proxy: &mut Proxy, record: &Record, reported: Reported) -> io::Result<Option<Span>> {
     let mut unmap = |Span { start, length }| proxy.call(libc::SYS_munmap, &[start, length]);
     let contents = match (record.reserved, reported.answered) {

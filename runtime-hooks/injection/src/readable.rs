@@ -1,10 +1,10 @@
-//! Addresses at which a process has mappings of devices, while its driver has taken them away.
+//! Addresses at which a process has mappings of devices, while its driver has removed these.
 //!
 //! The driver's checkpoint leaves addresses without rights in their place, and its restore maps the
 //! devices there again (measured on driver 580.159). A lock holds back most calls of libcuda, but
-//! not all: one that looks in such a mapping whether a channel has failed goes on, and would end
-//! its process. JAX makes it (0.11.2), by a thread that wakes up every few seconds. Zeros say that
-//! nothing has failed: so these addresses are made readable, and have no memory.
+//! not all: a call that looks in such a mapping whether a channel has failed goes on, and would end
+//! its process. JAX makes it (0.11.2), by a thread that wakes up every few seconds. Zeros mean that
+//! no channel has failed: so these addresses are made readable, and have no memory.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -18,15 +18,15 @@ use crate::area::in_process;
 use crate::prepare::unsigned;
 use crate::record::Span;
 
-/// What the path of such a mapping begins with.
+/// The beginning of such a mapping's path.
 const DEVICES: &[u8] = b"/dev/nvidia";
 /// JAX has 30 for one GPU.
 const MOST: usize = 4096;
 
-/// Where a process has mappings of NVIDIA's devices, in the order of their addresses.
+/// Finds the mappings of NVIDIA's devices in a process, in the order of their addresses.
 ///
 /// # Errors
-/// An error of reading `/proc/PID/maps`; more of them than any honest program has.
+/// An error of reading `/proc/PID/maps`; more mappings than any honest program has.
 pub fn devices_of(process: &ProcessRef) -> io::Result<Vec<Span>> {
     let mut found: Vec<Span> = Vec::new();
     let too_many = for_each_mapping(process.pid(), |mapping| {
@@ -54,7 +54,7 @@ pub fn devices_of(process: &ProcessRef) -> io::Result<Vec<Span>> {
     }
 }
 
-/// Those of these addresses that nobody may read now, and that are nothing but reserved.
+/// Returns the parts of these addresses that have no rights, and are only reserved.
 ///
 /// # Errors
 /// An error of reading `/proc/PID/maps`.
@@ -87,12 +87,12 @@ fn span(start: u64, end: u64) -> Span {
     Span { start, length }
 }
 
-/// Makes those of these addresses readable that are nothing but reserved. The process has one more
-/// child for that time. No call begins later than `limit`, since whoever waits so long has the
-/// devices mapped again afterwards.
+/// Makes the parts of these addresses readable that are only reserved. The process has one more
+/// child for that time. No call begins later than `limit`, since the driver may have mapped the
+/// devices again by then.
 ///
 /// # Errors
-/// Those of `/proc`, [`stasis_remote_call::Proxy::of_running`] and mprotect(2); `TimedOut`.
+/// As `/proc`, [`stasis_remote_call::Proxy::of_running`] and mprotect(2); `TimedOut`.
 pub fn make_readable(process: &ProcessRef, devices: &[Span], limit: Duration) -> io::Result<()> {
     let began = Instant::now();
     let unreadable = unreadable(process, devices)?;

@@ -1,6 +1,6 @@
-//! What has to be known to undo an injection, and how its memory is laid out.
+//! The record that is needed to undo an injection, and the layout of its memory.
 //!
-//! All places are absolute: an installation with other code, made meanwhile, puts back this one's.
+//! All addresses are absolute, so that an installation with other code can put this one's back.
 
 use std::io;
 use std::ops::Range;
@@ -13,24 +13,24 @@ use crate::code::Image;
 use crate::slots::Slots;
 
 pub(crate) const PAGE: u64 = 4096;
-/// What the code asks for is half of it.
+/// Length of a worker's stack. The code asks for half of it.
 const STACK: u64 = 8192;
-/// Behind the board is a page of ours: a number that nobody else writes there, the numbers of all
-/// processes that we make (4 bytes each), and scratch memory.
+/// Behind the board is a page of ours: a number that no other program writes there, the numbers of
+/// all processes that we make (4 bytes each), and scratch memory.
 const NUMBERS: u64 = 64;
 const SCRATCH: u64 = 1024;
 const _: () = assert!(NUMBERS + 4 * (MAX_WORKERS + 2) <= SCRATCH);
 const _: () = assert!(SCRATCH + SCRATCH_BYTES <= PAGE);
 
-/// More bring nothing: the memory is as fast as it gets.
+/// The most workers. More bring nothing: the memory is as fast as it gets.
 pub(crate) const MAX_WORKERS: u64 = 15;
 
-/// A piece of a process's memory.
+/// A range of a process's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
     /// The first address.
     pub start: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub length: u64,
 }
 
@@ -39,26 +39,26 @@ pub struct Span {
 pub struct Record {
     /// The slots and what was in them.
     pub slots: Slots,
-    /// What is in them meanwhile.
+    /// The addresses that the slots hold meanwhile.
     pub(crate) memcpy: u64,
     pub(crate) mmap: u64,
     /// All memory of ours, which begins with the code.
     pub(crate) all: Span,
     pub(crate) code_length: u64,
-    /// What is in our page, so that memory of somebody else is never taken for it.
+    /// The number in our page, so that memory of another program is never taken for it.
     pub(crate) mark: u64,
     pub(crate) own_page: u64,
-    /// Where the code reports.
+    /// Address of the code's report.
     pub(crate) report: u64,
-    /// Where the code looks how much is not loaded yet.
+    /// Address of the word that says how much is not loaded yet.
     pub(crate) missing: u64,
     pub(crate) workers: u64,
-    /// Addresses for the mapping that the driver is to be given.
+    /// Addresses reserved for the mapping that the driver is given.
     pub(crate) reserved: Option<Span>,
 }
 
 impl Record {
-    /// Of code that lies at `start`.
+    /// Makes the record of code that lies at `start`.
     pub(crate) fn new(image: &Image, slots: Slots, start: u64, workers: u64) -> Self {
         let at = |offset: usize| start + offset as u64;
         Self {
@@ -91,12 +91,12 @@ impl Record {
         self.own_page + SCRATCH
     }
 
-    /// Where the top of a worker's stack is.
+    /// Returns the top of a worker's stack.
     pub(crate) fn stack(&self, worker: u64) -> u64 {
         self.own_page + PAGE + (worker + 1) * STACK
     }
 
-    /// Where the number of the proxy of that turn is listed: one arms, one puts back.
+    /// Returns where the number of the proxy of that turn is listed: one arms, one puts back.
     pub(crate) fn proxy(&self, turn: Turn) -> Numbered {
         let index = match turn {
             Turn::Arm => 0,
@@ -108,7 +108,7 @@ impl Record {
         }
     }
 
-    /// Where the number of a worker is listed, which the board shows as long as it lives.
+    /// Returns where the number of a worker is listed, which the board has as long as it lives.
     pub(crate) fn worker(&self, index: u64, thread_id: usize) -> Numbered {
         Numbered {
             listed: self.own_page + NUMBERS + (2 + index) * 4,
@@ -116,7 +116,7 @@ impl Record {
         }
     }
 
-    /// The numbers of all processes that were made.
+    /// Reads the numbers of all processes that were made.
     pub(crate) fn numbers(&self, pid: i32) -> io::Result<Vec<i32>> {
         let count = usize::try_from(self.workers.min(MAX_WORKERS) + 2).map_err(io::Error::other)?;
         let mut bytes = vec![0; count * 4];
@@ -125,15 +125,15 @@ impl Record {
         Ok(words.iter().map(|word| i32::from_ne_bytes(*word)).collect())
     }
 
-    /// Says how many bytes at the end of the contents are not all there yet.
+    /// Writes how many bytes at the end of the contents are not all loaded yet.
     pub(crate) fn set_missing(&self, pid: i32, bytes: u64) -> io::Result<()> {
         memory::write(pid, self.missing, &bytes.to_ne_bytes())
     }
 
-    /// What the code has done up to now in the process with this record, while it is there.
+    /// Reads the code's report so far in the process of this record, while the code is mapped.
     ///
     /// # Errors
-    /// That of process_vm_readv(2).
+    /// An error of process_vm_readv(2).
     pub fn reported(&self, pid: i32) -> io::Result<Reported> {
         let mut bytes = [0; 48];
         memory::read(pid, self.report, &mut bytes)?;
@@ -141,14 +141,14 @@ impl Record {
     }
 }
 
-/// Who makes a proxy.
+/// The step that makes a proxy.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Turn {
     Arm,
     PutBack,
 }
 
-/// How much memory it takes.
+/// Returns the length of all our memory.
 pub(crate) fn length(image: &Image, workers: u64) -> u64 {
     (image.board + Board::LENGTH) as u64 + PAGE + workers * STACK
 }

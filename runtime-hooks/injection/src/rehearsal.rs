@@ -1,6 +1,6 @@
-//! Whether GPU contents can come back is asked of their process while they are still there.
+//! Asks a process whether its GPU contents can come back, while it still has them.
 //!
-//! What the driver has mapped is shared, and given back it is private and writable: RLIMIT_DATA
+//! The driver's own mapping is shared; the contents come back private and writable: RLIMIT_DATA
 //! counts that, and so does the kernel's commit limit (vm.overcommit_memory = 2). A security module
 //! may refuse it as well.
 
@@ -11,15 +11,15 @@ use crate::area::{in_process, make};
 use crate::error::InjectionError;
 use crate::prepare::{map, unsigned};
 
-/// Has a process reserve as many bytes as its contents have, of the kind of memory that they will
-/// be when they are given back, and do without them again. In between, `meanwhile` is called: what
-/// all processes need is reserved at the same time, if that asks the next one.
+/// Has a process reserve as many bytes as its contents have, of the kind of memory that they come
+/// back as, and unmap them again. In between, it calls `meanwhile`: if that asks the next process,
+/// the needs of all processes are reserved at the same time.
 ///
 /// A kill meanwhile may leave a range of addresses without memory in the process.
 ///
 /// # Errors
 /// [`InjectionError::Rehearsal`]: the process may not have that memory (mprotect(2): ENOMEM), or as
-/// [`Proxy::of_running`] and mmap(2). Or that of `meanwhile`.
+/// [`Proxy::of_running`] and mmap(2). Or an error of `meanwhile`.
 ///
 /// [`Proxy::of_running`]: stasis_remote_call::Proxy::of_running
 pub fn rehearse(

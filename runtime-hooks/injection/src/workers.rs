@@ -16,11 +16,11 @@ use stasis_remote_call::{Life, Proxy, Start, Worker};
 use crate::prepare::{Prepared, Transfer, unsigned};
 use crate::record::{MAX_WORKERS, Span, Turn};
 
-/// A worker that somebody stops goes on after this: the driver waits for it.
+/// A stopped worker is continued after this: the driver waits for it.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// How many a process can make use of: one for each CPU that it may use, but for the one of the
-/// driver's own thread; 0 if that is not known.
+/// Returns how many workers a process can use: one for each CPU that it may use, but for the CPU of
+/// the driver's own thread; 0 if the CPUs are not known.
 #[must_use]
 pub fn count(process: &ProcessRef) -> u64 {
     let pid = process.pid();
@@ -34,14 +34,14 @@ pub fn count(process: &ProcessRef) -> u64 {
 /// The workers of one process. They end when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Workers {
-    /// Nothing is ever sent: its end is the message.
+    /// Sends nothing: its end is the message.
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Workers {
     /// Maps the file and starts the workers. A process can be traced by one thread only: the same
-    /// one makes them, looks after them, and ends them.
+    /// thread makes them, looks after them, and ends them.
     pub(crate) fn start(prepared: Prepared) -> io::Result<Self> {
         let (end, ended) = mpsc::channel();
         let (result, made) = mpsc::channel();
@@ -63,7 +63,7 @@ impl Workers {
 }
 
 impl Drop for Workers {
-    /// No copy is under way any more: each can be killed wherever it is.
+    /// Ends the workers. No copy is under way any more: each can be killed wherever it is.
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {
@@ -81,14 +81,14 @@ fn make(prepared: &Prepared) -> io::Result<Vec<Worker>> {
     {
         map_file(&mut proxy, (file, *offset), reserved, record.scratch())?;
     }
-    // Workers have no files: what the program closes meanwhile is closed. Where a filter refuses it
-    // that comes later.
+    // Workers have no files: files that the program closes meanwhile are closed. Where a filter
+    // refuses this call, they are closed later.
     let _ = proxy.call(libc::SYS_close_range, &[0, u32::MAX.into(), 0]);
     let mut workers = Vec::new();
     for (index, thread_id) in (0..record.workers).zip(Board::thread_ids()) {
         match Worker::make(&mut proxy, record.worker(index, thread_id)) {
             Ok(worker) => workers.push(worker),
-            // The container may have no more processes (pids.max): fewer are only slower.
+            // The container may have no more processes (pids.max): fewer workers are only slower.
             Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => break,
             Err(error) => return Err(error),
         }
@@ -104,10 +104,10 @@ fn make(prepared: &Prepared) -> io::Result<Vec<Worker>> {
     Ok(workers)
 }
 
-/// The descriptor is closed as soon as it is mapped ([`crate::hole`]).
+/// Maps the file. The descriptor is closed as soon as it is mapped ([`crate::hole`]).
 ///
-/// A child that the process forks does not get it, and it is not locked into memory (mlockall(2)):
-/// the file's owner decides where it is.
+/// A child that the process forks does not get the mapping, which is not locked into memory
+/// (mlockall(2)): the file's owner decides where it is.
 fn map_file(
     proxy: &mut Proxy,
     (file, offset): (&std::fs::File, u64),
@@ -130,11 +130,11 @@ fn map_file(
 
 fn look_after(process: &ProcessRef, mut workers: Vec<Worker>, ended: &Receiver<()>) {
     while ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
-        // They would keep its memory, and the driver waiting for it.
+        // The workers would keep its memory, and the driver waiting for it.
         if process.is_gone() {
             workers.clear();
         }
-        // The code sees the end of one by itself. One that cannot be looked after is ended.
+        // The code sees the end of a worker by itself. A worker that cannot be traced is ended.
         workers.retain_mut(|worker| matches!(worker.look_after(), Ok(Life::Goes)));
     }
 }

@@ -1,4 +1,4 @@
-//! Imports are given up.
+//! Gives imports up.
 
 use std::io;
 
@@ -7,12 +7,12 @@ use stasis_injected_survey::{Answer, Cursor, ITEMS, Item, What};
 use super::{Import, Visited};
 use crate::survey::{SurveyError, one, request};
 
-/// Gives them up, and says how many references each had beside its mapping: 0 where there was
-/// nothing any more. Their addresses stay reserved.
+/// Gives the imports up, and returns how many references each had beside its mapping: 0 where none
+/// was mapped any more. Their addresses stay reserved.
 ///
 /// # Errors
-/// [`SurveyError`]: some were given up. The one that failed is as it was, if a device's access to
-/// it cannot be made again.
+/// [`SurveyError`]: some were given up. The import that failed is as it was, if a device's access
+/// to it cannot be restored.
 pub fn drop_imports(visited: &Visited<'_>, imports: &[Import]) -> Result<Vec<u64>, SurveyError> {
     let mut references = Vec::new();
     let items: Vec<Item> = imports.iter().map(item).collect();
@@ -21,14 +21,14 @@ pub fn drop_imports(visited: &Visited<'_>, imports: &[Import]) -> Result<Vec<u64
         while request.from.range < request.count {
             let words = one(visited.process, visited.record, &request)?;
             let answer = Answer::read(&words);
-            // The process may have written it itself.
+            // The process may have written the answer itself.
             let Cursor { range: next, .. } = answer.next;
             if next <= request.from.range || next > request.count {
                 return Err(SurveyError::Io(io::ErrorKind::InvalidData.into()));
             }
             let new = (0..next).zip(answer.values());
             let new = new.filter(|(index, _)| *index >= request.from.range);
-            // One of them was ours.
+            // One of the references was ours.
             references.extend(new.map(|(_, [released, _])| released.saturating_sub(1)));
             request.from.range = next;
         }

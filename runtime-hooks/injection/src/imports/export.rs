@@ -1,4 +1,4 @@
-//! Descriptors of memory that others are to have.
+//! Makes descriptors of memory that other processes are to map.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,8 +8,8 @@ use stasis_injected_survey::{Answer, FILES, Item, State, What};
 use super::Visited;
 use crate::survey::{Asked, SurveyError, request};
 
-/// One for the allocation at each address. What they are is for the caller to check: the process
-/// may have put others in their place.
+/// Makes a descriptor of the allocation at each address. The caller has to check the descriptors:
+/// the process may have put others in their place.
 ///
 /// # Errors
 /// [`SurveyError`]: the process has none of them.
@@ -28,13 +28,13 @@ pub fn export(visited: &Visited<'_>, addresses: &[u64]) -> Result<Vec<OwnedFd>, 
             files.push(taken(visited, number)?);
         }
         asked.let_go_on(1)?;
-        // One that has not waited for us may have closed them before.
+        // A thread that has not waited for us may have closed them before.
         asked.answer()?;
     }
     Ok(files)
 }
 
-/// A descriptor of the process, as one of ours.
+/// Duplicates a descriptor of the process.
 pub(super) fn taken(visited: &Visited<'_>, number: u64) -> io::Result<OwnedFd> {
     let number = i32::try_from(number).map_err(|_| io::ErrorKind::InvalidData)?;
     visited.process.descriptor(number)

@@ -1,4 +1,4 @@
-//! Which memory of whose an import is.
+//! Finds the owner of each import.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +7,17 @@ use stasis_injected_survey::{Answer, ITEMS, Item, State, What};
 use super::{Members, Place, Visited};
 use crate::survey::{Asked, SurveyError, Words, request};
 
-/// How many own places are tagged at once in each process, and how many candidates read.
+/// Number of own places tagged at once in each process, and of candidates read.
 const AT_ONCE: usize = ITEMS / 2;
 
-/// By a tag: whose process it is, and which of its own places.
+/// For each tag: the number of its process, and of the place there.
 type Tags = BTreeMap<[u64; 2], (usize, usize)>;
-/// For each process and each of its candidates, what it is.
+/// For each process and each of its candidates, the place that it is.
 type Found = Vec<Vec<Option<(usize, usize)>>>;
 
-/// Which own place (of which process, and which of these) each candidate of each process is. All
-/// own places are tagged, all candidates read, and all contents put back, of all processes at the
-/// same time.
+/// Finds the own place (number of its process, and of the place there) that each candidate of each
+/// process is. All own places are tagged, all candidates read, and all contents put back, in all
+/// processes at the same time.
 ///
 /// # Errors
 /// [`SurveyError`]: contents are as they were, unless it is [`SurveyError::Tagged`].
@@ -35,7 +35,7 @@ pub fn identify(visited: &[(Visited<'_>, Members)]) -> Result<Found, SurveyError
     Ok(found)
 }
 
-/// Where the places begin that have their turn.
+/// The first places of this round.
 #[derive(Clone, Copy)]
 struct Turn {
     own: usize,
@@ -72,7 +72,7 @@ fn round(
     Ok(())
 }
 
-/// Nobody reads before all have their tags, and nobody puts contents back before all have read.
+/// Lets all threads tag before any reads, and all read before any puts contents back.
 fn together<'p>(
     asked: Vec<(usize, usize, Asked<'p>)>,
 ) -> Result<Vec<(usize, usize, Words)>, SurveyError> {
@@ -84,7 +84,7 @@ fn together<'p>(
             one.let_go_on(turn)?;
         }
     }
-    // What one says is an error only once all have put back what is theirs.
+    // Errors are returned only once all threads have put their contents back.
     let answers = asked.into_iter();
     let answers: Vec<_> = answers
         .map(|(index, own, one)| Ok((index, own, one.answer()?)))
@@ -92,7 +92,7 @@ fn together<'p>(
     answers.into_iter().collect()
 }
 
-/// A place that gets a tag which no other has.
+/// Makes the item of a place, with a tag that no other place has.
 fn tagged(tags: &mut Tags, whose: (usize, usize), place: Place) -> Item {
     let tag = loop {
         let tag = [fastrand::u64(1..), fastrand::u64(1..)];

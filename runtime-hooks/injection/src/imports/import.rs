@@ -1,4 +1,4 @@
-//! Memory is mapped of which there are descriptors.
+//! Maps memory from descriptors.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -12,8 +12,8 @@ use super::export::taken;
 use super::{Import, Visited};
 use crate::survey::{Asked, SurveyError, request};
 
-/// Maps each where it was, with the access and the references that it had. What is there already
-/// stays as it is.
+/// Maps each import at its address, with the access and the references that it had. Memory that is
+/// mapped there already stays as it is.
 ///
 /// # Errors
 /// [`SurveyError`]: some may be mapped; that can be tried again.
@@ -24,10 +24,10 @@ pub fn import(
     map(visited, imports, Where::There)
 }
 
-/// Maps each elsewhere, and takes it away again.
+/// Maps each import elsewhere, and unmaps it again.
 ///
 /// # Errors
-/// [`SurveyError`]: it could not be mapped where it was, either. Nothing has changed.
+/// [`SurveyError`]: the import could not be mapped at its address, either. Nothing has changed.
 pub fn rehearse(
     visited: &Visited<'_>,
     imports: &[(Import, BorrowedFd<'_>)],
@@ -58,7 +58,7 @@ fn map(
     Ok(())
 }
 
-/// All in one message.
+/// Sends all descriptors in one message.
 fn send(socket: BorrowedFd<'_>, files: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(FILES))];
     let mut control = SendAncillaryBuffer::new(&mut space);

@@ -1,19 +1,19 @@
-//! Memory that locked processes have from each other: whose it is, given up before a checkpoint,
-//! and mapped again after the restore.
+//! Memory that locked processes have from each other: its owner is found, it is given up before a
+//! checkpoint, and mapped again after the restore.
 //!
-//! A process that has some is lost by its restore (driver 580.159). All of it is done by the
-//! driver's own checkpoint threads, with what [`survey::prepare`](crate::survey::prepare) has put
-//! into each process, while they are LOCKED:
+//! A process that has such memory is lost by its restore (driver 580.159). The driver's own
+//! checkpoint threads do all of it, with the code that [`survey::prepare`](crate::survey::prepare)
+//! has put into each process, while the processes are LOCKED:
 //!
-//! * [`identify`]: which memory of whose an import is.
-//! * [`drop_imports`]: it is given up. May be done again.
-//! * [`export`] in the owner, [`import`] in the other: it is as it was. May be done again, too.
-//! * [`rehearse`]: whether that can be, before anything is given up.
+//! * [`identify`]: finds the owner of each import.
+//! * [`drop_imports`]: gives imports up. May be repeated.
+//! * [`export`] in the owner, [`import`] in the other: restores imports. May be repeated, too.
+//! * [`rehearse`]: tries whether they can be restored, before any is given up.
 //!
 //! # If we are killed
-//! The threads wait for us two seconds at most, take back what they have made (tags in GPU memory,
-//! descriptors) and end by themselves. How many references an import had is known to us alone, and
-//! to whoever was told before the next step.
+//! The threads wait for us two seconds at most, take back the tags (in GPU memory) and descriptors
+//! that they have made, and end by themselves. How many references an import had is known to us
+//! alone, and to the process that received it before the next step.
 
 mod drop_import;
 mod export;
@@ -33,9 +33,9 @@ pub use import::{import, rehearse};
 /// Memory of another process that is mapped in this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Import {
-    /// Where it begins.
+    /// First address.
     pub address: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub bytes: u64,
     /// By bits: the devices that may use it.
     pub access: u64,
@@ -46,26 +46,26 @@ pub struct Import {
 /// A place in GPU memory, and a device whose context may use it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// 16 bytes are there, at least.
+    /// Address of at least 16 bytes.
     pub address: u64,
-    /// Its ordinal.
+    /// Ordinal of the device.
     pub device: u64,
 }
 
 /// A process with code of ours in it.
 #[derive(Debug, Clone, Copy)]
 pub struct Visited<'p> {
-    /// It is LOCKED, and stays so.
+    /// A process that is LOCKED, and stays so.
     pub process: &'p ProcessRef,
-    /// What was put into it.
+    /// The record of our code in it.
     pub record: &'p SurveyRecord,
 }
 
-/// What of a process may be others', or others may have.
+/// Memory of a process that may be another's, or that others may have.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Members {
-    /// Memory of its own.
+    /// Memory of the process.
     pub own: Vec<Place>,
-    /// What may be memory of others.
+    /// Memory that may be another process's.
     pub candidates: Vec<Place>,
 }

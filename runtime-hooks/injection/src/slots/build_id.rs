@@ -1,11 +1,11 @@
-//! Which build of the driver's library it is.
+//! The build of the driver's library.
 
 use std::fmt;
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// What linkers write has 16 or 20 bytes.
+/// The longest build id. Linkers write 16 or 20 bytes.
 const MAX_BYTES: usize = 64;
 
 /// The build of a library (its note NT_GNU_BUILD_ID): 1 to 64 bytes, shown in hexadecimal.
@@ -13,7 +13,7 @@ const MAX_BYTES: usize = 64;
 pub struct BuildId(Vec<u8>);
 
 impl BuildId {
-    /// `None` if it has not a build id's length.
+    /// Returns `None` if the note does not have a build id's length.
     pub(super) fn of_note(bytes: &[u8]) -> Option<Self> {
         (1..=MAX_BYTES)
             .contains(&bytes.len())
@@ -61,7 +61,7 @@ mod tests {
         assert_eq!(serde_json::from_str::<BuildId>(&text).unwrap(), id);
     }
 
-    /// It becomes the name of a file.
+    /// A build id becomes the name of a file.
     #[test]
     fn what_is_none_is_refused() {
         assert_eq!(BuildId::of_note(&[]), None);

@@ -14,24 +14,24 @@ const MAX_LIBRARIES: usize = 64;
 /// The beginning of a library in a process's memory.
 #[derive(Debug)]
 pub(super) struct Library {
-    /// The name of its file, for messages and comparisons: what the process wants it to be.
+    /// The name of its file, for messages and comparisons: the process can choose it.
     pub(super) name: Vec<u8>,
-    /// Where the beginning of the file is.
+    /// Address of the beginning of the file.
     pub(super) start: u64,
-    /// What is mapped, whatever is at its path now.
+    /// The mapped file, whatever is at its path now.
     pub(super) file: File,
 }
 
-/// What an address is part of.
+/// The kind of mapping that an address is part of.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Area {
     pub(super) is_writable: bool,
-    /// Not memory that somebody wrote code into.
+    /// False for memory that a program wrote code into.
     pub(super) is_code_of_a_file: bool,
 }
 
-/// The libraries whose file name `is_wanted`, once for each time that they are mapped. Opening them
-/// takes as long as their file system takes.
+/// Finds the libraries whose file name `is_wanted`, once for each time that they are mapped.
+/// Opening them takes as long as their file system takes.
 pub(super) fn libraries(
     process: &ProcessRef,
     is_wanted: impl Fn(&[u8]) -> bool,
@@ -55,19 +55,19 @@ pub(super) fn libraries(
         ControlFlow::Continue(())
     })?;
     // Checked after all was opened, since the pid may have been given to another process before it:
-    // nothing is read of a stranger's files.
+    // no files of another process are read.
     if process.is_gone() {
         return Err(Refusal::Ended);
     }
     failed.map_or(Ok(found), |error| Err(error.into()))
 }
 
-/// A library is mapped in pieces, the first of which is the file's beginning.
+/// Whether a mapping is the first of a library, which has the file's beginning.
 fn is_library(mapping: &Mapping<'_>) -> bool {
     mapping.inode != 0 && mapping.offset == 0 && mapping.path.starts_with(b"/")
 }
 
-/// What an address is part of; `None` if nothing is mapped there.
+/// Returns the kind of mapping at an address; `None` if nothing is mapped there.
 pub(super) fn area_at(pid: i32, address: u64) -> Result<Option<Area>, Refusal> {
     let found = for_each_mapping(pid, |mapping| {
         if !(mapping.start..mapping.end).contains(&address) {

@@ -1,11 +1,11 @@
 //! The slots through which the driver's library calls mmap(2) and `memcpy`, and the real mmap(2).
 //!
-//! A slot's value cannot be found by a symbol: `memcpy` is chosen at run time (an IFUNC), and a
-//! slot that was never called through holds the address of the linker's stub. So what a slot holds
-//! is recorded before it is changed.
+//! No symbol gives a slot's value: `memcpy` is chosen at run time (an IFUNC), and a slot that was
+//! never called through holds the address of the linker's stub. So the value of a slot is recorded
+//! before it is changed.
 //!
-//! All that is read here is the process's own: its files are read up to a limit, and what is wrong
-//! with them is a [`Refusal`].
+//! All data that is read here is the process's own: its files are read up to a limit, and an error
+//! in them is a [`Refusal`].
 
 mod build_id;
 mod library;
@@ -22,14 +22,14 @@ use library::{Library, area_at, libraries};
 pub use refusal::{Function, Refusal};
 use symbols::Symbols;
 
-/// What one process calls, and where it may be changed.
+/// The slots of one process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slots {
     /// The build of the driver's library.
     pub build_id: BuildId,
-    /// Where it calls `memcpy`.
+    /// The slot for `memcpy`.
     pub memcpy: Slot,
-    /// Where it calls mmap(2).
+    /// The slot for mmap(2).
     pub mmap: Slot,
     /// The address of the C library's mmap(2).
     pub libc_mmap: u64,
@@ -38,9 +38,9 @@ pub struct Slots {
 /// A word in the process's memory: the address of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slot {
-    /// Where the word is.
+    /// Address of the word.
     pub address: u64,
-    /// What it was when it was looked at.
+    /// The word's value at inspection.
     pub before: u64,
 }
 
@@ -58,11 +58,11 @@ pub fn inspect(process: &ProcessRef) -> Result<Slots, Refusal> {
     found
 }
 
-/// The build of the driver's library that a process has mapped, which need not be the node's.
-/// Changes nothing; takes as long as [`inspect`].
+/// Reads the build of the driver's library that a process has mapped, which may differ from the
+/// node's. Changes nothing; takes as long as [`inspect`].
 ///
 /// # Errors
-/// Why it is not known.
+/// Why the build is not known.
 pub fn build_id(process: &ProcessRef) -> Result<BuildId, Refusal> {
     let found = the_driver(process).and_then(|driver| Symbols::read(&driver)?.build_id());
     if process.is_gone() {
@@ -71,11 +71,11 @@ pub fn build_id(process: &ProcessRef) -> Result<BuildId, Refusal> {
     found
 }
 
-/// The addresses of functions that the driver's library offers. Changes nothing; takes as long as
-/// [`inspect`].
+/// Finds the addresses of functions that the driver's library offers. Changes nothing; takes as
+/// long as [`inspect`].
 ///
 /// # Errors
-/// Why they are not known; also of a process that is traced: nobody else can stop a thread of it.
+/// Why they are not known; also for a traced process: only its tracer can stop a thread of it.
 pub fn functions(process: &ProcessRef, names: &[&'static str]) -> Result<Vec<u64>, Refusal> {
     let found = untraced(process.pid())
         .and_then(|()| the_driver(process))
@@ -98,8 +98,8 @@ fn find(process: &ProcessRef) -> Result<Slots, Refusal> {
     })
 }
 
-/// A debugger may look at the very instructions that run differently now, and nobody else can stop
-/// a thread that it traces.
+/// Refuses a traced process. A debugger may look at the very instructions that run differently now,
+/// and no other process can stop a thread that it traces.
 fn untraced(pid: i32) -> Result<(), Refusal> {
     for thread in threads(pid)? {
         let tracer = Status::of_thread(pid, thread)?.and_then(|status| status.tracer());
@@ -123,7 +123,7 @@ fn the_driver(process: &ProcessRef) -> Result<Library, Refusal> {
 fn slot(pid: i32, symbols: &Symbols, function: Function) -> Result<Slot, Refusal> {
     let address = symbols.slot(function)?;
     if address % 8 != 0 {
-        // It could not be changed at once.
+        // It could not be changed in one write.
         return Err(Refusal::NoSlot(function));
     }
     let area = area_at(pid, address)?.ok_or(Refusal::NoSlot(function))?;
@@ -132,14 +132,14 @@ fn slot(pid: i32, symbols: &Symbols, function: Function) -> Result<Slot, Refusal
     }
     let before = word(pid, address)?;
     // Code of a file: the library's own stub, or a function that the linker has found. Anything
-    // else was put there by somebody, us included.
+    // else was put there by another program, or by us.
     if !area_at(pid, before)?.is_some_and(|area| area.is_code_of_a_file) {
         return Err(Refusal::Hooked(function));
     }
     Ok(Slot { address, before })
 }
 
-/// That of the only C library: with two, it is not known whose the driver's library calls.
+/// Finds mmap(2) in the only C library: of two, the driver's library could call either.
 fn libc_mmap(process: &ProcessRef) -> Result<u64, Refusal> {
     let is_libc = |name: &[u8]| {
         [&b"libc.so"[..], b"libc-", b"libc.musl", b"ld-musl"]

@@ -6,9 +6,9 @@ use std::io;
 /// A function of the C library that the driver's library calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Function {
-    /// It copies memory.
+    /// Copies memory.
     Memcpy,
-    /// It maps memory.
+    /// Maps memory.
     Mmap,
 }
 
@@ -34,41 +34,41 @@ impl fmt::Display for Function {
 /// Why the driver copies the GPU memory of a process in its own way.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
-    /// It has ended.
+    /// The process has ended.
     #[error("it has ended")]
     Ended,
     /// Only one process may trace another.
     #[error("it is being traced, by a debugger or the like")]
     Traced,
-    /// It does not use CUDA, or not by the library of this name.
+    /// The process does not use CUDA, or not by a library of this name.
     #[error("it has no libcuda.so mapped")]
     NoDriver,
-    /// As dlmopen(3) does it: which of them has the GPU memory is not known.
+    /// As by dlmopen(3): it is not known which of them has the GPU memory.
     #[error("it has libcuda.so mapped more than once")]
     DriverTwice,
-    /// This way is written for x86-64.
+    /// The code is written for x86-64.
     #[error("its libraries are not for x86-64")]
     Architecture,
-    /// Not what a linker makes.
+    /// No linker writes it so.
     #[error("a library of it cannot be read: {0}")]
     Malformed(String),
-    /// The build of it that has passed a self-test cannot be told from others.
+    /// A build that has passed a self-test cannot be recognised.
     #[error("its libcuda.so has no build id")]
     NoBuildId,
-    /// There is none, or several.
+    /// No slot, or several.
     #[error("its libcuda.so does not call {0} through one slot")]
     NoSlot(Function),
-    /// Linked with `-z now`, a library has slots that are read-only once they are bound. (One that
-    /// is bound early because of `LD_BIND_NOW` alone keeps writable ones.)
+    /// A library linked with `-z now` has slots that are read-only once they are bound. (A library
+    /// that is bound early by `LD_BIND_NOW` alone keeps writable slots.)
     #[error("its libcuda.so has a read-only slot for {0} (full RELRO)")]
     ReadOnly(Function),
-    /// Its target is no code of a file.
+    /// The slot's target is no code of a file.
     #[error("something else answers its libcuda.so's calls of {0}")]
     Hooked(Function),
-    /// An older one.
+    /// An older driver.
     #[error("its libcuda.so has no {0}")]
     NoFunction(&'static str),
-    /// None that is known, or several.
+    /// No C library that is known, or several.
     #[error("it does not have exactly one C library, or another than glibc")]
     OtherLibc,
     /// `/proc` or the process's memory.

@@ -1,4 +1,4 @@
-//! What a library says of itself, as addresses of the process that it is mapped in.
+//! Symbols of a library, as addresses in the process that has it mapped.
 
 use std::fs::File;
 
@@ -24,9 +24,9 @@ type Elf<'a> = ElfFile64<'a, LittleEndian, &'a ReadCache<&'a File>>;
 #[derive(Debug)]
 pub(super) struct Symbols {
     build_id: Option<BuildId>,
-    /// The slots through which it calls each function.
+    /// The slots through which the library calls each function.
     slots: Vec<(Function, u64)>,
-    /// The function that it offers as mmap(2).
+    /// The library's own mmap(2).
     pub(super) mmap: Option<u64>,
 }
 
@@ -42,12 +42,12 @@ impl Symbols {
         })
     }
 
-    /// Only what has one can be known again.
+    /// Returns the build id; only a library with a build id can be recognised.
     pub(super) fn build_id(&self) -> Result<BuildId, Refusal> {
         self.build_id.clone().ok_or(Refusal::NoBuildId)
     }
 
-    /// The only slot of a function.
+    /// Returns the only slot of a function.
     pub(super) fn slot(&self, wanted: Function) -> Result<u64, Refusal> {
         let mut found = self
             .slots
@@ -64,7 +64,7 @@ fn malformed(error: object::read::Error) -> Refusal {
     Refusal::Malformed(error.to_string())
 }
 
-/// A library, and what is added to an address in its file for that in the process.
+/// Parses a library; returns it with the difference between its addresses in process and file.
 fn parse<'c>(library: &Library, cache: &'c ReadCache<&'c File>) -> Result<(Elf<'c>, u64), Refusal> {
     check_size(library.file.metadata()?.len(), MAX_FILE_BYTES)?;
     let elf = Elf::parse(cache).map_err(malformed)?;
@@ -75,7 +75,7 @@ fn parse<'c>(library: &Library, cache: &'c ReadCache<&'c File>) -> Result<(Elf<'
     Ok((elf, bias))
 }
 
-/// The addresses of functions that a library offers, in their order.
+/// Finds the addresses of functions that a library offers, in the order of `names`.
 pub(super) fn functions(library: &Library, names: &[&'static str]) -> Result<Vec<u64>, Refusal> {
     let cache = ReadCache::new(&library.file);
     let (elf, bias) = parse(library, &cache)?;
@@ -99,7 +99,7 @@ fn no_beginning() -> Refusal {
     Refusal::Malformed("no segment begins where its file begins".to_owned())
 }
 
-/// The segment with the beginning of the file is mapped at `start`.
+/// Returns that difference: the segment with the beginning of the file is mapped at `start`.
 fn bias(elf: &Elf<'_>, start: u64) -> Option<u64> {
     let mut segments = elf.elf_program_headers().iter();
     let first = segments.find(|segment| {
@@ -128,7 +128,7 @@ fn slots(elf: &Elf<'_>, bias: u64) -> object::read::Result<Vec<(Function, u64)>>
     Ok(found)
 }
 
-/// The offset of a function that is one: an IFUNC would have to be called to find it.
+/// Finds an ordinary function: an IFUNC would have to be called for its address.
 fn offered(elf: &Elf<'_>, wanted: Function) -> Option<u64> {
     let mut symbols = elf.dynamic_symbols().take(MAX_SYMBOLS);
     let found = symbols.find(|symbol| {
@@ -158,7 +158,7 @@ mod tests {
         })
     }
 
-    /// Whatever is in a file, there is an answer.
+    /// Any file gives an answer.
     #[test]
     fn a_damaged_library_is_an_error_or_has_no_slots() {
         let whole = std::fs::read("/proc/self/exe").unwrap();

@@ -1,4 +1,4 @@
-//! The driver's thread is sent to look, and its answers are collected.
+//! Sends the driver's thread to look, and collects its answers.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,33 +12,33 @@ use super::error::SurveyError;
 use super::ranges::ranges;
 use super::record::SurveyRecord;
 
-/// How long all of it may take: a rank of NCCL has hundreds of GiB of addresses.
+/// The most time for all requests: a rank of NCCL has hundreds of GiB of addresses.
 const ALL: Duration = Duration::from_secs(15);
-/// More than any job has.
+/// The most allocations: more than any job has.
 const MOST: usize = 1 << 16;
 
-/// What there is.
+/// The GPU memory of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     /// All allocations of whole 2 MiB, by their addresses, and some smaller ones.
     pub allocations: Vec<Allocation>,
-    /// By bits: the devices whose primary context is there.
+    /// By bits: the devices that have a primary context.
     pub active: u64,
-    /// For the context of each device, by bits, those that it has peer access to.
+    /// For the context of each device, by bits, the devices that it has peer access to.
     pub peers: [u64; DEVICES],
 }
 
-/// Asks which GPU memory there is, and between which contexts there is peer access. The process is
-/// LOCKED, and stays so.
+/// Asks for the GPU memory of a process, and between which contexts there is peer access. The
+/// process is LOCKED, and stays so.
 ///
 /// # Errors
-/// [`SurveyError`]. What was put into the process is still to be removed.
+/// [`SurveyError`]. Our code is still to be removed from the process.
 pub fn ask(process: &ProcessRef, record: &SurveyRecord) -> Result<Found, SurveyError> {
     let began = Instant::now();
     let words = one(process, record, &request(record, What::Peers, &[]))?;
     let Read { active, peers, .. } = Answer::read(&words);
     let mut found = BTreeMap::new();
-    // A context knows what it may use; without any, what has handles is found.
+    // A context knows the memory that it may use; without any, memory with handles is found.
     let contexts = (0..DEVICES as u64).filter(|device| active & 1 << device != 0);
     let without = (active == 0).then_some(NO_CONTEXT);
     for device in contexts.chain(without) {
@@ -51,7 +51,7 @@ pub fn ask(process: &ProcessRef, record: &SurveyRecord) -> Result<Found, SurveyE
     })
 }
 
-/// Asks at all addresses.
+/// Asks about all address ranges.
 fn look_all_over(
     process: &ProcessRef,
     record: &SurveyRecord,
@@ -66,7 +66,7 @@ fn look_all_over(
             let words = one(process, record, &request)?;
             let answer = Answer::read(&words);
             found.extend(answer.allocations().map(|each| (each.address, each)));
-            // The process may have written it itself.
+            // The process may have written the answer itself.
             if answer.next <= request.from || found.len() > MOST {
                 return Err(SurveyError::Io(io::ErrorKind::InvalidData.into()));
             }

@@ -1,4 +1,4 @@
-//! One request: the driver's thread is sent with it, waited for, and let go on.
+//! One request: sends the driver's thread with it, waits for the thread, and lets it continue.
 
 use std::cell::Cell;
 use std::io;
@@ -14,18 +14,18 @@ use stasis_remote_call::{Errand, Sent, Start, memory, send, stack_pointer_of};
 use super::error::{PATIENCE, SurveyError};
 use super::record::SurveyRecord;
 
-/// How long the thread may look at once, before others may have it.
+/// The most time for one look, before others get their turn on the thread.
 const LIMIT: Duration = Duration::from_millis(8);
-/// How long the thread waits for us each time. It has then waited for nobody.
+/// The most time that the thread waits for us each time. After that it continues alone.
 const HELD: Duration = Duration::from_secs(2);
-/// How long the thread may be busy: with the commands of others, which it carries out.
+/// The most time that the thread may be busy with the commands of other processes.
 const BUSY: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_micros(50);
 
 /// The words of an answer.
 pub(crate) type Words = Box<[u64; Answer::WORDS]>;
 
-/// A request about these items, of which there are as many as fit.
+/// Makes a request about these items, as many as fit.
 pub(crate) fn request(record: &SurveyRecord, what: What, items: &[Item]) -> Request {
     let nanoseconds = |time: Duration| time.as_nanos().try_into().unwrap_or(u64::MAX);
     let mut request = Request {
@@ -45,7 +45,7 @@ pub(crate) fn request(record: &SurveyRecord, what: What, items: &[Item]) -> Requ
     request
 }
 
-/// One errand from its beginning to its end, for what the thread does without us.
+/// Makes one request without a stop in between, and waits for its answer.
 pub(crate) fn one(
     process: &ProcessRef,
     record: &SurveyRecord,
@@ -54,18 +54,18 @@ pub(crate) fn one(
     Asked::new(process, record, request)?.answer()
 }
 
-/// A thread that is on its errand. If this is dropped before its end, it is let go on and waited
-/// for.
+/// A thread with a request. If this is dropped before the request's end, the thread may continue,
+/// and is waited for.
 #[derive(Debug)]
 pub(crate) struct Asked<'p> {
     process: &'p ProcessRef,
     record: &'p SurveyRecord,
-    /// Whether its end has been waited for.
+    /// Whether the request's end has been waited for.
     is_over: Cell<bool>,
 }
 
 impl<'p> Asked<'p> {
-    /// Sends it.
+    /// Sends the thread.
     pub(crate) fn new(
         process: &'p ProcessRef,
         record: &'p SurveyRecord,
@@ -85,19 +85,19 @@ impl<'p> Asked<'p> {
         })
     }
 
-    /// Waits until it is so far, and waits for us; its answer so far.
+    /// Waits until the thread reports `state`, and waits for us; returns its answer so far.
     pub(crate) fn until(&self, state: State) -> Result<Words, SurveyError> {
         let is_there = |now| now == state as u64 || now == State::Answered as u64;
         self.wait(|| Ok(is_there(self.state()?)))?;
         let words = self.read()?;
         match Answer::read(&words).is_answered {
-            // It has failed, or has waited too long.
+            // The request has failed, or the thread has waited too long.
             true => Err(self.checked().err().unwrap_or(SurveyError::Abandoned)),
             false => Ok(words),
         }
     }
 
-    /// Lets it go on from where it waits for the so many-th time.
+    /// Lets the thread continue from its wait of this number.
     pub(crate) fn let_go_on(&self, turn: u64) -> Result<(), SurveyError> {
         let host = self.record.board() + Board::HOST as u64;
         Ok(memory::write(
@@ -107,7 +107,7 @@ impl<'p> Asked<'p> {
         )?)
     }
 
-    /// Its answer, once it has gone.
+    /// Returns the answer, once the thread has gone.
     pub(crate) fn answer(self) -> Result<Words, SurveyError> {
         self.checked()
     }
@@ -120,7 +120,7 @@ impl<'p> Asked<'p> {
         Ok(words)
     }
 
-    /// Until it has answered, and is back where it was.
+    /// Waits until the thread has answered, and is back where it was.
     fn wait_for_the_end(&self) -> Result<(), SurveyError> {
         let is_answered = |now| now == State::Answered as u64;
         self.wait(|| Ok(is_answered(self.state()?) && self.record.has_left(self.process)?))
@@ -161,14 +161,14 @@ impl<'p> Asked<'p> {
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
-        // A process that has ended needs nothing, and a thread goes on alone.
+        // A process that has ended needs nothing, and a thread continues alone.
         if !self.is_over.get() && self.let_go_on(u64::MAX).is_ok() {
             let _ = self.wait_for_the_end();
         }
     }
 }
 
-/// Somebody who was killed may have sent it, and it reads the request until it goes.
+/// Waits for a request of a process that was killed: the thread reads it until it goes.
 fn wait_until_it_has_left(process: &ProcessRef, record: &SurveyRecord) -> Result<(), SurveyError> {
     let began = Instant::now();
     while !record.has_left(process)? {

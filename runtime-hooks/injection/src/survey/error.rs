@@ -1,34 +1,34 @@
-//! Why the driver's thread has not done what it was asked.
+//! Errors of the driver's thread.
 
 use std::io;
 use std::time::Duration;
 
 use stasis_injected_survey::{FUNCTIONS, Other, Read, name_of};
 
-/// How long its answer is waited for: libcuda may be in the way of a thread that holds its locks.
+/// The most time for an answer: libcuda may be in the way of a thread that holds its locks.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Why it is not known, or not done.
+/// Why a request was not answered, or not carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum SurveyError {
     /// A call of libcuda that must not fail.
     #[error("{call} on the driver's checkpoint thread: CUDA error {result}")]
     Call {
-        /// Its name.
+        /// Name of the call.
         call: &'static str,
-        /// Its `CUresult`.
+        /// The `CUresult`.
         result: u64,
-        /// For which item of those that were asked about at once.
+        /// The number of the item among those of the request.
         item: u64,
     },
-    /// Something else that must not fail.
+    /// Another step that must not fail.
     #[error("{what} on the driver's checkpoint thread: error {result}")]
     Other {
-        /// What it is.
+        /// Name of the step.
         what: &'static str,
-        /// An errno, or what else there is to say.
+        /// An errno, or another result.
         result: u64,
-        /// For which item of those that were asked about at once.
+        /// The number of the item among those of the request.
         item: u64,
     },
     /// The process must not go on.
@@ -37,22 +37,22 @@ pub enum SurveyError {
         /// The `CUresult` of putting them back.
         result: u64,
     },
-    /// It is as it was.
+    /// Nothing has changed.
     #[error("the driver's checkpoint thread has waited for us too long, and has gone")]
     Abandoned,
-    /// It carries out something else, all the time.
+    /// The thread carries out other commands all the time.
     #[error("the driver's checkpoint thread is busy")]
     Busy,
     /// The call goes on, and ends by itself.
     #[error("no answer of the driver's checkpoint thread within {} s", PATIENCE.as_secs())]
     NoAnswer,
-    /// Of ptrace(2), `/proc` and the process's memory.
+    /// An error of ptrace(2), `/proc` or the process's memory.
     #[error("the driver's checkpoint thread cannot be asked")]
     Io(#[from] io::Error),
 }
 
 impl SurveyError {
-    /// What an answer says of failures.
+    /// Reads the error in an answer.
     pub(super) fn in_answer(answer: &Read<'_>) -> Result<(), Self> {
         let item = answer.item;
         match answer.failed {

@@ -1,15 +1,15 @@
-//! Which GPU memory a locked process has, with which rights, and from whom: asked of libcuda by the
-//! driver's own checkpoint thread (`stasis-injected-survey`).
+//! The GPU memory of a locked process, its rights, and the processes that it is from: the driver's
+//! own checkpoint thread asks libcuda (`stasis-injected-survey`).
 //!
-//! * [`prepare`]: memory of ours in the process, with code that nobody executes, and a stack. Its
+//! * [`prepare`]: puts code that no thread executes yet, and a stack, into the process. Its
 //!   [`SurveyRecord`] has to be kept where it survives us before the next step.
-//! * [`ask`]: the thread is sent there, again and again, a few milliseconds each time: who asks the
-//!   driver something meanwhile waits for it, and takes longer for a process that is stopped.
-//! * [`remove`]: the memory is gone. Also by whoever comes after us, if we were killed.
+//! * [`ask`]: sends the thread there, again and again, a few milliseconds each time: other requests
+//!   to the driver wait meanwhile, and take longer for a process that is stopped.
+//! * [`remove`]: unmaps that memory, also for another process of ours that was killed.
 //!
 //! # If we are killed
-//! A thread that was sent answers and goes back alone. Until it has, nothing of ours can be taken
-//! out of the process ([`Removed::InUse`]).
+//! A thread that was sent answers and goes back alone. Until it has, our memory cannot be removed
+//! from the process ([`Removed::InUse`]).
 
 mod ask;
 mod errand;

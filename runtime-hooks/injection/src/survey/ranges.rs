@@ -1,4 +1,4 @@
-//! Where a process can have GPU memory.
+//! Finds where a process can have GPU memory.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -12,10 +12,10 @@ const MOST: usize = 1 << 16;
 /// More than all addresses that any driver reserves in one piece; with driver 580 some TiB.
 const LONGEST: u64 = 1 << 44;
 
-/// Those mappings in which the driver has its allocations.
+/// Returns the mappings in which the driver can have its allocations.
 ///
 /// # Errors
-/// Those of `/proc`; a process with more than a driver makes.
+/// An error of reading `/proc`; the process has more mappings than a driver makes.
 pub(super) fn ranges(process: &ProcessRef) -> io::Result<Vec<Item>> {
     let mut found = Vec::new();
     let too_many = for_each_mapping(process.pid(), |mapping| {
@@ -38,8 +38,8 @@ pub(super) fn ranges(process: &ProcessRef) -> io::Result<Vec<Item>> {
     }
 }
 
-/// Addresses without rights and without a file, or shared memory of the driver's, or without a name
-/// anywhere.
+/// Whether a mapping has neither rights, file nor name, or is shared memory of the driver's or
+/// nameless shared memory.
 fn may_be_of_the_driver(mapping: &Mapping<'_>) -> bool {
     let has_rights = mapping.has(b'r') || mapping.has(b'w') || mapping.has(b'x');
     let is_reserved = mapping.inode == 0 && mapping.path.is_empty() && !has_rights;

@@ -18,43 +18,43 @@ use crate::prepare::{map, unsigned};
 use crate::record::{PAGE, Span};
 use crate::slots::{Refusal, functions};
 
-/// What libcuda's calls may need. Only what is used takes memory.
+/// Length of the stack, for libcuda's calls. Only used pages take memory.
 const STACK: u64 = 1 << 20;
-/// In our page: a number that nobody else writes there, and that of a process that we make.
+/// Offset in our page, behind its mark: the number of a process that we make.
 const NUMBER: u64 = 64;
 
-/// From the bottom: a page that nobody may touch, the stack, the frame by which the thread goes
-/// back, a page of ours, the board, the code.
+/// From the bottom: a page without rights, the stack, the frame by which the thread goes back, a
+/// page of ours, the board, the code.
 const FRAME: u64 = PAGE + STACK;
 const OWN_PAGE: u64 = FRAME + FRAME_BYTES;
 const BOARD: u64 = OWN_PAGE + PAGE;
 const CODE: u64 = BOARD + Board::LENGTH as u64;
 const LENGTH: u64 = CODE + SURVEY.board as u64;
 
-/// How long a thread of the driver may be on its way back.
+/// The most time for a thread of the driver to go back.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What is put into a process for a survey: to be kept, durably, before [`crate::survey::ask`].
+/// Our memory in a process, for a survey: to be kept, durably, before [`crate::survey::ask`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SurveyRecord {
     /// All memory of ours.
     all: Span,
-    /// What is in our page, so that memory of somebody else is never taken for it.
+    /// The number in our page, so that memory of another program is never taken for it.
     mark: u64,
-    /// The driver's thread that may be there.
+    /// The driver's thread that may be in the code.
     thread: i32,
     /// The addresses of libcuda's functions.
     functions: [u64; FUNCTIONS.len()],
 }
 
-/// What has become of it.
+/// Result of a removal.
 #[derive(Debug)]
 pub enum Removed {
     /// The process has ended.
     Ended,
-    /// There is nothing of ours in it any more.
+    /// The process has nothing of ours any more.
     Gone,
-    /// The driver's thread is still there: it is in a call of libcuda, which nobody may interrupt.
+    /// The driver's thread is still there: in a call of libcuda, which must not be interrupted.
     InUse,
 }
 
@@ -67,7 +67,7 @@ impl SurveyRecord {
         self.functions
     }
 
-    /// Where the thread begins.
+    /// Returns the entry of the thread.
     pub(super) fn code(&self) -> u64 {
         self.at(CODE) + SURVEY.survey as u64
     }
@@ -99,8 +99,8 @@ impl SurveyRecord {
         }
     }
 
-    /// Whether the thread is seen to have left. One that runs may be there: it is not stopped for
-    /// that, since it may be inside of libcuda.
+    /// Whether the thread is seen to have left. A thread that runs counts as being there: it is not
+    /// stopped for this, since it may be inside of libcuda.
     pub(crate) fn has_left(&self, process: &ProcessRef) -> io::Result<bool> {
         let places = self.places();
         let seen = waiting(process.pid(), self.thread)?;
@@ -110,8 +110,8 @@ impl SurveyRecord {
     }
 }
 
-/// Puts code into a process, for its driver's thread. A thread of the process stands still for
-/// that.
+/// Puts code into a process, for its driver's thread. A thread of the process stands still
+/// meanwhile.
 ///
 /// # Errors
 /// [`InjectionError::Prepare`]: the process is as it was.
@@ -153,7 +153,7 @@ fn place(
     Ok(record)
 }
 
-/// A child that the process forks meanwhile gets nothing of it.
+/// Writes code and mark. A child that the process forks meanwhile gets nothing of it.
 fn fill(proxy: &mut Proxy, record: &SurveyRecord) -> io::Result<()> {
     let (start, code) = (record.all.start, record.at(CODE));
     memory::write(proxy.pid(), code, SURVEY.code)?;
@@ -174,8 +174,8 @@ fn fill(proxy: &mut Proxy, record: &SurveyRecord) -> io::Result<()> {
     )
 }
 
-/// Takes it out of a process, once the driver's thread has left. May be done again and again, by
-/// anybody, as long as nobody else does; who put it there has ended, or does this.
+/// Removes our memory from a process, once the driver's thread has left. Any process may call and
+/// repeat it, as long as no other does; the process that prepared it has ended, or is the caller.
 ///
 /// # Errors
 /// [`InjectionError::PutBack`].
@@ -209,11 +209,11 @@ fn try_remove(process: &ProcessRef, record: &SurveyRecord) -> io::Result<Removed
     Ok(Removed::Gone)
 }
 
-/// Whether our memory is there: executable memory without a file, and our number.
+/// Whether our memory is mapped: executable memory without a file, and our number.
 fn is_there(pid: i32, record: &SurveyRecord) -> io::Result<bool> {
     let code = record.at(CODE);
     let found = for_each_mapping(pid, |mapping| {
-        // The kernel may have joined it with another's.
+        // The kernel may have joined our mapping with another.
         let has_code = mapping.start <= code && code < mapping.end;
         match has_code && mapping.has(b'x') && mapping.inode == 0 {
             true => ControlFlow::Break(()),

@@ -22,12 +22,12 @@ use crate::{
 
 pub(super) const THREADS: NonZeroUsize = NonZeroUsize::new(3).unwrap();
 
-/// A file as it is made for contents.
+/// Makes a file as for contents.
 pub(super) fn in_memory() -> File {
     memory_file::create(BYTES + (3 << 20)).unwrap()
 }
 
-/// Checkpointed into a file that nobody but the process has any more.
+/// Checkpoints a program into a file that no other process has any more.
 fn suspended(variant: Variant) -> (Workload, Span) {
     suspended_in(&in_memory(), variant)
 }
@@ -60,7 +60,7 @@ fn contents_are_found_without_a_record() {
 #[test]
 fn contents_in_pieces_are_one() {
     let (mut workload, contents) = suspended(Variant::Lazy);
-    // One page of it differs from the rest.
+    // One page of the mapping differs from the rest.
     assert_eq!(workload.tell("lock"), 0);
     assert_eq!(contents_of(&workload.process()).unwrap(), [contents]);
     comes_back(workload, contents);
@@ -81,7 +81,7 @@ fn they_become_memory_of_the_process() {
     }
 }
 
-/// It need not have room for them before they are copied, also where all its memory is locked.
+/// Memory is not needed before the copy, also where all memory is locked.
 #[test]
 fn memory_for_them_has_no_pages_at_first() {
     let (workload, contents) = suspended(Variant::Locked);
@@ -94,7 +94,7 @@ fn memory_for_them_has_no_pages_at_first() {
     comes_back(workload, contents);
 }
 
-/// What was made for them goes away again.
+/// The memory made for them is unmapped again.
 #[test]
 fn contents_that_cannot_be_read_are_left_as_they_are() {
     let file = in_memory();
@@ -143,7 +143,7 @@ fn a_file_of_such_a_name_alone_is_not_ours() {
     comes_back(workload, contents);
 }
 
-/// A pack of the store: nobody can change it once it is an image, and it is found all the same.
+/// A pack of the store: it cannot be changed once it is an image, and it is found all the same.
 #[test]
 fn contents_in_a_pack_come_back_private() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -177,7 +177,7 @@ fn contents_in_a_pack_come_back_private() {
     assert_holds_contents(&found.file);
 }
 
-/// Whoever frees its memory takes it from nobody else.
+/// Freeing a file's memory takes it from no other process.
 #[test]
 fn only_a_file_without_a_name_that_we_have_marked_is_its_own() {
     let file = in_memory();
@@ -209,7 +209,7 @@ fn only_a_file_without_a_name_that_we_have_marked_is_its_own() {
     assert!(inodes().is_empty());
 }
 
-/// The driver is asked before anything is there, and has all of it in the end.
+/// The driver restores before anything is loaded, and has all of it in the end.
 #[test]
 fn contents_are_copied_as_they_are_loaded() {
     let (mut workload, contents) = suspended(Variant::Lazy);
@@ -237,7 +237,7 @@ fn contents_are_copied_as_they_are_loaded() {
     assert_eq!(workload.tell("wrong"), 0);
 }
 
-/// Who would say what has been loaded is gone: nobody waits for ever.
+/// The process that reports loaded contents is gone: no thread waits for ever.
 #[test]
 fn who_waits_is_let_go_when_the_process_is_put_back() {
     let (mut workload, contents) = suspended(Variant::Lazy);

@@ -1,4 +1,4 @@
-//! Our process is killed between the steps in which contents are exchanged; it is done again.
+//! Our process is killed between the steps in which contents are exchanged; they are repeated.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -17,10 +17,10 @@ use crate::hole::{Filling, dig, digging, fill};
 use crate::private::memory_beside;
 use crate::{Sharing, Span, contents_of, make_private};
 
-/// Says what the process that is killed is to do: see [`Exchange`].
+/// Environment variable with the work of the process that is killed: see [`Exchange`].
 const JOB: &str = "STASIS_TEST_EXCHANGE";
 
-/// What is done, up to which step.
+/// The work, up to which step.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 enum Exchange {
     Dig(usize),
@@ -29,7 +29,7 @@ enum Exchange {
     MakePrivate,
 }
 
-/// Not a test: the process that is killed. It says when it has come to its step.
+/// Not a test: the process that is killed. It prints a line at its step.
 #[test]
 #[ignore = "started by others"]
 fn the_process_that_exchanges() {
@@ -69,7 +69,7 @@ fn the_process_that_exchanges() {
     .unwrap();
 }
 
-/// The process is killed in the midst of it, and the program has a child that it never hears of.
+/// Kills the process in the midst of it; the program has a child that is never reported to it.
 fn killed_in(exchange: &Exchange, workload: &Workload, contents: Span, file: &File) {
     let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
     let job = (workload.pid(), contents, path, exchange);
@@ -121,7 +121,7 @@ fn while_it_fills(sharing: Sharing, exchange: fn(usize) -> Exchange) {
     }
 }
 
-/// Wherever its contents are.
+/// Takes contents away, wherever they are.
 fn make_a_hole(process: &ProcessRef, contents: Span) {
     in_process(process, |proxy| make(proxy, &digging(contents))).unwrap();
 }
@@ -136,7 +136,7 @@ fn while_it_fills_for_one() {
     while_it_fills(Sharing::Private, Exchange::FillPrivate);
 }
 
-/// What it had begun is left beside, and no more.
+/// Only the memory that it had begun is left beside.
 #[test]
 fn while_it_makes_them_private() {
     let file = in_memory();

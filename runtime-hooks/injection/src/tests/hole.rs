@@ -23,12 +23,12 @@ pub(super) fn state(workload: &Workload) -> State {
     State::of(workload, &inspect(&workload.process()).unwrap())
 }
 
-/// Where there is no memory to be locked, too.
+/// Whether it is locked, also where no memory is mapped to be locked.
 pub(super) fn is_locked(workload: &Workload, contents: Span) -> bool {
     smaps(workload, contents, "VmFlags").contains("lo")
 }
 
-/// As an image is opened.
+/// Opens a file as an image is opened.
 fn for_reading(file: &File) -> File {
     File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap()
 }
@@ -104,7 +104,7 @@ fn of_a_program_that_may_make_hardly_any_system_call() {
     }
 }
 
-/// The kernel makes one area of the hole and those on its sides.
+/// The kernel makes one area of the hole and its neighbours.
 #[test]
 fn a_hole_that_is_joined_with_its_neighbours() {
     for sharing in BOTH {
@@ -150,7 +150,7 @@ fn nobody_has_it_open_once_it_is_mapped() {
     comes_back(workload, contents);
 }
 
-/// The file begins with something else, and what the process writes is its own.
+/// The file begins with other bytes, and the writes of the process are its own.
 #[test]
 fn a_private_file_stays_as_it_is() {
     const BEFORE: u64 = 2 << 20;
@@ -193,7 +193,7 @@ fn what_is_no_hole_is_not_filled_and_no_contents_are_not_taken() {
     ] {
         is_refused(dig(&process, Span { start, length }));
     }
-    // There are contents, and others than these.
+    // Contents exist, and others than these.
     is_refused(fill(&process, contents, &in_memory(), 0, Sharing::Shared));
     is_refused(fill(&process, contents, &file, 0, Sharing::Private));
     is_refused(fill(&process, contents, &file, 4096, Sharing::Shared));
@@ -209,7 +209,7 @@ fn what_is_no_hole_is_not_filled_and_no_contents_are_not_taken() {
     comes_back(workload, contents);
 }
 
-/// Also a mapping that the process has kept by duplicating it.
+/// Not sealed while the process has kept another mapping, by duplicating it.
 #[test]
 fn a_file_is_sealed_once_nobody_can_write_to_it() {
     let file = in_memory();
@@ -241,7 +241,7 @@ fn a_file_is_sealed_once_nobody_can_write_to_it() {
     comes_back(workload, contents);
 }
 
-/// Each is contents, and both are none.
+/// Each is contents, and both together are not.
 #[test]
 fn two_files_side_by_side_are_two() {
     let (workload, contents) = suspended_in(&in_memory(), Variant::Lazy);

@@ -1,7 +1,7 @@
 /*
- * A driver's library and a program that uses it, in one: `imports [FILE...]` has 70 allocations of its own, or maps what these files are. It
- * says the thread that passes for the one that carries out checkpoints, and of each allocation its address and its descriptor. For each line
- * that it reads it says how often that thread has waited, or 0 if it has waited badly.
+ * A driver's library and a program that uses it, in one: `imports [FILE...]` has 70 allocations of its own, or maps these files. It
+ * prints the thread that passes for the one that carries out checkpoints, and for each allocation its address and its descriptor. For each
+ * line that it reads it prints how often that thread has waited, or 0 if it has waited badly.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -127,7 +127,7 @@ int cuMemGetAccess(uint64_t *flags, const int *location, uint64_t address) {
     return 0;
 }
 
-/* Long enough for somebody to be killed meanwhile. */
+/* Long enough for a process to be killed meanwhile. */
 static int copy(void *to, const void *from, size_t bytes) {
     HAVE(contexts && mode == 2);
     memcpy(to, from, bytes);

@@ -28,13 +28,13 @@ fn import_at(address: &u64) -> Import {
     }
 }
 
-/// More than one request has descriptors.
+/// More than the descriptors of one request.
 const COUNT: usize = 70;
 
-/// One that is visited, and where its allocations are.
+/// A visited process, and the addresses of its allocations.
 type Visit<'p> = (Visited<'p>, &'p [u64]);
 
-/// What each of the importer's is, asked of both.
+/// Finds the owner of each place of the importer, by asking both.
 fn owners([owner, importer]: [Visit<'_>; 2]) -> Result<Vec<Option<(usize, usize)>>, SurveyError> {
     let places = |(_, all): Visit<'_>| all.iter().map(place).collect();
     let own = Members {
@@ -48,18 +48,18 @@ fn owners([owner, importer]: [Visit<'_>; 2]) -> Result<Vec<Option<(usize, usize)
     Ok(identify(&[(owner.0, own), (importer.0, others)])?.remove(1))
 }
 
-/// It maps the owner's in the reverse order.
+/// The importer maps the owner's memory in the reverse order.
 fn reversed() -> Vec<Option<(usize, usize)>> {
     (0..COUNT).rev().map(|index| Some((0, index))).collect()
 }
 
-/// All that the importer has, given up.
+/// Gives up all that the importer has.
 fn give_up([_, (importer, places)]: [Visit<'_>; 2]) -> Result<Vec<u64>, SurveyError> {
     let imports: Vec<Import> = places.iter().map(import_at).collect();
     drop_imports(&importer, &imports)
 }
 
-/// And mapped again.
+/// Maps it again.
 fn map_again([(owner, own), (importer, places)]: [Visit<'_>; 2]) -> Result<(), SurveyError> {
     let own: Vec<u64> = own.iter().rev().copied().collect();
     let files = export(&owner, &own)?;

@@ -1,5 +1,5 @@
-//! Our process is killed at each step, and somebody else puts back what it has left. Or the program
-//! is.
+//! Our process is killed at each step, and another process puts back what it has left. Or the
+//! program is killed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
@@ -17,7 +17,7 @@ use super::state::{State, memory};
 use crate::slots::inspect;
 use crate::{PutBack, Record, prepare, put_back};
 
-/// Tells the process that arms whose driver it is for.
+/// Environment variable with the pid of the workload, for the process that arms.
 const WORKLOAD: &str = "STASIS_TEST_WORKLOAD";
 
 /// Not a test: the process that is killed. It writes its record, and a line for each step, which
@@ -41,7 +41,7 @@ fn the_process_that_arms() {
     steps.next();
 }
 
-/// How far it gets.
+/// The step at which the process is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Prepared,

@@ -6,10 +6,10 @@ use super::state::State;
 use crate::slots::inspect;
 use crate::{InjectionError, PutBack, prepare};
 
-/// Ours are fewer.
+/// Our mappings are fewer.
 const MOST: u64 = 30;
 
-/// Nothing is changed where there is no room for ours, and it is as with others where there is.
+/// Without room for our mappings nothing is changed; with room it works as with other programs.
 #[test]
 fn a_program_with_as_many_mappings_as_are_allowed() {
     let mut workload = Workload::start(PIECES, Variant::BindNow);
@@ -26,7 +26,7 @@ fn a_program_with_as_many_mappings_as_are_allowed() {
     assert_eq!(workload.tell("wrong"), 0);
 }
 
-/// Whether it can be armed; it is as before in the end.
+/// Whether the workload can be armed; it is as before in the end.
 fn has_room(workload: &Workload) -> bool {
     let process = workload.process();
     let slots = inspect(&process).unwrap();

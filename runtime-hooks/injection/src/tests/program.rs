@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use stasis_linux::ProcessRef;
 use tempfile::TempDir;
 
-/// It does what it is told, one word at a time. It ends when this is dropped.
+/// A program that follows commands, one word at a time. It ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Workload {
     child: Child,
@@ -27,7 +27,7 @@ pub(super) enum Variant {
     BindNow,
     /// With a driver's library whose slots are read-only.
     FullRelro,
-    /// With a driver's library that does not say which build it is.
+    /// With a driver's library that has no build id.
     NoBuildId,
     /// With the driver's library in a second namespace of the linker.
     Twice,
@@ -42,7 +42,7 @@ pub(super) enum Variant {
 }
 
 impl Workload {
-    /// Has some times 2 MiB of "GPU" memory.
+    /// Starts a program with so many times 2 MiB of "GPU" memory.
     pub(super) fn start(pieces: u64, variant: Variant) -> Self {
         let directory = TempDir::new().unwrap();
         let program = build(directory.path(), variant);
@@ -79,7 +79,7 @@ impl Workload {
         self.answer()
     }
 
-    /// Tells it a word, and does not wait for the answer.
+    /// Sends it a word, and does not wait for the answer.
     pub(super) fn begin(&mut self, word: &str) {
         writeln!(self.input, "{word}").unwrap();
     }

@@ -1,4 +1,4 @@
-//! Programs that do what gets into the way.
+//! Programs whose own work gets into the way.
 
 use nix::sys::ptrace;
 use nix::sys::signal::{Signal, kill, killpg};
@@ -38,7 +38,7 @@ fn a_program_that_may_make_hardly_any_system_call() {
     round_of(Variant::Filtered);
 }
 
-/// What a program sends to its group is not for the workers.
+/// A signal that a program sends to its group is not for the workers.
 #[test]
 fn signals_to_the_whole_process_group() {
     let mut workload = Workload::start(PIECES, Variant::Lazy);
@@ -56,7 +56,7 @@ fn a_child_that_is_forked_while_the_code_is_there() {
     out_and_in(&mut workload, |_| {});
     let mut forks = 0;
     out_and_in(&mut workload, |workload| {
-        // While the contents are in a mapping that it does not get, it has none to begin with.
+        // While a child does not get the mapping of the contents, it has no contents.
         if forks == 0 {
             assert_eq!(workload.tell("fork"), 0);
         }
@@ -88,7 +88,7 @@ fn workers_that_are_killed_cost_no_byte() {
     }
 }
 
-/// One that comes between the first look and the second.
+/// A debugger attaches between the first look and the second.
 #[test]
 fn a_debugger_that_comes_meanwhile() {
     let mut workload = Workload::start(PIECES, Variant::Lazy);
@@ -112,7 +112,7 @@ fn a_debugger_that_comes_meanwhile() {
     out_and_in(&mut workload, |_| {});
 }
 
-/// What the linker found at the first call through a slot since it was looked at.
+/// The linker has found the function, at the first call through a slot since the inspection.
 #[test]
 fn a_slot_that_has_changed_meanwhile() {
     let mut workload = Workload::start(PIECES, Variant::Lazy);

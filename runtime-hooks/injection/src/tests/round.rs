@@ -12,7 +12,7 @@ pub(super) const PIECES: u64 = 9;
 pub(super) const BYTES: u64 = PIECES * (2 << 20);
 const WORKERS: u64 = 3;
 
-/// Larger than what the driver asks for, as it is in truth.
+/// Makes a file larger than the driver asks for, as the engine does.
 pub(super) fn store() -> File {
     let file = tempfile::tempfile().unwrap();
     file.set_len(BYTES + (3 << 20)).unwrap();

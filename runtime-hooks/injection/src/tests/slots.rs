@@ -1,4 +1,4 @@
-//! What is found in processes, and what is refused.
+//! Slots that are found in processes, and processes that are refused.
 
 use std::os::unix::fs::FileExt;
 
@@ -33,7 +33,7 @@ fn slots_are_found_unresolved_and_resolved() {
         second.memcpy.before,
         value(&workload, second.memcpy.address)
     );
-    // mmap was called before, and is what the linker has found, too.
+    // mmap was called before, so its slot holds the linker's result, too.
     assert_eq!(second.mmap.before, second.libc_mmap);
 }
 
@@ -83,7 +83,7 @@ fn a_traced_program_is_refused() {
     assert!(matches!(refusal, Refusal::Traced), "{refusal}");
 }
 
-/// A slot that leads into memory that somebody wrote code into.
+/// A slot that leads into memory that a program wrote code into.
 #[test]
 fn anothers_hook_is_refused() {
     let mut workload = Workload::start(1, Variant::Lazy);

@@ -1,4 +1,4 @@
-//! What must be the same before and after.
+//! State that must be the same before and after.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use super::program::Workload;
 use crate::slots::Slots;
 
-/// What can be seen of a process, and its slots.
+/// The visible state of a process, and its slots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct State {
     maps: String,
@@ -76,13 +76,13 @@ impl State {
     }
 }
 
-/// What the kernel says of the area that has these addresses, in KiB.
+/// Returns a field of the smaps area that has these addresses, in KiB.
 pub(super) fn smaps_kib(workload: &Workload, contents: crate::Span, field: &str) -> u64 {
     let value = smaps(workload, contents, field);
     value.strip_suffix(" kB").unwrap().parse().unwrap()
 }
 
-/// What the kernel says of the area that has these addresses.
+/// Returns a field of the smaps area that has these addresses.
 pub(super) fn smaps(workload: &Workload, contents: crate::Span, field: &str) -> String {
     let smaps = fs::read_to_string(format!("/proc/{}/smaps", workload.pid())).unwrap();
     let mut is_there = false;

@@ -1,4 +1,4 @@
-//! The driver's thread is asked, and whoever asks may be killed.
+//! The driver's thread is asked, and the asking process may be killed.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Lines, Write};
@@ -14,7 +14,7 @@ use super::program::build_with_library;
 use crate::survey::{Kind, Removed, SurveyRecord, ask, prepare, remove};
 
 const BYTES: u64 = 64 << 20;
-/// What the process that asks is told: whom, and what it has prepared.
+/// Environment variable for the asking process: the program's pid, and the record.
 const ASKED: &str = "STASIS_TEST_ASKED";
 
 /// A program, and the file that keeps its thread inside of its library.
@@ -60,7 +60,7 @@ impl Program {
         self.directory.path().join("gate")
     }
 
-    /// The gate, once its thread is there.
+    /// Returns the path of the gate, once its thread has reached it.
     fn reached(&self) -> PathBuf {
         self.directory.path().join("gate.reached")
     }
@@ -108,7 +108,7 @@ fn what_there_is_is_told_again_and_again_and_nothing_is_left() {
     }
 }
 
-/// Not a test: who is killed. It asks as it is told.
+/// Not a test: the asking process, which is killed.
 #[test]
 #[ignore = "started by others"]
 fn the_process_that_asks() {
@@ -132,7 +132,7 @@ fn asking(program: &Program, record: &SurveyRecord) -> Child {
         .unwrap()
 }
 
-/// The call goes on, and nothing is taken away under it.
+/// The call goes on, and its memory stays mapped.
 #[test]
 fn a_thread_that_is_inside_of_the_library_is_left_alone_until_it_comes_back() {
     let mut program = Program::start();
@@ -157,7 +157,7 @@ fn a_thread_that_is_inside_of_the_library_is_left_alone_until_it_comes_back() {
     program.goes_on();
 }
 
-/// Whoever asks is killed at some time or other.
+/// The asking process is killed at any time.
 #[test]
 fn the_thread_comes_back_whenever_who_asks_is_killed() {
     let mut program = Program::start();

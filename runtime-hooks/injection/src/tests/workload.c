@@ -1,4 +1,4 @@
-/* workload PIECES [VARIANT]: has PIECES * 2 MiB of "GPU" memory, and does what it reads from its
+/* workload PIECES [VARIANT]: has PIECES * 2 MiB of "GPU" memory, and reads commands from its
  * input, one word at a time; answers each with a number. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -22,7 +22,7 @@ int gpu_begin(size_t), gpu_out(void), gpu_half_out(void), gpu_rest_out(void), gp
 size_t gpu_wrong(void), gpu_bytes(void);
 void *gpu_contents(void);
 
-/* Takes every child that there is. */
+/* Waits for every child. */
 static void *taker(void *unused) {
     for (;;)
         if (waitpid(-1, NULL, __WALL) < 0 && errno == ECHILD)
@@ -114,7 +114,7 @@ static size_t map_all(void) {
 /* One mapping less. */
 static int unmap_one(void) { return shared_count == 0 || munmap(shared[--shared_count], PAGE); }
 
-/* A child that has all that its parent has, and does the same. */
+/* Forks a child that has all that its parent has, and does the same. */
 static int in_a_child(void) {
     int status;
     pid_t child = fork();

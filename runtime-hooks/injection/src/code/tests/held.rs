@@ -1,4 +1,4 @@
-//! Memory of which some pages are missing: who reads one waits until the test gives it.
+//! Memory of which some pages are missing: a thread that reads one waits until the test gives it.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -53,7 +53,7 @@ impl<'b> Held<'b> {
                 };
             }
         }
-        // SAFETY: it gives a descriptor that nobody else has.
+        // SAFETY: the call gives a descriptor that no other code has.
         let faults = unsafe {
             let number = libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC);
             File::from_raw_fd(i32::try_from(number).unwrap())
@@ -77,7 +77,7 @@ impl<'b> Held<'b> {
         std::ptr::slice_from_raw_parts(self.memory, self.bytes.len())
     }
 
-    /// The next thread that waits.
+    /// Returns the next thread that waits.
     pub(super) fn next(&self) -> Fault {
         let (fd, events) = (self.faults.as_raw_fd(), libc::POLLIN);
         let mut waiting = libc::pollfd {
@@ -108,7 +108,7 @@ impl<'b> Held<'b> {
         self.ask(UFFDIO_COPY, &mut [to, from, PAGE as u64, 0, 0])
     }
 
-    /// Lets nobody wait any more when this is dropped, so that a test that fails also ends.
+    /// Ends all waits when the result is dropped, so that a test that fails also ends.
     pub(super) fn until_dropped(&self) -> impl Drop {
         Until(self)
     }

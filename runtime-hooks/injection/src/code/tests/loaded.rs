@@ -8,7 +8,7 @@ use stasis_injected_copy::{Board, Reported, Settings};
 
 use super::{Image, image};
 
-/// What a helper may need, and what is promised to it (`Image::helper`).
+/// The stack that a helper may need, and that is promised to it (`Image::helper`).
 const STACK: usize = 4096;
 
 /// Of registers, for ptrace(2).
@@ -22,9 +22,9 @@ type Entry = unsafe extern "C" fn(usize) -> !;
 /// A helper's entry, and its argument.
 type Begin = (Entry, usize);
 
-/// Nobody is left behind when the test is killed.
+/// No helper is left behind when the test is killed.
 extern "C" fn begin(begin: *mut c_void) -> libc::c_int {
-    // SAFETY: it lives as long as the helper; the entry takes one word.
+    // SAFETY: the argument lives as long as the helper; the entry takes one word.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         let (entry, index) = *begin.cast::<Begin>();
@@ -72,7 +72,7 @@ fn protect(address: *mut u8, length: usize, protection: i32) {
 }
 
 impl Loaded {
-    /// As it is injected: written, then made executable, and not writable any more.
+    /// Puts the image as it is injected: written, then executable, and not writable any more.
     pub(super) fn new(settings: Option<Settings>) -> Self {
         let image = image();
         let base = map(image.board + Board::LENGTH);
@@ -94,7 +94,7 @@ impl Loaded {
         }
     }
 
-    /// Asks for memory that can be written, anywhere; an address, or errno.
+    /// Asks for writable memory, anywhere; returns an address, or errno.
     pub(super) fn mmap(&self, length: usize, flags: i32) -> Result<usize, i32> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: the entry has this type.
@@ -122,13 +122,13 @@ impl Loaded {
 
     fn read<const LENGTH: usize>(&self, offset: usize) -> [u8; LENGTH] {
         let address = self.base.wrapping_add(self.image.board + offset);
-        // SAFETY: it lies in the board.
+        // SAFETY: the range lies in the board.
         unsafe { address.cast::<[u8; LENGTH]>().read_volatile() }
     }
 
     fn write<const LENGTH: usize>(&self, offset: usize, bytes: &[u8; LENGTH]) {
         let address = self.base.wrapping_add(self.image.board + offset);
-        // SAFETY: it lies in the board.
+        // SAFETY: the range lies in the board.
         unsafe { address.cast::<[u8; LENGTH]>().write_volatile(*bytes) }
     }
 
@@ -140,7 +140,7 @@ impl Loaded {
             .base
             .wrapping_add(self.image.board + Board::thread_ids().nth(index).unwrap());
         let flags = libc::CLONE_VM | libc::CLONE_CHILD_SETTID | libc::CLONE_CHILD_CLEARTID;
-        // At the lower end of its stack.
+        // The lower end of its stack.
         let first = stack.wrapping_add(STACK).cast::<Begin>();
         let (parents, tls) = (ptr::null_mut::<c_void>(), ptr::null_mut::<c_void>());
         // SAFETY: the entry takes one word and never returns; the stack is its own; the board lives
@@ -181,13 +181,13 @@ impl Helper {
         unsafe { libc::kill(self.pid, libc::SIGKILL) };
     }
 
-    /// Waits for its end; its status as the kernel gives it.
+    /// Waits for its end; returns its status as the kernel gives it.
     pub(super) fn wait(mut self) -> i32 {
         self.has_ended = true;
         self.next_status()
     }
 
-    /// Stops it; only the same thread can do more with it.
+    /// Stops it; only the same thread can trace it further.
     pub(super) fn stop(&self) {
         self.trace(libc::PTRACE_SEIZE);
         self.trace(libc::PTRACE_INTERRUPT);
@@ -205,7 +205,7 @@ impl Helper {
         loop {
             self.trace(libc::PTRACE_SYSCALL);
             assert!(libc::WIFSTOPPED(self.next_status()));
-            // What the register of the result holds before there is one.
+            // The kernel sets this result before the call has one.
             if self.register(RAX) == -libc::c_long::from(libc::ENOSYS) {
                 return self.register(ORIG_RAX);
             }
@@ -222,7 +222,7 @@ impl Helper {
         assert_eq!(result, 0);
     }
 
-    /// Lets it run.
+    /// Resumes it.
     pub(super) fn let_go(&self) {
         self.trace(libc::PTRACE_DETACH);
     }

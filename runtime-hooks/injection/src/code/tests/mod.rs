@@ -32,7 +32,7 @@ fn random(length: usize) -> Vec<u8> {
     (0..length).map(|_| random.u8(1..)).collect()
 }
 
-/// What a thread waits for has not happened, however often it may run.
+/// Asserts that a wait has not ended, however often its thread may run.
 fn never(has_happened: &AtomicBool) {
     for _ in 0..1000 {
         thread::yield_now();
@@ -209,7 +209,7 @@ fn a_helper_can_be_killed_at_every_instruction() {
             }
             helper.kill();
             assert_eq!(helper.wait(), libc::SIGKILL);
-            // SAFETY: the last part of the target, which nobody has.
+            // SAFETY: the last part of the target, which no thread has.
             let short: &[u8] = unsafe {
                 std::slice::from_raw_parts(ptr::with_exposed_provenance(to + 16 * PART), 16)
             };

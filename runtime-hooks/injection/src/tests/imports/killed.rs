@@ -1,4 +1,4 @@
-//! Whoever asks is killed at some time or other.
+//! The asking process is killed at any time.
 
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -11,7 +11,7 @@ use super::{Visit, give_up, map_again, owners, reversed};
 use crate::imports::Visited;
 use crate::survey::SurveyRecord;
 
-/// What the process that asks is told: what to do, to whom, and what was prepared.
+/// Environment variable for the asking process: its work, the processes, and their records.
 const ASKED: &str = "STASIS_TEST_IMPORTS";
 /// How often it is killed.
 const ROUNDS: u32 = 20;
@@ -20,7 +20,7 @@ const LATER: Duration = Duration::from_micros(2500);
 
 type Told = (String, Vec<(i32, SurveyRecord, Vec<u64>)>);
 
-/// Not a test: who is killed. It does as it is told, again and again.
+/// Not a test: the process that is killed. It repeats its work.
 #[test]
 #[ignore = "started by others"]
 fn the_process_that_asks() {
@@ -80,7 +80,7 @@ fn no_tag_is_left_whenever_who_identifies_is_killed() {
     }
 }
 
-/// Some may be given up; they can be mapped by whoever comes after.
+/// Some may be given up; the next process can map them.
 #[test]
 fn no_descriptor_is_left_whenever_who_maps_again_is_killed() {
     let mut pair = Pair::start();
@@ -92,7 +92,7 @@ fn no_descriptor_is_left_whenever_who_maps_again_is_killed() {
     }
 }
 
-/// The thread is still at what it was asked by somebody who was killed.
+/// The thread still works for a process that was killed.
 #[test]
 fn whoever_comes_after_waits_until_the_thread_has_gone() {
     let mut pair = Pair::start();

@@ -1,4 +1,4 @@
-//! Two programs: one has memory, the other one has it, too.
+//! Two programs: one has memory, and the other imports it.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Lines, Write};
@@ -14,13 +14,13 @@ use crate::imports::Visited;
 use crate::survey::{Removed, SurveyRecord, prepare, remove};
 use crate::tests::program::build_with_library;
 
-/// How long an allocation is.
+/// Length of an allocation.
 pub(super) const BYTES: u64 = 64 << 10;
 
-/// A program, and how it was.
+/// A program, and its state before.
 struct Program {
     process: ProcessRef,
-    /// Where its allocations are.
+    /// Addresses of its allocations.
     places: Vec<u64>,
     files: Vec<String>,
     thread: i32,
@@ -32,7 +32,7 @@ struct Program {
     record: Option<SurveyRecord>,
 }
 
-/// Both.
+/// The two programs.
 pub(super) struct Pair {
     owner: Program,
     importer: Program,
@@ -65,14 +65,14 @@ impl Pair {
         [&mut self.owner, &mut self.importer]
     }
 
-    /// Puts code of ours into both.
+    /// Puts code of ours into both programs.
     pub(super) fn prepare(&mut self) {
         for program in self.each() {
             program.record = Some(prepare(&program.process, program.thread).unwrap());
         }
     }
 
-    /// Both as they are visited, with their allocations.
+    /// Returns both as they are visited, with their allocations.
     pub(super) fn visits(&self) -> [Visit<'_>; 2] {
         [&self.owner, &self.importer].map(|program| {
             let record = program.record.as_ref().unwrap();
@@ -81,7 +81,7 @@ impl Pair {
         })
     }
 
-    /// Takes code of ours out of both; nothing else may be left, either.
+    /// Removes our code from both; nothing else may be left, either.
     pub(super) fn is_as_it_was(&mut self) {
         for program in self.each() {
             let record = program.record.take().unwrap();
