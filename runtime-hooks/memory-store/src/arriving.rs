@@ -1,9 +1,9 @@
-//! An image that arrives from elsewhere: CRIU's files and the index are there, and its packs grow.
+//! An image that arrives from elsewhere: it has CRIU's files and the index, and its packs grow.
 //!
-//! A file in its directory says so, and is held locked by the process that fetches. How far a pack
-//! is there is its length: contents are written in their order. The file's last line says how it
-//! ended, and then the file goes: who has it open hears of it all the same. Another try makes
-//! another file, so nobody takes what that one brings for what he has begun to read.
+//! A file in its directory marks it, and is held locked by the process that fetches. A pack is
+//! complete up to its length: contents are written in their order. The file's last line has the
+//! result, and after a success the file is removed: readers that have it open still see the result.
+//! Another try makes another file, so no reader mixes its contents with those of the earlier one.
 
 mod fetching;
 
@@ -28,26 +28,26 @@ const MAX_BYTES: usize = 64 << 10;
 const MOST_LINE: usize = 8 << 10;
 const WHOLE: &str = "whole";
 const FAILED: &str = "failed ";
-/// Between two looks at how far it is.
+/// Time between two looks at the progress.
 const POLL: Duration = Duration::from_millis(5);
 
-/// What is fetched: the first line of the file.
+/// The fetched image: the first line of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fetched {
-    /// What it is called elsewhere.
+    /// Its name elsewhere.
     pub reference: String,
-    /// Of its manifest there.
+    /// Digest of its manifest there.
     pub digest: String,
 }
 
-/// How far it is.
+/// Progress of an image that arrives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Arrived {
-    /// Somebody fetches it.
+    /// A process fetches the image.
     UnderWay,
-    /// All of it is there, and as its digests say.
+    /// All of the image has arrived, and matches its digests.
     Whole,
-    /// Nobody fetches it any more, for this reason.
+    /// No process fetches the image any more, for this reason.
     CutOff(String),
 }
 
@@ -59,7 +59,7 @@ pub struct Arriving {
 }
 
 impl Arriving {
-    /// Looks for one in an image directory; `None`: all of the image there is, if there is one.
+    /// Looks for one in an image directory; `None`: the image is complete, if there is one.
     pub fn find(image: &Path) -> Result<Option<Self>, StoreError> {
         let path = image.join(ARRIVING_FILE);
         let file = file::open(&path).map_err(StoreError::io("open", &path))?;
@@ -67,7 +67,7 @@ impl Arriving {
         Ok(file.map(|file| Self { image, file }))
     }
 
-    /// What is fetched.
+    /// Reads which image is fetched.
     pub fn fetched(&self) -> Result<Fetched, StoreError> {
         let text = self.text()?;
         let first = text.lines().next().and_then(|line| line.split_once(' '));
@@ -81,9 +81,9 @@ impl Arriving {
         })
     }
 
-    /// How far it is.
+    /// Returns the progress.
     pub fn arrived(&self) -> Result<Arrived, StoreError> {
-        // Whoever ends says how before the lock ends.
+        // The fetching process writes the result before it ends the lock.
         let is_fetched = is_locked(&self.file).map_err(StoreError::io("lock", &self.path()))?;
         let text = self.text()?;
         let last = text.lines().next_back().unwrap_or_default();
@@ -95,11 +95,11 @@ impl Arriving {
         })
     }
 
-    /// Waits until all of it is there and is what its digests say.
+    /// Waits until all of the image has arrived and matches its digests.
     ///
     /// # Errors
-    /// [`StoreError::CutOff`]: it will not be. [`StoreError::Arriving`]: `is_over` says that nobody
-    /// waits any more.
+    /// [`StoreError::CutOff`]: it will not arrive. [`StoreError::Arriving`]: `is_over` reports that
+    /// the caller waits no longer.
     pub fn until_whole(&self, is_over: impl Fn() -> bool) -> Result<(), StoreError> {
         loop {
             match self.arrived()? {
@@ -111,24 +111,24 @@ impl Arriving {
         }
     }
 
-    /// Waits until so many bytes of a pack are there.
+    /// Waits until the first `bytes` of a pack have arrived.
     pub(crate) fn until(&self, pack: &File, bytes: u64) -> Result<(), StoreError> {
         loop {
-            // Looked at first: what is there is there, however the fetching has ended.
+            // Read before the length: bytes in the pack count, however the fetching has ended.
             let arrived = self.arrived()?;
             let length = pack.metadata();
             let length = length.map_err(StoreError::io("read", &self.image))?.len();
             match arrived {
                 _ if length >= bytes => return Ok(()),
                 Arrived::UnderWay => sleep(POLL),
-                // Its reader finds that the pack is too short.
+                // The reader finds that the pack is too short.
                 Arrived::Whole => return Ok(()),
                 Arrived::CutOff(why) => return Err(self.cut_off(why)),
             }
         }
     }
 
-    /// That it is not all there, for who does not wait.
+    /// The error for a caller that does not wait for the rest of the image.
     #[must_use]
     pub fn under_way(&self) -> StoreError {
         let image = self.image.clone();
@@ -153,7 +153,7 @@ impl Arriving {
     }
 }
 
-/// Refuses an image that is not all there: for those who do not wait for it.
+/// Refuses an image that is still arriving: for callers that do not wait for it.
 pub fn refuse_arriving(image: &Path) -> Result<(), StoreError> {
     let Some(arriving) = Arriving::find(image)? else {
         return Ok(());
@@ -161,7 +161,7 @@ pub fn refuse_arriving(image: &Path) -> Result<(), StoreError> {
     arriving.until_whole(|| true)
 }
 
-/// Whether somebody has a file locked.
+/// Whether a process has a file locked.
 fn is_locked(file: &File) -> io::Result<bool> {
     match flock(file, FlockOperation::NonBlockingLockShared) {
         Ok(()) => {

@@ -1,4 +1,4 @@
-//! Directories with packs: what is there, and removing it.
+//! Directories with packs: lists and removes them.
 
 use std::fs::{self, DirBuilder, DirEntry};
 use std::io;
@@ -18,15 +18,15 @@ pub struct Stored {
     pub image_id: ImageId,
     /// The directory.
     pub directory: PathBuf,
-    /// What its files occupy.
+    /// Bytes that its files occupy.
     pub bytes: u64,
-    /// Whether it has an index; a dump that was cut off left the others.
+    /// Whether it has an index; a dump that was cut off leaves none.
     pub complete: bool,
     /// When it was written.
     pub modified: SystemTime,
 }
 
-/// The checkpoints of a store, in the order of their ids; nothing if there is no such directory.
+/// Lists the checkpoints of a store, in the order of their ids; nothing without such a directory.
 pub fn list(store: &Path) -> Result<Vec<Stored>, StoreError> {
     let mut found = Vec::new();
     for entry in entries(store)? {
@@ -41,7 +41,7 @@ pub fn list(store: &Path) -> Result<Vec<Stored>, StoreError> {
     Ok(found)
 }
 
-/// `None`: it has been removed meanwhile.
+/// Describes a directory; `None`: it has been removed meanwhile.
 fn stored(image_id: ImageId, directory: PathBuf) -> Result<Option<Stored>, StoreError> {
     let Ok(metadata) = fs::symlink_metadata(&directory) else {
         return Ok(None);
@@ -64,8 +64,8 @@ fn stored(image_id: ImageId, directory: PathBuf) -> Result<Option<Stored>, Store
     Ok(Some(stored))
 }
 
-/// Makes a directory of a store, which only root may enter. One that is there is no error, unless
-/// it is complete: who has chosen its random name has begun with it.
+/// Makes a directory of a store, which only root may enter. An existing one is no error, unless it
+/// is complete: the process that has chosen its random name has begun with it.
 pub(crate) fn make(directory: &Path) -> Result<(), StoreError> {
     let is_begun = || !directory.join(STORE_INDEX_FILE).exists();
     match DirBuilder::new().mode(0o700).create(directory) {
@@ -77,10 +77,10 @@ pub(crate) fn make(directory: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Removes a directory of a store. That it is not there is no error.
+/// Removes a directory of a store. A missing one is no error.
 ///
 /// # Errors
-/// [`StoreError::Io`]; also if there is a file in it that the store did not make, which is kept.
+/// [`StoreError::Io`]; also if the directory has a file that the store did not make, which is kept.
 pub fn remove(directory: &Path) -> Result<(), StoreError> {
     let failed = StoreError::io("remove", directory);
     match fs::symlink_metadata(directory) {
@@ -95,8 +95,8 @@ pub fn remove(directory: &Path) -> Result<(), StoreError> {
     fs::remove_dir(directory).map_err(failed)
 }
 
-/// Removes the memory of a checkpoint that failed: what is in its image directory, and its
-/// directory in a store, whatever keeps the image's from being removed: nobody else would find it.
+/// Removes the memory of a checkpoint that failed: its files in the image directory, and its
+/// directory in a store, even if the image's cannot be removed: no other process would find it.
 pub fn discard(image_dir: &Path, directory: Option<&Path>) -> Result<(), StoreError> {
     let cleared = clear(image_dir, INDEX_FILE);
     cleared.and(directory.map_or(Ok(()), remove))
@@ -104,12 +104,12 @@ pub fn discard(image_dir: &Path, directory: Option<&Path>) -> Result<(), StoreEr
 
 /// Removes the index of this name and the packs from a directory, and nothing else.
 pub(crate) fn clear(directory: &Path, index: &str) -> Result<(), StoreError> {
-    // First, so that what is left by a crash here does not look whole.
+    // First, so that a crash here does not leave what looks like a whole store.
     remove_replaced(&directory.join(index))?;
     clear_packs(directory)
 }
 
-/// Removes the packs from a directory, and what was left beside them, and nothing else.
+/// Removes the packs from a directory, and the files beside them, and nothing else.
 pub(crate) fn clear_packs(directory: &Path) -> Result<(), StoreError> {
     for entry in entries(directory)? {
         if entry.file_name().to_str().is_some_and(pack::is_of_pack) {
@@ -119,18 +119,18 @@ pub(crate) fn clear_packs(directory: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Removes a file that is replaced as a whole, and what a replacement that was cut off has left.
+/// Removes a file that is replaced as a whole, and the leftovers of a cut-off replacement.
 fn remove_replaced(path: &Path) -> Result<(), StoreError> {
     remove_file(path)?;
     remove_file(&file::staged(path).map_err(StoreError::io("remove", path))?)
 }
 
-/// Removes a file; that there is none is no error.
+/// Removes a file; a missing one is no error.
 pub(crate) fn remove_file(path: &Path) -> Result<(), StoreError> {
     file::remove(path).map_err(StoreError::io("remove", path))
 }
 
-/// What is in a directory; nothing if it is not there.
+/// Lists a directory; nothing if it does not exist.
 pub(crate) fn entries(directory: &Path) -> Result<Vec<DirEntry>, StoreError> {
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

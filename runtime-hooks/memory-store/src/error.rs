@@ -1,15 +1,15 @@
-//! What can go wrong with a store.
+//! Errors of a store.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-/// Why memory cannot be stored, or what is stored cannot be used.
+/// Why memory cannot be stored, or stored memory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// A file or directory cannot be accessed; [`io::ErrorKind::InvalidData`] for what is no
-    /// regular file, or larger than any index.
+    /// A file or directory cannot be accessed; [`io::ErrorKind::InvalidData`] if it is no regular
+    /// file, or is larger than any index.
     #[error("cannot {action} {path}")]
     Io {
         /// A verb.
@@ -34,7 +34,7 @@ pub enum StoreError {
         #[source]
         source: io::Error,
     },
-    /// A pack that an index names is not there.
+    /// A pack that an index names does not exist.
     #[error("{path} is missing: a part of the checkpoint's memory was not copied or was deleted")]
     Missing {
         /// The file.
@@ -47,31 +47,31 @@ pub enum StoreError {
         path: PathBuf,
         /// Its version.
         found: u32,
-        /// The one that can be read.
+        /// The version that can be read.
         known: u32,
     },
-    /// A file that is not as a checkpoint wrote it.
+    /// A file differs from what a checkpoint writes.
     #[error("{path} is damaged: {what}")]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault in the file.
         what: String,
     },
-    /// A pack is not what an index says.
+    /// A pack is not as an index describes it.
     #[error("{problem}; chunk {chunk} of the area at {area:#x} of process {process} is in it")]
     Needed {
-        /// What is wrong with the pack.
+        /// The fault in the pack.
         #[source]
         problem: Box<StoreError>,
-        /// Its pid.
+        /// Pid of the process.
         process: i32,
-        /// The area's address.
+        /// Address of the area.
         area: u64,
         /// The number of the first chunk that is in the pack.
         chunk: u32,
     },
-    /// Somebody fetches the image, and not all of it is there.
+    /// A process fetches the image, and not all of it has arrived.
     #[error(
         "the image {image} is arriving from elsewhere, and not all of it is there; wait until its \
          file stasis-arriving has gone"
@@ -80,7 +80,7 @@ pub enum StoreError {
         /// The image directory.
         image: PathBuf,
     },
-    /// Nobody fetches the rest of an image.
+    /// No process fetches the rest of an image.
     #[error(
         "the image {image} has arrived in part, and nobody fetches the rest: {why}; pull it again \
          into this directory"
@@ -88,7 +88,7 @@ pub enum StoreError {
     CutOff {
         /// The image directory.
         image: PathBuf,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// The index of an image says that its packs are in a store.
@@ -105,15 +105,15 @@ pub enum StoreError {
     Chunk {
         /// The pack.
         path: PathBuf,
-        /// Its pid.
+        /// Pid of the process.
         process: i32,
-        /// The area's address.
+        /// Address of the area.
         area: u64,
-        /// The chunk's number.
+        /// Number of the chunk.
         chunk: u32,
-        /// Where it is in the pack, bytes.
+        /// Offset in the pack, bytes.
         offset: u64,
-        /// What is wrong with it.
+        /// The fault in the chunk.
         what: String,
     },
     /// A file in memory cannot be used.
@@ -123,7 +123,7 @@ pub enum StoreError {
     MemoryFile {
         /// A verb.
         action: &'static str,
-        /// Its pid.
+        /// Pid of the process.
         process: i32,
         /// The address of the contents.
         area: u64,
@@ -131,21 +131,21 @@ pub enum StoreError {
         #[source]
         source: io::Error,
     },
-    /// There is a hole in CRIU's images, and no file to fill.
+    /// CRIU's images have a hole, and there is no file to fill it.
     #[error("there is no file in memory for the contents of process {process} at {area:#x}")]
     NoFile {
-        /// Its pid.
+        /// Pid of the process.
         process: i32,
         /// The address of the hole.
         area: u64,
     },
-    /// A registry would not take it.
+    /// A registry would not take the image.
     #[error(
         "the image is more than a registry takes: {what}; nothing was sent, and the image stays as \
          it is; keep it in a file system"
     )]
     TooMuch {
-        /// What would be how large.
+        /// The part that is too large, and its size.
         what: String,
     },
     /// A fault in stasis.
@@ -154,7 +154,7 @@ pub enum StoreError {
     /// A request that cannot be met.
     #[error("memory cannot be stored: {what}")]
     Impossible {
-        /// Why.
+        /// The reason.
         what: String,
     },
 }
@@ -168,7 +168,7 @@ fn full(source: &io::Error) -> &'static str {
 }
 
 impl StoreError {
-    /// For `map_err`: that something could not be done with a file.
+    /// For `map_err`: the error of an action on a file.
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io {
@@ -178,8 +178,7 @@ impl StoreError {
         }
     }
 
-    /// For `map_err`: that something could not be written. The error of a full disk says how much
-    /// is free.
+    /// For `map_err`: the error of a write. The error of a full disk has the free bytes.
     pub(crate) fn writing(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| {

@@ -28,13 +28,13 @@ use serde::{Deserialize, Serialize};
 pub struct ImageId(u128);
 
 impl ImageId {
-    /// From 128 random bits.
+    /// Makes an id from 128 random bits.
     #[must_use]
     pub fn new(random: u128) -> Self {
         Self(random)
     }
 
-    /// A new one.
+    /// Makes a new id.
     pub fn random() -> io::Result<Self> {
         let mut random = [0_u8; 16];
         let filled = getrandom(&mut random[..], GetRandomFlags::empty())?;
@@ -46,7 +46,7 @@ impl ImageId {
     }
 }
 
-/// It is not 32 lower-case hexadecimal digits.
+/// The text does not have 32 lower-case hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an image id has 32 hexadecimal digits")]
 pub struct NoImageId;

@@ -1,4 +1,4 @@
-//! Where the bulk memory of a checkpoint is kept, and what engine and CRIU plugin tell each other.
+//! The store for the bulk memory of a checkpoint, and the protocol of engine and CRIU plugin.
 //!
 //! # The store
 //! Memory is stored in *chunks* of at most 4 MiB ([`Chunk`]), without their zero pages, each with a
@@ -7,10 +7,10 @@
 //! or in a directory of their own ([`PacksIn`]), which is of one image alone.
 //!
 //! * Writing: [`Writer`] makes the store of one checkpoint.
-//! * Reading: [`Reader`] opens the packs of an index, [`Reader::load`] gives the pages of a chunk.
+//! * Reading: [`Reader`] opens the packs of an index, [`Reader::load`] reads the pages of a chunk.
 //! * Contents in files in memory ([`FileContents`]): [`Writer::store_coming`] and
-//!   [`Reader::load_files`], by many threads. What is in a pack from the beginning
-//!   ([`create_pack`]) is not copied: [`Reader::in_place`].
+//!   [`Reader::load_files`], by many threads. Contents that are in a pack from the beginning
+//!   ([`create_pack`]) are not copied: [`Reader::in_place`].
 //! * Moving: a [`Plan`] puts the memory of an image into blobs for a registry, which are the packs
 //!   of the image that is pulled; and large files of CRIU ([`cut_files`], [`write_files`]).
 //! * An image that is being pulled ([`Arriving`]): its readers wait for the part that they need.
@@ -20,7 +20,7 @@
 //! and no path is taken from it.
 //!
 //! # The protocol
-//! The engine tells the CRIU plugin of a dump or restore by a file ([`DumpRequest`],
+//! The engine describes a dump or restore to the CRIU plugin by a file ([`DumpRequest`],
 //! [`RestoreRequest`]) that an environment variable of CRIU names ([`REQUEST_VARIABLE`]): see
 //! `protocol.rs`.
 
@@ -76,11 +76,11 @@ pub use write::stream::StreamReport;
 
 /// The unit of memory, bytes: the kernel's page size on the machines that we support.
 pub const PAGE: usize = 4096;
-/// What is read, hashed and stored in one go, bytes; counted from the start of an area.
+/// Bytes that are read, hashed and stored in one go; counted from the start of an area.
 pub const CHUNK: usize = 4 << 20;
 /// The index, in the image directory.
 pub const INDEX_FILE: &str = "stasis-memory.index";
 /// The same index, in a store directory.
 pub const STORE_INDEX_FILE: &str = "index";
-/// What the engine records of a checkpoint, in its store directory.
+/// The engine's record of a checkpoint, in its store directory.
 pub const ORIGIN_FILE: &str = "origin.json";

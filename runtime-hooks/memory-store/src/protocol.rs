@@ -1,8 +1,8 @@
-//! What is to be stored, and what the engine tells its CRIU plugin, in JSON files in the
-//! operation's directory.
+//! The requests for storing contents and to the CRIU plugin, in JSON files in the operation's
+//! directory.
 //!
 //! The engine writes a [`DumpRequest`] for the process that stores, which keeps the file locked
-//! (flock(2)) while it is at work, and for CRIU: a dump that has one has holes. The engine starts
+//! (flock(2)) while it works, and for CRIU: a dump with such a request has holes. The engine starts
 //! CRIU (by way of runc) with [`REQUEST_VARIABLE`] in its environment. Without that variable the
 //! plugin does nothing in a dump, and refuses to restore an image with holes.
 
@@ -28,24 +28,24 @@ pub enum PacksIn {
     Directory,
 }
 
-/// For a dump.
+/// The request for a dump.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DumpRequest {
-    /// The name of what is stored.
+    /// The id of the stored memory.
     pub image_id: ImageId,
     /// The directory of its packs, which does not exist yet; `None`: they lie in the image.
     pub directory: Option<PathBuf>,
-    /// How many threads work at most.
+    /// The most threads.
     pub threads: usize,
-    /// Of zstd, 1 to 19, or a negative one of the fast levels. None: contents are stored as they
-    /// are.
+    /// Level of zstd, 1 to 19, or a negative one of the fast levels. None: contents are not
+    /// compressed.
     pub level: Option<i32>,
     /// A file for the progress: "BYTES TOTAL\n" in decimal, overwritten in place.
     pub progress: Option<PathBuf>,
 }
 
 impl DumpRequest {
-    /// Where its packs lie.
+    /// Where the packs lie.
     #[must_use]
     pub fn packs_in(&self) -> PacksIn {
         match self.directory {
@@ -55,50 +55,50 @@ impl DumpRequest {
     }
 }
 
-/// For a restore.
+/// The request for a restore.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestoreRequest {
-    /// Who fills the holes of the image.
+    /// The filler of the image's holes.
     #[serde(default)]
     pub holes: Holes,
     /// The image that CRIU is to restore, if it has contents.
     #[serde(default)]
     pub image_id: Option<ImageId>,
     /// The directory of the container's cgroup that has the freezer. The plugin freezes it before
-    /// CRIU lets the tasks go: nothing of the container runs then.
+    /// CRIU resumes the tasks: nothing of the container runs then.
     #[serde(default)]
     pub freeze: Option<PathBuf>,
 }
 
-/// Who fills the holes of an image at a restore.
+/// The filler of an image's holes at a restore.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Holes {
-    /// Nobody: a restore of an image that has some fails.
+    /// No process: a restore of an image that has holes fails.
     #[default]
     Nobody,
-    /// The engine, before any task runs. The plugin leaves them alone.
+    /// The engine, before any task runs. The plugin leaves the holes alone.
     Engine,
 }
 
-/// How contents were stored, or loaded.
+/// Figures of a store or a load.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Processes whose contents were stored.
     pub processes: usize,
-    /// Their areas.
+    /// Areas of these processes.
     pub areas: usize,
     /// Bytes of contents.
     pub bytes: u64,
-    /// Of it, bytes that are zero.
+    /// Bytes of contents that are zero.
     pub zero_bytes: u64,
     /// Bytes that were stored already.
     pub reused_bytes: u64,
     /// Bytes that were written, after compression.
     pub stored_bytes: u64,
-    /// How long it took, seconds.
+    /// Duration in seconds.
     pub copy_seconds: f64,
-    /// Contents that turned out to be something else than what was stored, or noted before.
+    /// Contents that differed from the stored or noted ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_reused: Option<String>,
 }

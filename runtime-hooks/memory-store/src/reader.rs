@@ -1,4 +1,4 @@
-//! Reading chunks; [`files`] loads them into files in memory, unless they are [`in_place`].
+//! Reads chunks; [`files`] loads them into files in memory, unless they are [`in_place`].
 
 mod files;
 mod in_place;
@@ -21,19 +21,19 @@ use crate::{
 /// The packs of a checkpoint, for any number of threads.
 #[derive(Debug)]
 pub struct Reader {
-    /// As places number them.
+    /// The packs, as places number them.
     packs: Vec<Arc<PackFile>>,
-    /// Not all of them is there yet: their readers wait.
+    /// Set if not all of the packs have arrived: their readers wait.
     arriving: Option<Arriving>,
 }
 
 impl Reader {
-    /// Opens all packs of an index, in the image or in this directory. Those of an image that
+    /// Opens all packs of an index, in the image or in this directory. The packs of an image that
     /// arrives may be shorter.
     ///
     /// # Errors
     /// [`StoreError`]: a pack is missing, is another one, or is shorter than the index needs, and
-    /// nobody fetches the rest ([`StoreError::CutOff`]).
+    /// no process fetches the rest ([`StoreError::CutOff`]).
     pub fn open(
         image_dir: &Path,
         index: &Index,
@@ -66,8 +66,8 @@ impl Reader {
         })
     }
 
-    /// Opens all packs of an index in a store directory, to be read as the disk has them: past the
-    /// page cache, if their file system can do that.
+    /// Opens all packs of an index in a store directory, to be read from the disk: past the page
+    /// cache, if their file system can do that.
     pub fn open_past_cache(index: &Index, directory: &Path) -> Result<Self, StoreError> {
         let reader = Self::open(directory, index, Some(directory))?;
         reader.packs.iter().for_each(|pack| pack.read_directly());
@@ -79,8 +79,8 @@ impl Reader {
         Self { packs, arriving }
     }
 
-    /// Waits until all is there, as the digests of those say who fetch it: checksums find damage
-    /// and no forgery.
+    /// Waits until the fetching process reports that all has arrived and matches its digests:
+    /// checksums find damage and no forgery.
     pub fn until_whole(&self) -> Result<(), StoreError> {
         match &self.arriving {
             Some(arriving) => arriving.until_whole(|| false),
@@ -135,15 +135,15 @@ struct Origin<'b> {
 }
 
 impl<'b> Loaded<'b> {
-    /// All of them, after their checksum was compared.
+    /// Returns all of them, after their checksum was compared.
     pub fn verified(self) -> Result<&'b [u8], StoreError> {
         self.origin.verify(Checksum::of(self.content))?;
         Ok(self.content)
     }
 
-    /// Passes them to `take` in parts of this many bytes, with their places in the chunk. Each part
-    /// is passed on while it is still in the cache after it was hashed, so they are verified only
-    /// when this succeeds.
+    /// Passes the pages to `take` in parts of this many bytes, with their places in the chunk. Each
+    /// part is passed on while it is still in the cache after it was hashed, so they are verified
+    /// only when this succeeds.
     pub fn hand_on<E: From<StoreError>>(
         self,
         bytes: usize,
@@ -218,7 +218,7 @@ fn needed(index: &Index, number: u32, problem: StoreError) -> StoreError {
     }
 }
 
-/// Reads the contents at a place, so many bytes, which are not verified.
+/// Reads `bytes` of contents at a place, which are not verified.
 pub(crate) fn load<'b>(
     pack: &'b PackFile,
     place: Place,

@@ -1,4 +1,4 @@
-//! Who fetches an image says so, and how it ends.
+//! The fetching process marks the image as arriving, and writes the result.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -12,22 +12,22 @@ use stasis_linux::file;
 use super::{ARRIVING_FILE, FAILED, Fetched, MOST_LINE, POLL, WHOLE};
 use crate::StoreError;
 
-/// The end of who fetches: it has the file, and its lock.
+/// The fetching process's end: it has the file, and its lock.
 #[derive(Debug)]
 pub struct Fetching {
     file: File,
 }
 
 impl Fetching {
-    /// Writes a file for an image directory that nobody reads yet, or takes the place of the file
-    /// that a cut-off fetching has left. It is on disk then.
+    /// Writes a file for an image directory that no process reads yet, or replaces the file that a
+    /// cut-off fetching has left. The new file is durable when this returns.
     ///
     /// # Errors
-    /// [`StoreError::Arriving`]: somebody fetches it. [`StoreError::Io`].
+    /// [`StoreError::Arriving`]: another process fetches the image. [`StoreError::Io`].
     pub fn begin(image: &Path, fetched: &Fetched) -> Result<Self, StoreError> {
         let path = image.join(ARRIVING_FILE);
         let failed = |error: io::Error| StoreError::io("write", &path)(error);
-        // Held until the new file has its name: of two who come now one gets it.
+        // Held until the new file has its name: of two processes only one gets it.
         let earlier = file::open(&path).map_err(failed)?;
         if let Some(earlier) = &earlier
             && !(lock_soon(earlier).map_err(failed)? && file::is_at(earlier, &path))
@@ -49,8 +49,8 @@ impl Fetching {
         Ok(Self { file })
     }
 
-    /// Says that all of it is there and on disk, or why it is not, for the image directory as it is
-    /// called now.
+    /// Writes that the whole image is on disk, or why it is not, into the image directory under its
+    /// present name.
     pub fn end(mut self, image: &Path, failed: Option<&str>) -> Result<(), StoreError> {
         let path = image.join(ARRIVING_FILE);
         let last = failed.map_or(WHOLE.to_owned(), |why| format!("{FAILED}{why}"));
@@ -63,13 +63,13 @@ impl Fetching {
     }
 }
 
-/// What others name may have any character.
+/// Makes a line: names from elsewhere may have any character.
 fn line(text: &str) -> String {
     let text: String = text.chars().take(MOST_LINE).collect();
     format!("{}\n", text.replace(char::is_control, " "))
 }
 
-/// Takes a lock that readers try for a moment ([`is_locked`]); `false`: somebody keeps it.
+/// Takes a lock that readers try for a moment ([`is_locked`]); `false`: a process keeps it.
 fn lock_soon(file: &File) -> io::Result<bool> {
     for _ in 0..100 {
         match flock(file, FlockOperation::NonBlockingLockExclusive) {

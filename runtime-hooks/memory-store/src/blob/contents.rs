@@ -1,4 +1,4 @@
-//! The list of what is in which blob.
+//! The list of the contents of each blob.
 
 use std::collections::HashSet;
 
@@ -14,44 +14,44 @@ const VERSION: u32 = 1;
 pub const MOST_CONTENTS_BYTES: u64 = 64 << 20;
 
 const CONTENT: usize = 32 + 4 + 8 + 4 + 1;
-/// Without its contents.
+/// A blob without its contents.
 const BLOB: usize = 32 + 8 + 4;
 
-/// How contents are recognised that cannot be compared, since they are elsewhere: BLAKE3.
+/// A hash of contents that cannot be compared, since they are elsewhere: BLAKE3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, BorshSerialize, BorshDeserialize)]
 pub struct ContentHash(pub [u8; 32]);
 
 impl ContentHash {
-    /// Of these contents, as they are before they are compressed.
+    /// Hashes contents before their compression.
     #[must_use]
     pub fn of(contents: &[u8]) -> Self {
         Self(blake3::hash(contents).into())
     }
 }
 
-/// A blob, and all that is in it.
+/// A blob, and all its contents.
 #[derive(Debug, Clone, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct BlobContents {
-    /// Its name.
+    /// Name of the blob.
     pub digest: BlobDigest,
-    /// Its length.
+    /// Length in bytes.
     pub bytes: u64,
-    /// What is in it, in the order of their offsets.
+    /// The contents, in the order of their offsets.
     pub contents: Vec<Content>,
 }
 
 /// The stored pages of a chunk, in a blob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct Content {
-    /// Of the pages.
+    /// Hash of the pages.
     pub hash: ContentHash,
-    /// The length of the pages.
+    /// Length of the pages.
     pub content_bytes: u32,
-    /// From the start of the blob; a multiple of [`PAGE`].
+    /// Offset from the start of the blob; a multiple of [`PAGE`].
     pub offset: u64,
-    /// How many bytes lie there.
+    /// Stored length in bytes.
     pub bytes: u32,
-    /// How they lie there.
+    /// Stored form.
     pub encoding: Encoding,
 }
 
@@ -61,12 +61,12 @@ pub fn encode(blobs: &[BlobContents]) -> Vec<u8> {
     written(&(*MAGIC, VERSION, blobs))
 }
 
-/// The length of what a list has about so many blobs and contents.
+/// The length of a list's entries for so many blobs and contents.
 pub(super) fn listed_bytes(blobs: usize, contents: usize) -> u64 {
     (blobs * BLOB + contents * CONTENT) as u64
 }
 
-/// Reads a list that anybody may have written.
+/// Reads a list from an untrusted source.
 pub fn decode(mut list: &[u8]) -> Result<Vec<BlobContents>, String> {
     let unreadable = |error: std::io::Error| error.to_string();
     let (magic, version) = <([u8; 8], u32)>::deserialize(&mut list).map_err(unreadable)?;

@@ -1,7 +1,7 @@
-//! Where blobs end.
+//! The ends of blobs.
 //!
-//! Large enough that an image has few, and at places that its contents decide: who makes blobs of
-//! the same contents makes the same ones again after the next end, whatever came before.
+//! A blob is large enough that an image has few, and ends where its contents decide: another image
+//! with the same contents gets the same blobs after the next end, whatever came before.
 
 use super::contents::ContentHash;
 
@@ -14,7 +14,7 @@ const MOST_LEAST: u64 = 8 << 30;
 const SPARE: u64 = 1 << 30;
 const ENDS: u8 = 0x0f;
 
-/// What an image has in blobs.
+/// The sort of an image's blobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlobsOf {
     /// Bulk memory.
@@ -32,7 +32,7 @@ impl BlobsOf {
         }
     }
 
-    /// For messages.
+    /// Returns the name for messages.
     pub(super) fn what(self) -> &'static str {
         match self {
             Self::Memory => "bulk memory",
@@ -40,7 +40,7 @@ impl BlobsOf {
         }
     }
 
-    /// So many of the least length there are, as long as that may grow. They and as many of other
+    /// The number of blobs of the least length, as long as that may grow. They and as many of other
     /// images are less than the most.
     fn share(self) -> u64 {
         match self {
@@ -53,15 +53,15 @@ impl BlobsOf {
 /// The lengths of an image's blobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lengths {
-    /// Shorter ones, but for the last, there are not.
+    /// No blob but the last is shorter.
     pub least: u64,
     /// No content begins at this length or after it.
     pub most: u64,
 }
 
 impl Lengths {
-    /// For an image with so many bytes of such contents, whether they are moved or not: that of
-    /// another replica has about as many.
+    /// Returns the lengths for an image with `bytes` of such contents, whether they are moved or
+    /// not: another replica has about as many, and so the same lengths.
     #[must_use]
     pub fn of(sort: BlobsOf, bytes: u64) -> Self {
         let share = bytes.div_ceil(sort.share()).clamp(LEAST, MOST_LEAST);
@@ -73,13 +73,13 @@ impl Lengths {
         }
     }
 
-    /// How many new blobs so many contents, of so many bytes, make at most.
+    /// Returns the most new blobs that these contents make.
     pub(super) fn most_blobs(&self, contents: usize, bytes: u64) -> usize {
         let of_bytes = bytes / self.least.max(1) + 1;
         usize::try_from(of_bytes).map_or(contents, |of_bytes| of_bytes.min(contents))
     }
 
-    /// Whether a blob ends after this content, which has made it so long.
+    /// Whether a blob ends after this content, with which it has `bytes`.
     pub(super) fn is_end(&self, bytes: u64, last: &ContentHash) -> bool {
         let is_mark = || last.0[31] & ENDS == 0;
         bytes >= self.most || (bytes >= self.least && is_mark())

@@ -1,8 +1,8 @@
-//! Large files of CRIU as memory that is put into blobs: an index that has each of them as a
-//! process, and each piece of it as an area, at its offset.
+//! Large files of CRIU as memory that is put into blobs: an index that has each file as a process,
+//! and each piece of it as an area, at its offset.
 //!
 //! CRIU's `pages-*.img` are pages of memory, one after the other. Another replica has many of the
-//! same pages at other offsets. So a piece ends after a page whose own contents say so: the same
+//! same pages at other offsets. So a piece ends after a page whose own contents decide it: the same
 //! pages make the same pieces wherever they are.
 
 use std::ops::Range;
@@ -19,26 +19,26 @@ use crate::{
     ProcessMemory, Reader, StoreError, StoredPages,
 };
 
-/// What a thread cuts in one go: it is cut there as well.
+/// Bytes that a thread cuts in one go: a piece ends there as well.
 const SEGMENT: u64 = 64 << 20;
-/// Pages that a piece has about, and bytes of files for which that is enough: it makes 2^18 pieces.
+/// Average pages of a piece, and bytes of files for which that is enough: it makes 2^18 pieces.
 const PAGES: u64 = 16;
 const ENOUGH: u64 = 16 << 30;
-/// How often that is doubled: four times as many pages are the most, which is a chunk.
+/// The most doublings of a piece: four times as many pages are the most, which is a chunk.
 const MOST_DOUBLINGS: u32 = 4;
 
 /// A file of an image: of whole pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LargeFile<'a> {
-    /// What it is called in the index, from 1 on.
+    /// Its number in the index, from 1 on.
     pub number: i32,
     /// Its name, without a slash.
     pub name: &'a str,
-    /// Its length.
+    /// Its length in bytes.
     pub bytes: u64,
 }
 
-/// Cuts files of a directory, by so many threads, into what [`Plan`](crate::Plan) takes.
+/// Cuts files of a directory, with so many threads, into the input of a [`Plan`](crate::Plan).
 pub fn cut_files(
     directory: &Path,
     files: &[LargeFile<'_>],
@@ -63,7 +63,7 @@ pub fn cut_files(
         processes[segment.file].areas.extend(areas);
     }
     let index = Index {
-        // They belong to no other image than the one whose manifest names them.
+        // Only the image whose manifest names the files has this index.
         image_id: ImageId::new(0),
         packs_in: PacksIn::Image,
         packs: Vec::new(),
@@ -88,7 +88,7 @@ fn open(directory: &Path, large: &LargeFile<'_>) -> Result<Arc<PackFile>, StoreE
     Ok(Arc::new(PackFile::new(path, file)))
 }
 
-/// A part of a file, of the number that its file has among those that are cut.
+/// A part of a file, with the number of its file among those that are cut.
 struct Segment {
     file: usize,
     range: Range<u64>,
@@ -149,15 +149,15 @@ impl Segment {
 /// Where pieces end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Cut {
-    /// No shorter one, but for the last of a segment.
+    /// No piece is shorter, but for the last of a segment.
     least: usize,
     most: usize,
-    /// A page is the last one if its checksum has none of these bits.
+    /// A page ends a piece if its checksum has none of these bits.
     mark: u128,
 }
 
 impl Cut {
-    /// For so many bytes: the list of contents stays short.
+    /// Chooses the lengths for so many bytes: the list of contents stays short.
     fn of(bytes: u64) -> Self {
         let times = bytes.div_ceil(ENOUGH).max(1);
         let doublings = times.next_power_of_two().ilog2().min(MOST_DOUBLINGS);
@@ -171,7 +171,7 @@ impl Cut {
         }
     }
 
-    /// The first piece of these pages.
+    /// Returns the first piece of these pages.
     fn first<'p>(&self, pages: &'p [u8]) -> &'p [u8] {
         let most = pages.len().min(self.most);
         let is_end = |end: &usize| {

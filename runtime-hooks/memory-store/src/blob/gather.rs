@@ -1,4 +1,4 @@
-//! What the other side lacks is put into new blobs, and the index refers to what is where.
+//! Puts contents that the other side lacks into new blobs, and makes the index of all blobs.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,12 +13,12 @@ use crate::{Buffer, Chunk, Encoding, Index, PAGE, Pack, PacksIn, Place, Reader, 
 /// The fastest of zstd's levels that are not negative: a network is slower, a disk may not be.
 const LEVEL: i32 = 1;
 
-/// Takes new blobs, one after the other.
+/// Receives new blobs, one after the other.
 pub trait NewBlobs {
-    /// Why they cannot be taken.
+    /// Why they cannot be received.
     type Error: From<StoreError>;
 
-    /// Takes more bytes of the blob.
+    /// Receives more bytes of the blob.
     fn append(&mut self, bytes: &[u8]) -> Result<(), Self::Error>;
 
     /// The blob is complete; the next bytes begin another.
@@ -30,13 +30,13 @@ pub trait NewBlobs {
 pub struct Gathered {
     /// The index of the image that has them as its packs.
     pub index: Index,
-    /// Its blobs, in the order of their digests: whoever pushes it again says the same.
+    /// The blobs, in the order of their digests: a repeated push has the same list.
     pub blobs: Vec<BlobContents>,
-    /// Those that were there before.
+    /// The blobs that the other side had before.
     pub kept: HashSet<BlobDigest>,
 }
 
-/// What is in which blob that is there, and what is put into new ones.
+/// The blobs that are kept, and the contents for new ones.
 #[derive(Debug)]
 pub struct Plan<'a> {
     index: &'a Index,
@@ -51,8 +51,8 @@ impl<'a> Plan<'a> {
     /// Compares all contents of an index with those of blobs that are `there`. `threads` read them.
     ///
     /// # Errors
-    /// [`StoreError`]: they cannot be read, or are damaged; [`StoreError::TooMuch`]: they are more
-    /// than an image may have in a registry.
+    /// [`StoreError`]: contents cannot be read, or are damaged; [`StoreError::TooMuch`]: there are
+    /// more than an image may have in a registry.
     pub fn of(
         sort: BlobsOf,
         index: &'a Index,
@@ -79,14 +79,14 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// The length of what the list of contents has about its blobs, at most.
+    /// Returns the most bytes that the list of contents has about its blobs.
     #[must_use]
     pub fn most_listed_bytes(&self) -> u64 {
         self.most_listed_bytes
     }
 
-    /// Puts what is in none of the blobs into new ones: it is read once more, compressed and
-    /// written.
+    /// Puts contents that are in none of the blobs into new ones: they are read once more,
+    /// compressed and written.
     pub fn put<N: NewBlobs>(self, new: &mut N) -> Result<Gathered, N::Error> {
         let mut blobs = self.kept;
         let kept = blobs.iter().map(|blob| blob.digest).collect();
@@ -106,7 +106,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// The blob that grows, and those before it.
+/// The blob that grows, and the blobs before it.
 struct Growing {
     lengths: Lengths,
     compressor: Compressor,
@@ -141,7 +141,7 @@ impl Growing {
         let Needed { at, chunk, trimmed } = needed;
         let process = index.processes.get(at.0).ok_or_else(not_placed)?;
         let area = process.areas.get(at.1).ok_or_else(not_placed)?;
-        // Whoever changes the image meanwhile does not change what was hashed.
+        // Verified again: another program may have changed the image since it was hashed.
         let loaded = reader.load(process.pid, area.start, chunk, &mut self.buffer)?;
         let pages = loaded.verified()?;
         let (_, parts) = trim(&chunk.pages, pages).ok_or_else(not_placed)?;
@@ -191,7 +191,7 @@ impl Growing {
     }
 }
 
-/// The blob's number, and the place in it.
+/// For each content: the number of its blob, and its place there.
 type Places = HashMap<Key, (usize, Content)>;
 
 fn places_in(blobs: &[BlobContents]) -> Places {
@@ -204,7 +204,7 @@ fn places_in(blobs: &[BlobContents]) -> Places {
     places
 }
 
-/// The same, with the blobs as packs.
+/// Makes the index with the blobs as packs.
 fn index_of(
     index: &Index,
     needed: &[Needed<'_>],
@@ -234,7 +234,7 @@ fn index_of(
         packs: packs.ok_or_else(not_placed)?,
         processes,
     };
-    // What the other side says of its blobs is in it.
+    // The index has claims of the other side about its blobs.
     limits::check(&index).map_err(|what| StoreError::Impossible { what })?;
     Ok(index)
 }

@@ -1,12 +1,12 @@
-//! Bulk memory as blobs, for registries: what is moved, and how the other side has it
-//! (docs/image-format.md, "In a registry").
+//! Bulk memory as blobs, for registries: the contents that are moved, and their form on the other
+//! side (docs/image-format.md, "In a registry").
 //!
-//! A blob is what a pack has behind its first page. It is named by its SHA-256, and so is the pack
-//! that it becomes ([`pack_of`]): a pulled image is an ordinary one.
+//! A blob is all of a pack behind its first page. The SHA-256 of a blob is its name, and that of
+//! the pack that it becomes ([`pack_of`]): a pulled image is an ordinary one.
 //!
-//! * [`gather`] puts what the other side lacks into new blobs, which end where [`cut`] says.
-//! * [`files`] has large files of CRIU as such memory, and [`write_files`] makes them of it again.
-//! * [`contents`] is the list of what is in which blob, by which the next push finds it.
+//! * [`gather`] puts contents that the other side lacks into new blobs; [`cut`] decides their ends.
+//! * [`files`] turns large files of CRIU into such memory, and [`write_files`] turns it back.
+//! * [`contents`] is the list of the contents of each blob, by which the next push finds them.
 
 pub(crate) mod contents;
 pub(crate) mod cut;
@@ -23,7 +23,7 @@ pub type BlobDigest = [u8; 32];
 /// The most bytes of a blob: less than what the strictest of the large registries take.
 pub const MOST_BLOB_BYTES: u64 = 9 << 30;
 
-/// The pack that a blob of so many bytes becomes; `None`: it cannot be one.
+/// The pack that a blob of this length becomes; `None`: the length is impossible.
 #[must_use]
 pub fn pack_of(digest: &BlobDigest, bytes: u64) -> Option<Pack> {
     let whole = bytes > 0 && bytes <= MOST_BLOB_BYTES && bytes.is_multiple_of(PAGE as u64);
@@ -35,7 +35,7 @@ pub fn pack_of(digest: &BlobDigest, bytes: u64) -> Option<Pack> {
     })
 }
 
-/// What a pack has before its blob.
+/// The first page of a pack, before its blob.
 #[must_use]
 pub fn pack_header(pack: &Pack) -> Vec<u8> {
     pack.header().as_slice().to_vec()

@@ -1,4 +1,4 @@
-//! What an image needs, and which blobs of the other side have enough of it.
+//! The contents that an image needs, and the blobs of the other side that have enough of them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,21 +9,21 @@ use crate::index::codec;
 use crate::index::limits::INDEX_BYTES;
 use crate::{Checksum, Chunk, Index, Reader, StoreError, StoredPages};
 
-/// A blob of which an image needs less than one part in so many is not referred to: whoever pulls
-/// the image would fetch the rest as well.
+/// A blob of which an image needs less than one part in so many is not referred to: a pull of the
+/// image would fetch the rest as well.
 const USED: u64 = 4;
-/// All contents of blobs that are referred to are listed: so many of them take 12 MiB.
+/// The most contents of blobs that are referred to, all of which are listed: they take 12 MiB.
 const MOST_LISTED: usize = 1 << 18;
 
-/// How a content is known: its hash, and its length.
+/// The identity of a content: its hash, and its length.
 pub(super) type Key = (ContentHash, u32);
 
-/// A chunk of an image, and how it is put into a blob.
+/// A chunk of an image, and its form in a blob.
 #[derive(Debug, Clone)]
 pub(super) struct Needed<'a> {
     /// The numbers of its process and area in the index.
     pub(super) at: (usize, usize),
-    /// As it is stored now.
+    /// The chunk as it is stored now.
     pub(super) chunk: &'a Chunk,
     pub(super) trimmed: Trimmed,
 }
@@ -36,9 +36,9 @@ pub(super) struct Trimmed {
     pub(super) checksum: Checksum,
 }
 
-/// Every chunk of an image that is not all zeros, in the order of processes and addresses. All are
-/// read, by several threads, and compared with their checksums; what is there several times, at one
-/// place, is read once.
+/// Finds every chunk of an image that is not all zeros, in the order of processes and addresses.
+/// All are read, by several threads, and compared with their checksums; a place that several chunks
+/// share is read once.
 pub(super) fn needed<'a>(
     index: &'a Index,
     reader: &Reader,
@@ -81,7 +81,7 @@ fn read_all(
 }
 
 impl Trimmed {
-    /// `None`: it is all zeros.
+    /// Trims a content; `None` if it is all zeros.
     fn of(stored: &StoredPages, content: &[u8]) -> Option<Self> {
         let (pages, parts) = trim(stored, content)?;
         let mut hasher = blake3::Hasher::new();
@@ -100,8 +100,8 @@ impl Trimmed {
     }
 }
 
-/// The pages of a content that are not zeros: contents that lie in a pack as in their process have
-/// all of theirs, and equal ones would not be found.
+/// Finds the pages of a content that are not zeros: contents that lie in a pack as in their process
+/// have all of theirs, and equal ones would not be found.
 pub(super) fn trim<'c>(
     stored: &StoredPages,
     content: &'c [u8],
@@ -116,8 +116,8 @@ pub(super) fn trim<'c>(
     }
 }
 
-/// Refuses what might be more than an image may have, if nothing can be compressed; how many blobs
-/// of others it may have as well.
+/// Refuses contents that might exceed an image's limits, if nothing can be compressed; returns how
+/// many blobs of others it may have as well.
 pub(super) fn refuse_too_much(
     sort: BlobsOf,
     index: &Index,
@@ -141,7 +141,7 @@ pub(super) fn refuse_too_much(
     })
 }
 
-/// Of the blobs that the other side has those that are worth it, so many at most: the most needed.
+/// Chooses the blobs of the other side that are worth it, at most `most`: the most needed ones.
 pub(super) fn kept(
     needed: &[Needed<'_>],
     there: &[BlobContents],
@@ -154,7 +154,7 @@ pub(super) fn kept(
         let mine = |content: &&Content| open.contains(&key(content));
         let used: u64 = blob.contents.iter().filter(mine).map(stored).sum();
         if used > 0 && used * USED >= blob.bytes {
-            // Others need not be there for that as well.
+            // Contents in this blob count for no other blob.
             blob.contents.iter().map(key).for_each(|key| {
                 open.remove(&key);
             });
@@ -169,7 +169,7 @@ pub(super) fn kept(
     };
     let kept = kept.into_iter().map(|(_, blob)| blob).take(most);
     let mut kept: Vec<_> = kept.take_while(has_room).cloned().collect();
-    // Which of two has something does not depend on how much else they have.
+    // Of two blobs with a content, the choice does not depend on their other contents.
     kept.sort_by_key(|blob| blob.digest);
     kept
 }

@@ -20,7 +20,7 @@ fn short(_: u64) -> Lengths {
     }
 }
 
-/// Blobs in memory, named by what is enough for a test.
+/// Blobs in memory, with names that suffice for a test.
 #[derive(Default)]
 pub(super) struct InMemory {
     growing: Vec<u8>,
@@ -28,7 +28,7 @@ pub(super) struct InMemory {
 }
 
 impl InMemory {
-    /// As a pull does.
+    /// Writes packs as a pull does.
     pub(super) fn write_packs(&self, into: &Path, gathered: &Gathered) {
         for blob in &gathered.blobs {
             let pack = pack_of(&blob.digest, blob.bytes).unwrap();
@@ -77,7 +77,7 @@ fn gathered(
     gather(&index, &reader, there, new).unwrap()
 }
 
-/// What a pull makes of it is read.
+/// Reads a pulled image.
 fn verify_pulled(into: &Path, gathered: &Gathered, new: &InMemory, seeds: &[u64]) {
     new.write_packs(into, gathered);
     let index = Index::decode(&gathered.index.encode()).unwrap();
@@ -132,7 +132,7 @@ fn a_blob_of_which_little_is_needed_is_not_referred_to() {
     let first = gathered(&images, 1, &seeds, &[], &mut new);
     let largest = first.blobs.iter().max_by_key(|blob| blob.contents.len());
     let largest = largest.unwrap().clone();
-    // What it has beside the first content is much.
+    // The blob has much beside the first content.
     let mut padded = largest.clone();
     padded.bytes += 16 * CHUNK as u64;
     let second = gathered(&images, 2, &seeds, &[padded], &mut new);

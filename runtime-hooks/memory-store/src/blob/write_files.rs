@@ -9,10 +9,10 @@ use super::files::LargeFile;
 use crate::file_contents::queue::for_each;
 use crate::{CHUNK, Index, Reader, StoreError, StoredPages};
 
-/// As those of CRIU's files that come whole.
+/// The mode of CRIU's files that come whole.
 const MODE: u32 = 0o600;
 
-/// Refuses what is no index of these files, one for one: each piece follows the one before, and
+/// Refuses an index that is not of these files, one for one: each piece follows the one before, and
 /// the last one ends where the file does.
 pub fn refuse_other_files(index: &Index, files: &[LargeFile<'_>]) -> Result<(), String> {
     let numbers = index.processes.iter().map(|process| process.pid);
@@ -35,8 +35,8 @@ pub fn refuse_other_files(index: &Index, files: &[LargeFile<'_>]) -> Result<(), 
     Ok(())
 }
 
-/// Writes files of an index, which [`refuse_other_files`] does not refuse, from its packs in the
-/// same directory. They are not on disk yet.
+/// Writes the files of an index that [`refuse_other_files`] accepts, from its packs in the same
+/// directory. The files are not durable yet.
 pub fn write_files(
     directory: &Path,
     index: &Index,

@@ -11,12 +11,12 @@ const HUGE_PAGE: usize = 2 << 20;
 #[derive(Debug)]
 pub struct Buffer {
     content: Aligned,
-    /// For contents that are compressed; made when it is needed.
+    /// For compressed contents; made on first use.
     compressed: Option<Aligned>,
 }
 
 impl Buffer {
-    /// One full of zeros.
+    /// Makes a buffer of zeros.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -50,9 +50,9 @@ impl Default for Buffer {
     }
 }
 
-/// Bytes that begin at a page; at a huge one if there are enough for it.
+/// Bytes that begin at a page; at a huge one if they are long enough for it.
 pub(crate) struct Aligned {
-    /// Longer than what it is for; never grows, so it never moves.
+    /// Longer than `length`; never grows, so it never moves.
     bytes: Vec<u8>,
     start: usize,
     length: usize,

@@ -1,21 +1,21 @@
-//! How contents are recognised.
+//! Checksums of contents.
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use twox_hash::XxHash3_128;
 
-/// A checksum of contents. It is not cryptographic: it finds damage and equal contents, and is no
-/// proof against forgery.
+/// A checksum of contents. As it is not cryptographic, it finds damage and equal contents, and is
+/// no proof against forgery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, BorshSerialize, BorshDeserialize)]
 pub struct Checksum(pub u128);
 
 impl Checksum {
-    /// Of these contents: XXH3, 128 bits, the fastest that was measured (docs/benchmarks.md).
+    /// Checksums contents by XXH3, 128 bits, the fastest that was measured (docs/benchmarks.md).
     #[must_use]
     pub fn of(contents: &[u8]) -> Self {
         Self(XxHash3_128::oneshot(contents))
     }
 
-    /// Of contents that lie in several places: that of all of them, one after the other.
+    /// Checksums contents that lie in several places, as if they lay one after the other.
     pub(crate) fn of_parts(parts: &[&[u8]]) -> Self {
         if let [whole] = parts {
             return Self::of(whole);

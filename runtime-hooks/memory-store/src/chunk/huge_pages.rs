@@ -3,7 +3,7 @@
 
 use rustix::mm::{Advice, madvise};
 
-/// For memory that begins and ends at a page. A kernel without them has ordinary ones.
+/// Advises memory that begins and ends at a page. A kernel without huge pages uses ordinary ones.
 pub(crate) fn advise(bytes: &mut [u8]) {
     // SAFETY: the range is that of the slice, and this advice changes neither its contents nor its
     // protection.

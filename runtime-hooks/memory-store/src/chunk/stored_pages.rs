@@ -7,30 +7,30 @@ use borsh::{BorshDeserialize, BorshSerialize};
 use crate::{CHUNK, PAGE};
 
 pub(crate) const WORDS: usize = CHUNK / PAGE / 64;
-/// What is looked at in one go: long enough for vector instructions, short enough to end early.
+/// Bytes compared in one go: long enough for vector instructions, short enough to end early.
 const BLOCK: usize = 256;
 
 /// The pages of a chunk that are stored; the others are zero.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum StoredPages {
-    /// The first so many (1 to 1024), which are all that the chunk has.
+    /// The first pages in this number (1 to 1024), which are all that the chunk has.
     All(u16),
-    /// Those whose bit is set: bit `n % 64` of word `n / 64` is page `n`.
+    /// The pages whose bit is set: bit `n % 64` of word `n / 64` is page `n`.
     Some(Box<[u64; WORDS]>),
 }
 
-/// Stored pages that lie side by side.
+/// Adjacent stored pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
-    /// Of the first one, from the start of the chunk.
+    /// Offset of the first page, from the start of the chunk.
     pub offset: usize,
-    /// Their length.
+    /// Length in bytes.
     pub bytes: usize,
 }
 
 impl StoredPages {
-    /// The pages of these contents that are not zero. The contents are a multiple of [`PAGE`] and
-    /// at most [`CHUNK`] long. `None`: all are zero.
+    /// Finds the pages of these contents that are not zero. The contents are a multiple of [`PAGE`]
+    /// and at most [`CHUNK`] long. `None`: all are zero.
     #[must_use]
     pub fn of(content: &[u8]) -> Option<Self> {
         debug_assert!(content.len() <= CHUNK && content.len().is_multiple_of(PAGE));
@@ -51,7 +51,7 @@ impl StoredPages {
         }
     }
 
-    /// How many there are.
+    /// The number of stored pages.
     #[must_use]
     pub fn count(&self) -> usize {
         match self {
@@ -60,7 +60,7 @@ impl StoredPages {
         }
     }
 
-    /// Their length.
+    /// The length of the stored pages in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.count() * PAGE
@@ -77,7 +77,7 @@ impl StoredPages {
         }
     }
 
-    /// The number after that of the last one.
+    /// The number after that of the last stored page.
     pub(crate) fn end(&self) -> usize {
         match self {
             Self::All(pages) => usize::from(*pages),
@@ -90,14 +90,14 @@ impl StoredPages {
         }
     }
 
-    /// Them, where they are in the content of their chunk. `None`: it is too short to have them.
+    /// Returns the stored pages in the content of their chunk. `None`: the content is too short.
     pub(crate) fn slices<'a>(&self, content: &'a [u8]) -> Option<Vec<&'a [u8]>> {
         self.runs()
             .map(|run| content.get(run.offset..run.offset + run.bytes))
             .collect()
     }
 
-    /// Them, in runs as long as they can be, from the first to the last.
+    /// Returns the stored pages in runs as long as possible, from the first to the last.
     pub fn runs(&self) -> impl Iterator<Item = Run> + '_ {
         let end = self.end();
         let mut next = 0;
@@ -113,8 +113,8 @@ impl StoredPages {
         })
     }
 
-    /// Their runs in parts of this many bytes; the last may have fewer. A run that reaches into the
-    /// next part is cut.
+    /// Returns the runs in parts of this many bytes; the last part may have fewer. A run that
+    /// reaches into the next part is cut.
     pub(crate) fn runs_in_parts(&self, bytes: usize) -> impl Iterator<Item = Vec<Run>> + '_ {
         let mut runs = self.runs();
         let mut rest = None;
@@ -137,7 +137,7 @@ impl StoredPages {
     }
 }
 
-/// A number without pages stands for a bitmap.
+/// A zero in place of the number of pages announces a bitmap.
 impl BorshSerialize for StoredPages {
     fn serialize<W: Write>(&self, into: &mut W) -> Result<()> {
         match self {
@@ -156,7 +156,7 @@ impl BorshDeserialize for StoredPages {
     }
 }
 
-/// Whether a page holds nothing but zeros, as fast as memory is read.
+/// Whether a page has only zeros, as fast as memory is read.
 fn is_zero(page: &[u8]) -> bool {
     let (blocks, rest) = page.as_chunks::<BLOCK>();
     blocks.iter().all(is_zero_block) && rest.iter().all(|byte| *byte == 0)

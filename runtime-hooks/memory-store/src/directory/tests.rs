@@ -62,7 +62,7 @@ fn a_dump_that_came_to_nothing_is_discarded() {
     }
 }
 
-/// Nobody else knows of it, and it may be memory.
+/// No other process knows of the store, and it may be in memory.
 #[test]
 fn a_store_is_removed_although_its_image_cannot_be() {
     let images = Images::new();

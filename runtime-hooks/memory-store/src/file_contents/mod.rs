@@ -8,28 +8,28 @@ use std::io;
 
 use crate::{Area, PAGE, StoreError};
 
-/// The chunks that a thread takes at a time, at most. They lie side by side in a pack, so a disk
-/// reads long parts.
+/// The most chunks that a thread takes at a time. They are adjacent in a pack, so a disk reads long
+/// parts.
 pub(crate) const PIECE: u16 = 16;
 
-/// Contents of a process that lie in a file in memory (`stasis_linux::memory_file`), or that are
-/// to lie there.
+/// Contents of a process that lie in a file in memory (`stasis_linux::memory_file`), or are to be
+/// loaded into one.
 #[derive(Debug, Clone, Copy)]
 pub struct FileContents<'f> {
-    /// The process, in the container.
+    /// Pid of the process, in the container.
     pub pid: i32,
-    /// The address that it has them at.
+    /// Address of the contents in the process.
     pub start: u64,
     /// The file.
     pub file: &'f File,
-    /// Where in the file they begin; a multiple of [`PAGE`].
+    /// Offset of the contents in the file; a multiple of [`PAGE`].
     pub offset: u64,
-    /// Their length; a multiple of [`PAGE`].
+    /// Length in bytes; a multiple of [`PAGE`].
     pub bytes: u64,
 }
 
 impl FileContents<'_> {
-    /// Whole pages, all of which the file has: what is read behind its end is SIGBUS.
+    /// Refuses all but whole pages that the file has: a read behind its end is SIGBUS.
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         let metadata = self.file.metadata();
         let length = metadata.map_err(self.failed("look at"))?.len();
@@ -47,7 +47,7 @@ impl FileContents<'_> {
         (self.pid, self.start, self.bytes) == (pid, area.start, area.bytes)
     }
 
-    /// For `map_err`: that something could not be done with the file.
+    /// For `map_err`: the error of an action on the file.
     pub(crate) fn failed(&self, action: &'static str) -> impl FnOnce(io::Error) -> StoreError {
         let (process, area) = (self.pid, self.start);
         move |source| StoreError::MemoryFile {

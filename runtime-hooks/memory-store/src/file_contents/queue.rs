@@ -1,4 +1,4 @@
-//! Work for several threads, all there or still to come.
+//! Work for several threads, complete or still to come.
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
@@ -17,9 +17,9 @@ pub(crate) struct Queue<P> {
 #[derive(Debug)]
 struct State<P> {
     pieces: VecDeque<P>,
-    /// So many threads work, until no more pieces come: then all do.
+    /// The number of threads at work, until no more pieces come: then all work.
     at_work: usize,
-    /// No more come.
+    /// No more pieces come.
     is_whole: bool,
 }
 
@@ -30,8 +30,8 @@ pub(crate) struct Worker<'q, P> {
 }
 
 impl<P> Worker<'_, P> {
-    /// The next piece; waits for one, and until this thread is to work. None if all are taken, or a
-    /// thread has failed.
+    /// Returns the next piece; waits for one, and until this thread is to work. None if all are
+    /// taken, or a thread has failed.
     pub(crate) fn take(&self) -> Option<P> {
         let mut state = self.queue.state();
         loop {
@@ -48,7 +48,7 @@ impl<P> Worker<'_, P> {
 }
 
 impl<P> Queue<P> {
-    /// Adds pieces, and has so many threads work from now on. After a failure they are nobody's.
+    /// Adds pieces, and sets the number of threads at work. After a failure the pieces are dropped.
     pub(crate) fn add(&self, pieces: impl IntoIterator<Item = P>, at_work: NonZeroUsize) {
         let mut state = self.state();
         if !state.is_whole {
@@ -73,8 +73,8 @@ impl<P> Queue<P> {
     }
 }
 
-/// Has so many threads take the pieces that `bring` adds. Each begins `work` once, which takes
-/// pieces until there are none. If one fails, or `bring` does, the others find no more.
+/// Has `threads` take the pieces that `bring` adds. Each begins `work` once, which takes pieces
+/// until there are none. If one fails, or `bring` does, the others find no more.
 pub(crate) fn share_out_coming<P: Send, R: Send, E: From<StoreError>>(
     threads: NonZeroUsize,
     work: impl Fn(&Worker<'_, P>) -> Result<R, StoreError> + Sync,
@@ -113,7 +113,7 @@ pub(crate) fn share_out_coming<P: Send, R: Send, E: From<StoreError>>(
     })
 }
 
-/// Has at most so many threads take pieces that are all there.
+/// Has at most `threads` take pieces that are complete from the beginning.
 pub(crate) fn share_out<P: Send, R: Send>(
     pieces: impl ExactSizeIterator<Item = P>,
     threads: NonZeroUsize,
@@ -126,8 +126,8 @@ pub(crate) fn share_out<P: Send, R: Send>(
     })
 }
 
-/// Does `work` with each of the items, by threads with a buffer each. What comes of it is in the
-/// order of the items.
+/// Does `work` with each of the items, by threads with a buffer each. The results are in the order
+/// of the items.
 pub(crate) fn for_each<I: Sync, T: Send>(
     items: &[I],
     threads: usize,
@@ -175,7 +175,7 @@ mod tests {
         let taken = share_out_coming(THREE, work, |queue| -> Result<(), StoreError> {
             queue.add(0..10, ONE);
             let first: Vec<_> = of_first.iter().take(10).collect();
-            // By one thread, in their order.
+            // Taken by one thread, in their order.
             assert_eq!(first, (0..10).collect::<Vec<_>>());
             queue.add(10..100, THREE);
             Ok(())

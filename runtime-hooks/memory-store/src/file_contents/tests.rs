@@ -176,7 +176,7 @@ fn a_damaged_chunk_is_named_with_its_pack_and_offset() {
     }
 }
 
-/// One page in each chunk, which says its number.
+/// Makes contents with one page in each chunk, which has its number.
 fn one_page_a_chunk(chunks: usize) -> Vec<u8> {
     let mut content = vec![0; chunks * CHUNK];
     for (number, chunk) in content.chunks_mut(CHUNK).enumerate() {

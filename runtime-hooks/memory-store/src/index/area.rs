@@ -7,7 +7,7 @@ use crate::{CHUNK, Checksum, StoredPages};
 /// The bulk memory of one process.
 #[derive(Debug, Clone, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct ProcessMemory {
-    /// Its pid in its own, innermost pid namespace; that is the one that a restore gives it back.
+    /// Pid in the process's own, innermost pid namespace; a restore gives it the same one.
     pub pid: i32,
     /// Its areas, in the order of their addresses.
     pub areas: Vec<Area>,
@@ -17,42 +17,42 @@ pub struct ProcessMemory {
 /// without access (`PROT_NONE`), over which the engine maps a file in memory.
 #[derive(Debug, Clone, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct Area {
-    /// Address of its first byte.
+    /// Address of the first byte.
     pub start: u64,
-    /// Its length.
+    /// Length in bytes.
     pub bytes: u64,
-    /// Its chunks, in the order of their numbers, without those that hold nothing but zeros.
+    /// The chunks, in the order of their numbers, without those that have only zeros.
     pub chunks: Vec<Chunk>,
 }
 
 /// At most 4 MiB of an area.
 #[derive(Debug, Clone, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct Chunk {
-    /// It begins at `number * CHUNK` from the start of its area.
+    /// The chunk begins at `number * CHUNK` from the start of its area.
     pub number: u32,
     /// Which of its pages are stored.
     pub pages: StoredPages,
-    /// Of the stored pages, one after the other.
+    /// Checksum of the stored pages, one after the other.
     pub checksum: Checksum,
-    /// Where they are.
+    /// Place of the stored pages.
     pub place: Place,
 }
 
-/// Where the contents of a chunk are.
+/// The place of a chunk's contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct Place {
     /// The number of the pack in the index's list.
     pub pack: u32,
-    /// From the start of the pack; a multiple of [`PAGE`](crate::PAGE).
+    /// Offset from the start of the pack; a multiple of [`PAGE`](crate::PAGE).
     pub offset: u64,
-    /// How many bytes lie there.
+    /// Stored length in bytes.
     pub bytes: u32,
-    /// How they lie there.
+    /// Stored form.
     pub encoding: Encoding,
 }
 
 impl Place {
-    /// Where its last page ends, bytes from the start of the pack.
+    /// The end of the last page, bytes from the start of the pack.
     pub(crate) fn end(&self) -> u64 {
         let bytes = u64::from(self.bytes).next_multiple_of(crate::PAGE as u64);
         self.offset.saturating_add(bytes)
@@ -69,7 +69,7 @@ pub enum Encoding {
 }
 
 impl Area {
-    /// How long it is: [`CHUNK`], unless the area ends before; 0 outside of the area.
+    /// The length of a chunk: [`CHUNK`], unless the area ends before; 0 outside of the area.
     #[must_use]
     pub fn chunk_bytes(&self, number: u32) -> usize {
         let offset = u64::from(number) * CHUNK as u64;

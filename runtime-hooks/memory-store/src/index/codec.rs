@@ -1,6 +1,6 @@
-//! How an index is written: a header, then the body as borsh writes it. All numbers are
-//! little-endian, fields come in the order of the types, each list after its length. Nothing is
-//! allocated for a length that the bytes that are left do not have.
+//! The form of an index: a header, then the body as borsh writes it. All numbers are little-endian,
+//! fields come in the order of the types, each list after its length. Nothing is allocated for a
+//! length that exceeds the remaining bytes.
 
 use std::path::Path;
 
@@ -17,22 +17,22 @@ pub(crate) const VERSION: u32 = 3;
 pub(crate) const HEADER: usize = 8 + 4 + 4 + 8 + 32;
 
 const PACK: usize = 16 + 2 + 8;
-/// Without its areas.
+/// A process without its areas.
 const PROCESS: usize = 4 + 4;
-/// Without its chunks.
+/// An area without its chunks.
 const AREA: usize = 8 + 8 + 4;
-/// One with all of its pages.
+/// A chunk with all of its pages.
 const CHUNK: usize = 4 + 2 + 16 + 4 + 8 + 4 + 1;
 
-/// What is before the body.
+/// The bytes before the body.
 #[derive(BorshSerialize, BorshDeserialize)]
 struct Header {
     magic: [u8; 8],
     version: u32,
     reserved: u32,
-    /// Of the body.
+    /// Length of the body.
     bytes: u64,
-    /// Of the body: BLAKE3.
+    /// Hash of the body: BLAKE3.
     hash: [u8; 32],
 }
 
@@ -40,12 +40,12 @@ pub(crate) fn encode(index: &Index) -> Vec<u8> {
     seal(&written(index))
 }
 
-/// Writing to memory does not fail, but for a list that is too long to be read again.
+/// Encodes a value. This fails only for a list that is too long to be read again.
 pub(crate) fn written(value: &impl BorshSerialize) -> Vec<u8> {
     borsh::to_vec(value).unwrap_or_default()
 }
 
-/// How long an index is at most that has the same areas and chunks in so many packs.
+/// The most bytes of an index that has the same areas and chunks in so many packs.
 pub(crate) fn most_bytes(index: &Index, packs: usize) -> u64 {
     let areas = index.areas().count();
     let chunks: usize = index.areas().map(|area| area.chunks.len()).sum();
@@ -54,7 +54,7 @@ pub(crate) fn most_bytes(index: &Index, packs: usize) -> u64 {
     (HEADER + 16 + 1 + 4 + 4 + lists + chunks * (CHUNK + bitmap)) as u64
 }
 
-/// A body with its header.
+/// Puts a header before a body.
 pub(crate) fn seal(body: &[u8]) -> Vec<u8> {
     let header = Header {
         magic: *MAGIC,

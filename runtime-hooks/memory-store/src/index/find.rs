@@ -1,25 +1,25 @@
-//! Where an index is.
+//! Finds the place of an image.
 
 use std::path::{Path, PathBuf};
 
 use crate::{ImageId, Index, STORE_INDEX_FILE, StoreError};
 
-/// Where an image is, of the places where it may be.
+/// The place of an image, among the places where it may be.
 #[derive(Debug)]
 pub enum ImagePlace {
-    /// There.
+    /// The image is in this directory.
     At(PathBuf),
-    /// Another image is in one of them.
+    /// Another image is in one of the places.
     OfAnother,
     /// No place has an image.
     Nowhere,
-    /// A place cannot be read, and may have it.
+    /// A place cannot be read, and may have the image.
     Unknown(StoreError),
 }
 
 impl Index {
-    /// Where the image of this id is. None that is on its way is missed if the places are in the
-    /// order in which it gets there.
+    /// Finds the image of this id. An image that moves meanwhile is not missed if it passes the
+    /// places in their order.
     #[must_use]
     pub fn find(places: &[PathBuf], id: ImageId) -> ImagePlace {
         let mut found = ImagePlace::Nowhere;
@@ -36,9 +36,9 @@ impl Index {
         found
     }
 
-    /// Whether a store was written with this index, which is in image and store alike. An image
-    /// that names another checkpoint's store shall not get that one's memory: only who has been
-    /// given its index, and so its image, can.
+    /// Whether a store was written with this index, which image and store both have. An image that
+    /// names another checkpoint's store must not get that store's memory: only an image with the
+    /// same index can.
     ///
     /// # Errors
     /// [`StoreError`]; [`StoreError::Missing`] if its checkpoint was interrupted.
@@ -51,7 +51,7 @@ impl Index {
 }
 
 impl ImagePlace {
-    /// Whether it is in none of the places. One that cannot be read may have it.
+    /// Whether the image is in none of the places. A place that cannot be read may have it.
     #[must_use]
     pub fn is_none(&self) -> bool {
         matches!(self, Self::OfAnother | Self::Nowhere)

@@ -1,17 +1,17 @@
-//! What an index may say.
+//! Limits of an index.
 
 use std::collections::HashSet;
 
 use crate::{Area, CHUNK, Chunk, Encoding, Index, PAGE, Pack, ProcessMemory, StoredPages};
 
 /// Enough for six TiB, if every chunk lacks pages. Decoded it takes less than five times as much
-/// memory, whoever has written it.
+/// memory, also from an untrusted source.
 pub(crate) const INDEX_BYTES: u64 = 256 << 20;
-/// More than a checkpoint refers to; each is an open file.
+/// More packs than a checkpoint refers to; each is an open file.
 const PACKS: usize = 1 << 14;
-/// As the kernel's own limit for pids.
+/// The kernel's own limit for pids.
 const PROCESSES: usize = 1 << 22;
-/// No address of a process is above (five levels of page tables).
+/// The end of a process's addresses (five levels of page tables).
 const ADDRESSES: u64 = 1 << 57;
 /// Offsets are signed for the kernel.
 const PACK_BYTES: u64 = u64::MAX / 2;

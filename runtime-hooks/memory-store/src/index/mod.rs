@@ -1,7 +1,7 @@
-//! The index: which chunk of which process is in which pack.
+//! The index: for each chunk of each process, its place in a pack.
 //!
-//! [`area`] has the types of its contents, [`codec`] their form in the file, [`limits`] what is
-//! checked before an index from a file is used, and [`find`] where an index is.
+//! [`area`] has the types of its contents, [`codec`] their form in the file, [`limits`] the checks
+//! before an index from a file is used, and [`find`] finds an image by its index.
 
 pub(crate) mod area;
 pub(crate) mod codec;
@@ -29,12 +29,12 @@ pub struct Index {
 }
 
 impl Index {
-    /// That of an image directory. `None`: there is none, so CRIU has all memory.
+    /// Reads an image's index. `None`: it has none, so CRIU has all memory.
     pub fn read(image_dir: &Path) -> Result<Option<Self>, StoreError> {
         Self::read_file(&image_dir.join(INDEX_FILE))
     }
 
-    /// Reads the index of contents apart. `None`: the checkpoint that wrote them was interrupted.
+    /// Reads a store's index. `None`: the checkpoint that wrote the store was interrupted.
     pub fn read_store(directory: &Path) -> Result<Option<Self>, StoreError> {
         Self::read_file(&directory.join(STORE_INDEX_FILE))
     }
@@ -44,18 +44,18 @@ impl Index {
         bytes.map(|bytes| codec::decode(&bytes, path)).transpose()
     }
 
-    /// That of these bytes, which are checked in every way that needs no other file.
+    /// Decodes an index, and checks it in every way that needs no other file.
     pub fn decode(bytes: &[u8]) -> Result<Self, StoreError> {
         codec::decode(bytes, Path::new(INDEX_FILE))
     }
 
-    /// What [`Self::decode`] reads.
+    /// Encodes the index for [`Self::decode`].
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         codec::encode(self)
     }
 
-    /// The stored bytes that its chunks refer to, each time that they do.
+    /// The stored bytes that its chunks refer to, counted at each reference.
     #[must_use]
     pub fn stored_bytes(&self) -> u64 {
         self.areas()
@@ -64,7 +64,7 @@ impl Index {
             .sum()
     }
 
-    /// Whether it names nothing.
+    /// Whether the index has no area.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.areas().next().is_none()

@@ -23,7 +23,7 @@ fn packs() -> impl Strategy<Value = Vec<Pack>> {
     })
 }
 
-/// One that fits an area and packs. The numbers choose what it is.
+/// Makes a chunk that fits an area and packs. The numbers choose its fields.
 fn chunk(area: &Area, number: u32, packs: &[Pack], chosen: (u64, u128, u64)) -> Chunk {
     let (pages_seed, checksum, offset) = chosen;
     let bytes = area.chunk_bytes(number);
@@ -91,7 +91,7 @@ fn indexes() -> impl Strategy<Value = Index> {
     })
 }
 
-/// A small one: two areas of two chunks each, in two packs.
+/// Makes a small index: two areas of two chunks each, in two packs.
 pub(crate) fn sample() -> Index {
     let packs = [0, 1].map(|stream| Pack {
         creator: ImageId::new(5),
@@ -132,7 +132,7 @@ proptest! {
     #[test]
     fn any_bytes_are_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         prop_assert!(Index::decode(&bytes).is_err());
-        // One that is accepted with a header can only be what is written for it.
+        // A body that is accepted with a header can only be an encoded index.
         let sealed = seal(&bytes);
         if let Ok(index) = Index::decode(&sealed) {
             prop_assert_eq!(index.encode(), sealed);

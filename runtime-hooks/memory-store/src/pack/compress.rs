@@ -1,4 +1,4 @@
-//! Contents made smaller, where that is worth it.
+//! Compresses contents, where that is worth it.
 
 use std::fmt;
 use std::io;
@@ -9,13 +9,13 @@ use crate::CHUNK;
 use crate::chunk::buffer::Aligned;
 use crate::pack::padded;
 
-/// Compression has to save one part of so many, or what it saves is not worth the decompression.
+/// Compression has to save one part of so many, or the saving is not worth the decompression.
 const WORTHWHILE: usize = 16;
 
-/// A thread's, with the memory that it needs.
+/// A thread's compressor, with the memory that it needs.
 pub(crate) struct Compressor {
     zstd: bulk::Compressor<'static>,
-    /// Parts moved together.
+    /// Parts copied together.
     input: Aligned,
     output: Aligned,
 }
@@ -23,12 +23,12 @@ pub(crate) struct Compressor {
 /// A content as it is stored.
 pub(crate) struct Compressed<'a> {
     pub(crate) bytes: usize,
-    /// It, with what fills the last page.
+    /// The compressed bytes, with those that fill the last page.
     pub(crate) padded: &'a [u8],
 }
 
 impl Compressor {
-    /// With this level of zstd.
+    /// Makes one with this level of zstd.
     pub(crate) fn new(level: i32) -> io::Result<Self> {
         Ok(Self {
             zstd: bulk::Compressor::new(level)?,

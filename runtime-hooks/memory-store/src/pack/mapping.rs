@@ -1,4 +1,4 @@
-//! Files in memory are mapped, which saves copying them: packs, and what is stored into packs.
+//! Maps files in memory, which saves copying them: packs, and contents that are stored into packs.
 
 #![allow(unsafe_code)] // memmap2: the mapping of a file, which others could change
 
@@ -12,7 +12,7 @@ use rustix::fs::{FsWord, fstatfs};
 /// linux/magic.h
 const TMPFS_MAGIC: FsWord = 0x0102_1994;
 
-/// Whether a file or directory is on a tmpfs. What cannot be asked is not.
+/// Whether a file or directory is on a tmpfs; false if that cannot be found out.
 #[must_use]
 pub fn is_in_memory(opened: impl AsFd) -> bool {
     fstatfs(opened).is_ok_and(|system| system.f_type == TMPFS_MAGIC)
@@ -30,22 +30,22 @@ pub(crate) fn map(file: &File) -> Option<Mmap> {
     unsafe { Mmap::map(file) }.ok()
 }
 
-/// Maps a part of a file, which it has, for reading.
+/// Maps a part of a file, which has all of it, for reading.
 pub(crate) fn map_part(file: &File, offset: u64, bytes: u64) -> io::Result<Mmap> {
     let bytes = usize::try_from(bytes).map_err(io::Error::other)?;
-    // SAFETY: those who have contents stored see to it that nobody writes to their file meanwhile,
-    // nor makes it shorter ([`Writer::store_coming`](crate::Writer::store_coming)): the driver has
-    // locked its process. One that writes all the same, through a descriptor that it has found in
-    // `/proc`, spoils its own image, whose checksums do not match then; one that cuts the file ends
-    // who stores it, and so its own checkpoint.
+    // SAFETY: callers that store contents ensure that no process writes to the file meanwhile, nor
+    // makes it shorter ([`Writer::store_coming`](crate::Writer::store_coming)): the driver has
+    // locked its process. A process that writes all the same, through a descriptor that it has
+    // found in `/proc`, spoils its own image, whose checksums do not match then; a process that
+    // cuts the file ends the process that stores it, and so its own checkpoint.
     unsafe { MmapOptions::new().offset(offset).len(bytes).map(file) }
 }
 
-/// Maps a part of a new file, which it has, for writing: write(2) locks a file, so that only one
-/// thread at a time gets on.
+/// Maps a part of a new file, which has all of it, for writing: write(2) locks a file, so that only
+/// one thread at a time proceeds.
 pub(crate) fn map_part_to_write(file: &File, offset: u64, bytes: u64) -> io::Result<MmapMut> {
     let bytes = usize::try_from(bytes).map_err(io::Error::other)?;
-    // SAFETY: the file is new, and those who have contents loaded give it to nobody, nor make it
+    // SAFETY: the file is new, and callers that load contents give it to no process, nor make it
     // shorter, before that is over ([`Reader::load_files`](crate::Reader::load_files)).
     unsafe { MmapOptions::new().offset(offset).len(bytes).map_mut(file) }
 }

@@ -27,22 +27,22 @@ use crate::{ImageId, PAGE, PacksIn, StoreError};
 
 const MAGIC: &[u8; 8] = b"STASISMP";
 const VERSION: u32 = 1;
-/// Behind the name of a pack ([`beside`]).
+/// Suffix behind the name of a pack ([`beside`]).
 const BESIDE_SUFFIX: &str = ".checksums";
 
 /// A pack, as an index describes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, BorshSerialize, BorshDeserialize)]
 pub struct Pack {
-    /// The checkpoint that wrote it, or the beginning of its blob's digest.
+    /// The checkpoint that wrote the pack, or the beginning of its blob's digest.
     pub creator: ImageId,
-    /// Its number among the packs of that checkpoint.
+    /// Number of the pack among those of the checkpoint.
     pub stream: u16,
-    /// Its length.
+    /// Length in bytes.
     pub bytes: u64,
 }
 
 impl Pack {
-    /// One that is still to be written.
+    /// A pack that is still to be written.
     pub(crate) fn new(creator: ImageId, stream: u16) -> Self {
         Self {
             creator,
@@ -51,7 +51,7 @@ impl Pack {
         }
     }
 
-    /// The name of its file.
+    /// The name of the pack's file.
     #[must_use]
     pub fn file_name(&self) -> String {
         let Self {
@@ -60,7 +60,7 @@ impl Pack {
         format!("{PACK_PREFIX}{creator}-{stream}{PACK_SUFFIX}")
     }
 
-    /// The pack whose file has this name and length; `None`: it is no pack.
+    /// The pack whose file has this name and length; `None`: the name is not a pack's.
     pub(crate) fn of_name(name: &str, bytes: u64) -> Option<Self> {
         let name = name.strip_prefix(PACK_PREFIX)?.strip_suffix(PACK_SUFFIX)?;
         let (creator, number) = name.split_once('-')?;
@@ -72,7 +72,7 @@ impl Pack {
         })
     }
 
-    /// Its first page.
+    /// The first page of the pack.
     pub(crate) fn header(&self) -> Aligned {
         let mut page = Aligned::new(PAGE);
         let fields = written(&(*MAGIC, VERSION, u32::from(self.stream), self.creator));
@@ -81,7 +81,7 @@ impl Pack {
     }
 }
 
-/// Of so many bytes of a pack, with those that fill the last page.
+/// The length of so many bytes of a pack, with those that fill the last page.
 pub(crate) fn padded(bytes: usize) -> usize {
     bytes.next_multiple_of(PAGE)
 }
@@ -92,7 +92,7 @@ pub fn is_pack_name(name: &str) -> bool {
     Pack::of_name(name, 0).is_some()
 }
 
-/// The file that may lie beside a pack while a checkpoint is made: checksums of what is in it.
+/// The file that may lie beside a pack while a checkpoint is made: checksums of its contents.
 pub(crate) fn beside(pack: &Path) -> PathBuf {
     let mut path = pack.as_os_str().to_owned();
     path.push(BESIDE_SUFFIX);
@@ -109,12 +109,12 @@ pub(crate) fn is_of_pack(name: &str) -> bool {
 pub(crate) struct PackFile {
     pub(crate) path: PathBuf,
     pub(crate) file: File,
-    /// All of it, if it is mapped.
+    /// The whole file, if it is mapped.
     pub(crate) mapped: Option<Mmap>,
 }
 
 impl PackFile {
-    /// One that is not mapped.
+    /// Makes one that is not mapped.
     pub(crate) fn new(path: PathBuf, file: File) -> Self {
         Self {
             path,
@@ -137,7 +137,7 @@ impl PackFile {
         Ok(file)
     }
 
-    /// The same of one that is not all there yet.
+    /// Opens a pack that may still be growing.
     pub(crate) fn open_growing(directory: &Path, pack: &Pack) -> Result<Self, StoreError> {
         let path = directory.join(pack.file_name());
         let Some(file) = file::open(&path).map_err(StoreError::io("open", &path))? else {
@@ -148,9 +148,9 @@ impl PackFile {
         Ok(pack_file)
     }
 
-    /// Opened anew through a mount that nobody can write through: who has it may open it by a path
-    /// in `/proc`, with the rights of root. It is marked by its own mount, which can be written
-    /// through.
+    /// Opens the pack anew through a read-only mount: its receiver may open it by a path in
+    /// `/proc`, with the rights of root. The mark is set through the pack's own mount, which is
+    /// writable.
     pub(crate) fn for_others(&self) -> io::Result<File> {
         mark(&self.file)?;
         let (directory, name) = (self.path.parent(), self.path.file_name());
@@ -160,9 +160,9 @@ impl PackFile {
         DetachedMount::read_only(directory)?.open(name)
     }
 
-    /// Chooses how it is read from now on: mapped, if it is in memory and apart from an image;
-    /// with O_DIRECT, if it is not in the page cache and its file system can do that; else through
-    /// the page cache.
+    /// Chooses how the pack is read from now on: mapped, if it is in memory and apart from an
+    /// image; with O_DIRECT, if it is not in the page cache and its file system can do that; else
+    /// through the page cache.
     pub(crate) fn read_fast(&mut self, packs_in: PacksIn) {
         match packs_in {
             PacksIn::Directory => self.mapped = mapping::map(&self.file),
@@ -199,19 +199,19 @@ impl PackFile {
         Ok(())
     }
 
-    /// A part of it, if it is mapped.
+    /// Returns a part of the pack, if it is mapped.
     pub(crate) fn mapped(&self, offset: u64, bytes: usize) -> Option<&[u8]> {
         let start = usize::try_from(offset).ok()?;
         self.mapped.as_ref()?.get(start..start.checked_add(bytes)?)
     }
 
-    /// Reads what there is from an offset on, up to the end of the file.
+    /// Reads from an offset on, up to the end of the file.
     pub(crate) fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         read_at(&self.file, offset, into)
     }
 
-    /// Reads with O_DIRECT from now on, if it is not in the page cache and its file system can do
-    /// that.
+    /// Reads with O_DIRECT from now on, if the pack is not in the page cache and its file system
+    /// can do that.
     pub(crate) fn read_directly_if_cold(&self) {
         if page_cache::has_most_of(&self.file) == Some(false) {
             self.read_directly();
@@ -230,7 +230,7 @@ impl PackFile {
     }
 }
 
-/// Reads what a file has from an offset on, up to its end.
+/// Reads a file from an offset on, up to its end.
 pub(crate) fn read_at(file: &File, offset: u64, into: &mut [u8]) -> io::Result<usize> {
     let mut read = 0;
     while read < into.len() {

@@ -1,4 +1,4 @@
-//! Whether a file is in the page cache, by cachestat(2) (Linux 6.5).
+//! Asks whether a file is in the page cache, by cachestat(2) (Linux 6.5).
 #![allow(unsafe_code)] // FFI: cachestat(2), which no crate has
 
 use std::fs::File;
@@ -27,7 +27,7 @@ struct Counts {
     recently_evicted: u64,
 }
 
-/// Whether most of a file is in the page cache. `None`: this kernel cannot say.
+/// Whether most of a file is in the page cache. `None`: this kernel has no such call.
 pub(crate) fn has_most_of(file: &File) -> Option<bool> {
     let length = file.metadata().ok()?.len();
     let range = Range { offset: 0, length };

@@ -13,15 +13,15 @@ use crate::pack::{PackFile, mapping, set_buffered, set_direct};
 use crate::{Pack, PacksIn, StoreError};
 
 /// A file on a disk grows by fallocate(2) by as much as it has already, within these bounds. That
-/// makes long extents with few calls; what turns out to be too much is given back at the end, and
-/// the disk may have to discard it.
+/// makes long extents with few calls; the surplus is freed at the end, and the disk may have to
+/// discard it.
 const PREALLOCATED: std::ops::RangeInclusive<u64> = 16 << 20..=64 << 20;
 /// Room is allocated only if the file system has this many times as much free: other streams need
 /// room as well.
 const PLENTY: u64 = 64;
-/// Where the first chunk of a pack in memory begins: whole chunks then fill whole huge pages.
+/// Offset of the first chunk of a pack in memory: whole chunks then fill whole huge pages.
 pub(crate) const HUGE_PAGE: u64 = 2 << 20;
-/// More than the kernel takes at once (`IOV_MAX`) is given in parts.
+/// The most parts of one write: the kernel takes no more at once (`IOV_MAX`).
 const MOST_PARTS: usize = 1024;
 
 /// Where a pack is written.
@@ -29,7 +29,7 @@ const MOST_PARTS: usize = 1024;
 enum Medium {
     /// With the other files of its image, through the page cache.
     WithImage,
-    /// Past the page cache, and there when it is closed.
+    /// Past the page cache, and durable when it is closed.
     Disk,
     /// A tmpfs.
     Memory,
@@ -41,12 +41,12 @@ pub(crate) struct PackWriter {
     medium: Medium,
     pack_file: Arc<PackFile>,
     end: u64,
-    /// Where the file system has blocks for it; `None`: it is not asked for any.
+    /// The end of the blocks allocated for it; `None`: the writer allocates none.
     allocated: Option<u64>,
 }
 
 impl PackWriter {
-    /// Makes the file, which nobody else may read.
+    /// Makes the file, which only its owner may read.
     pub(crate) fn create(
         directory: &Path,
         pack: &Pack,
@@ -84,7 +84,7 @@ impl PackWriter {
         Ok(writer)
     }
 
-    /// What it has so far can be read here.
+    /// The pack, from which its contents so far can be read.
     pub(crate) fn pack_file(&self) -> &Arc<PackFile> {
         &self.pack_file
     }
@@ -116,14 +116,13 @@ impl PackWriter {
         if plenty && fallocate(file, FallocateFlags::empty(), allocated, bytes).is_ok() {
             self.allocated = Some(allocated + bytes);
         } else {
-            // It may have got a part.
+            // The file may have got a part.
             let _ = file.set_len(self.end);
             self.allocated = None;
         }
     }
 
-    /// Gives back the room that it does not need, and on a disk waits until all is written. Returns
-    /// its length.
+    /// Frees the surplus room, and on a disk waits until all is written. Returns the length.
     pub(crate) fn close(self) -> Result<u64, StoreError> {
         self.try_close()
             .map_err(StoreError::writing(&self.pack_file.path))?;

@@ -1,4 +1,4 @@
-//! Loading contents into files in memory.
+//! Loads contents into files in memory.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,9 +13,9 @@ use crate::{Area, Buffer, CHUNK, Chunk, ProcessMemory, Reader, Run, StoreError};
 /// Bytes that are verified and then written while they are still in a core's cache.
 const PART: usize = 256 << 10;
 
-/// Chunks of an area that follow each other. One thread has them.
+/// Adjacent chunks of an area, for one thread.
 struct Piece<'a> {
-    /// Of which file, in the order in which they were given, and which of its pieces.
+    /// The number of its file, in the order in which they were given, and of the piece in it.
     index: usize,
     number: usize,
     contents: &'a FileContents<'a>,
@@ -25,21 +25,21 @@ struct Piece<'a> {
 
 struct Loading<'a> {
     chunk: &'a Chunk,
-    /// `None`: it is there already.
+    /// `None`: the file has the chunk already.
     place: Option<&'a mut [u8]>,
 }
 
 impl Reader {
-    /// Fills new files, which hold nothing but zeros, with the contents of all holes of these
-    /// processes, by so many threads. What is [`Self::in_place`] is read and verified alone. Tells
-    /// `progress` what is done, which for each file goes on from its beginning.
+    /// Fills new files, which have only zeros, with the contents of all holes of these processes,
+    /// by so many threads. Contents that are [`Self::in_place`] are only read and verified. Reports
+    /// to `progress` what is done, which for each file proceeds from its beginning.
     ///
-    /// Everything is verified once this has succeeded; a file holds what was damaged as well if it
-    /// has not.
+    /// Everything is verified once this has succeeded; after a failure a file may have damaged
+    /// contents.
     ///
     /// # Errors
     /// [`StoreError`] of the first thread that failed; the others have ended. A hole without a file
-    /// is one, and a file without a hole.
+    /// is an error, and a file without a hole.
     pub fn load_files(
         &self,
         processes: &[ProcessMemory],
@@ -100,7 +100,7 @@ impl Reader {
     }
 }
 
-/// The chunks of an area in pieces; `mapped` is what its file has for it, unless they are there.
+/// Cuts the chunks of an area into pieces; `mapped` is the memory to load them into, if any.
 fn pieces_of<'a>(
     index: usize,
     contents: &'a FileContents<'a>,
@@ -135,7 +135,7 @@ fn pieces_of<'a>(
     Ok(pieces)
 }
 
-/// Where its pieces end: each where the next begins, since what is not stored is zeros.
+/// The ends of an area's pieces: each where the next begins, since pages not stored are zeros.
 fn ends_of(area: &Area) -> impl Iterator<Item = u64> {
     let begins = area.chunks.chunks(PIECE.into()).skip(1);
     let begins = begins.filter_map(|chunks| chunks.first());
@@ -143,7 +143,7 @@ fn ends_of(area: &Area) -> impl Iterator<Item = u64> {
     begins.map(begin).chain([area.bytes])
 }
 
-/// Each hole with its file, and the place of that among all.
+/// Pairs each hole with its file, and the number of that among all.
 fn pairs<'a>(
     processes: &'a [ProcessMemory],
     contents: &'a [FileContents<'a>],
@@ -170,7 +170,7 @@ fn pairs<'a>(
     }
 }
 
-/// Of a chunk with its zero pages, bytes.
+/// The length of a chunk with its zero pages, bytes.
 fn length(area: &Area, chunk: &Chunk) -> u64 {
     area.chunk_bytes(chunk.number) as u64
 }

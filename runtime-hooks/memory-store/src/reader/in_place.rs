@@ -8,15 +8,15 @@ use crate::pack::PackFile;
 use crate::{Area, CHUNK, Chunk, Encoding, PAGE, Reader, StoreError, StoredPages};
 
 impl Reader {
-    /// The file that can be mapped for an area, for reading alone, and where in it the area begins:
-    /// a pack in memory that has all of it as it was. `None`: it has to be loaded.
+    /// Returns the file that can be mapped for an area, for reading alone, and the area's offset in
+    /// it: a pack in memory that has all of it as it was. `None`: the area has to be loaded.
     #[must_use]
     pub fn in_place(&self, area: &Area) -> Option<(&File, u64)> {
         let (pack, offset) = self.pack_of(area)?;
         Some((&pack.file, offset))
     }
 
-    /// The same file, marked as one of ours and for others: who has it opens it for writing in no
+    /// Returns the same file, marked as one of ours: its receiver cannot open it for writing in any
     /// way.
     ///
     /// # Errors

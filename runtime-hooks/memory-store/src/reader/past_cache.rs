@@ -1,4 +1,4 @@
-//! Reads all contents as the disk has them, and compares them with their checksums.
+//! Reads all contents from the disk, and compares them with their checksums.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -7,7 +7,7 @@ use super::Reader;
 use crate::{Buffer, Index, StoreError};
 
 /// Reads all that an index needs of the packs in a directory, past the page cache and one chunk at
-/// a time, and tells of each that is damaged.
+/// a time, and reports each damaged chunk.
 pub fn verify_past_cache(index: &Index, packs: &Path, mut damaged: impl FnMut(StoreError)) {
     let reader = match Reader::open_past_cache(index, packs) {
         Ok(reader) => reader,
@@ -17,7 +17,7 @@ pub fn verify_past_cache(index: &Index, packs: &Path, mut damaged: impl FnMut(St
     for process in &index.processes {
         for area in &process.areas {
             for chunk in &area.chunks {
-                // What several processes have is read once.
+                // Contents that several processes share are read once.
                 let place = (chunk.place.pack, chunk.place.offset);
                 if whole.contains(&place) {
                     continue;

@@ -1,15 +1,15 @@
-//! How far the loading of files is, for whoever does not wait for its end.
+//! Progress of the loading of files, for a caller that does not wait for its end.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Hears how far [`crate::Reader::load_files`] is, from several threads.
+/// Receives the progress of [`crate::Reader::load_files`], from several threads.
 pub trait LoadProgress: Sync {
-    /// So many bytes more are loaded, and verified.
+    /// Reports that `bytes` more are loaded, and verified.
     fn loaded(&self, bytes: u64);
 
-    /// All that the file at `index` has before `end`, from where its contents begin, is loaded and
-    /// verified. It only grows.
+    /// Reports that all of the file at `index` before `end`, from where its contents begin, is
+    /// loaded and verified. `end` only grows.
     fn loaded_up_to(&self, index: usize, end: u64) {
         let _ = (index, end);
     }
@@ -24,18 +24,18 @@ impl LoadProgress for AtomicU64 {
 
 /// The pieces of a file, which are done in any order.
 pub(super) struct Front {
-    /// Where each piece ends, and whether it is done.
+    /// The end of each piece, and whether it is done.
     ends: Mutex<Pieces>,
 }
 
 struct Pieces {
     ends: Vec<(u64, bool)>,
-    /// All before this one are done.
+    /// All pieces before this one are done.
     next: usize,
 }
 
 impl Front {
-    /// Of pieces that end there; what lies between two belongs to the later one.
+    /// Makes one of pieces with these ends; bytes between two pieces belong to the later one.
     pub(super) fn new(ends: impl IntoIterator<Item = u64>) -> Self {
         let ends = ends.into_iter().map(|end| (end, false)).collect();
         Self {
@@ -43,7 +43,7 @@ impl Front {
         }
     }
 
-    /// The piece with this number is done; tells how far all are, if that has changed.
+    /// Notes that a piece is done; tells up to where all are, if that has changed.
     pub(super) fn done(&self, number: usize, tell: impl FnOnce(u64)) {
         let mut pieces = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, done)) = pieces.ends.get_mut(number) {
@@ -54,7 +54,7 @@ impl Front {
             pieces.next += 1;
         }
         if pieces.next > next {
-            // With the lock: who comes later tells more.
+            // With the lock: a later thread tells more.
             tell(pieces.ends[pieces.next - 1].0);
         }
     }

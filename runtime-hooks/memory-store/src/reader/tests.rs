@@ -200,7 +200,7 @@ fn a_pack_that_is_not_in_the_page_cache_is_read_past_it() {
     images.verify(1, &[1, 2, 3]);
     let index = Index::read(&images.image(1)).unwrap().unwrap();
     let path = images.directory(1).join(index.packs[0].file_name());
-    // Where the file system can do it, or this test says nothing.
+    // Where the file system supports it, or this test shows nothing.
     let file = fs::File::open(&path).unwrap();
     let cached = crate::pack::page_cache::has_most_of(&file);
     if crate::pack::set_direct(&file) {

@@ -74,7 +74,7 @@ pub(crate) fn store(writer: &Writer, seeds: &[u64]) -> (ProcessMemory, StreamRep
     (process, result.unwrap())
 }
 
-/// Stores contents that are all there.
+/// Stores contents that are complete from the beginning.
 pub(crate) fn store_files(
     writer: &Writer,
     contents: &[FileContents<'_>],
@@ -111,7 +111,7 @@ impl Images {
         Self(TempDir::new_in(env!("CARGO_MANIFEST_DIR")).unwrap())
     }
 
-    /// In memory.
+    /// Makes one in memory.
     pub(crate) fn in_memory() -> Self {
         Self(TempDir::new_in("/dev/shm").unwrap())
     }

@@ -1,8 +1,8 @@
-//! Checksums of contents, taken while somebody still puts these into their pack.
+//! Checksums of contents, taken while another process still puts these into their pack.
 //!
-//! A process stands still until its contents have checksums. Taken behind who fills the pack, and
-//! beside it, they cost the process nothing. They lie in a file beside the pack until a [`Writer`]
-//! stores the contents, which believes them once a sample has shown that they are right.
+//! A process stands still until its contents have checksums. Taken behind the process that fills
+//! the pack, and beside it, they cost the process nothing. They lie in a file beside the pack until
+//! a [`Writer`] stores the contents, which uses them once a sample has shown that they are right.
 
 use std::fs::File;
 use std::io;
@@ -19,9 +19,9 @@ use crate::{CHUNK, Checksum, IN_PLACE_OFFSET, ImageId, Pack, StoreError, Writer}
 
 /// A chunk is filled in a fifth of a millisecond.
 const LOOK: Duration = Duration::from_micros(500);
-/// So many chunks say whether all are right.
+/// The number of chunks in the sample that decides whether all are right.
 const SAMPLE: usize = 64;
-/// Those of more contents than any machine has in memory: 64 TiB.
+/// Checksums of more contents than any machine has in memory: 64 TiB.
 const MAX_BYTES: u64 = 256 << 20;
 
 /// Checksums of the chunks at the beginning of contents, as many as were taken.
@@ -29,9 +29,9 @@ const MAX_BYTES: u64 = 256 << 20;
 pub struct EarlyChecksums(Vec<Checksum>);
 
 impl EarlyChecksums {
-    /// Takes them by so many threads, of contents that are put into a new pack
-    /// ([`create_pack`](crate::create_pack)) and have at most so many bytes. `filled` says how many
-    /// bytes at the beginning are there and do not change any more; `None`: no more is waited for.
+    /// Takes checksums by so many threads, of contents that are put into a new pack
+    /// ([`create_pack`](crate::create_pack)) and have at most `bytes`. `filled` returns how many
+    /// bytes at the beginning are final; `None`: there is nothing more to wait for.
     pub fn take(
         pack: &File,
         bytes: u64,
@@ -59,7 +59,7 @@ impl EarlyChecksums {
         ))
     }
 
-    /// Leaves them, as far as so many bytes of contents go, to who stores the contents of a pack.
+    /// Leaves the checksums of the first `filled` bytes beside the pack, for its [`Writer`].
     pub fn leave(
         &self,
         filled: u64,
@@ -76,7 +76,7 @@ impl EarlyChecksums {
             .map_err(StoreError::writing(&path))
     }
 
-    /// What was left of a pack, which is nobody's from now on.
+    /// Takes the checksums that were left beside a pack, and removes their file.
     pub(super) fn of(pack: &Path) -> Self {
         let path = pack::beside(pack);
         let bytes = file::read(&path, MAX_BYTES).ok().flatten();
@@ -89,7 +89,7 @@ impl EarlyChecksums {
         Self(checksums.collect())
     }
 
-    /// That of a chunk, if it was taken.
+    /// Returns the checksum of a chunk, if it was taken.
     pub(super) fn get(&self, number: u32) -> Option<Checksum> {
         self.0.get(usize::try_from(number).ok()?).copied()
     }
@@ -101,7 +101,7 @@ impl From<Vec<Checksum>> for EarlyChecksums {
     }
 }
 
-/// Waits until a chunk is filled; false if nobody waits any more.
+/// Waits until a chunk is filled; false if the wait was ended.
 fn is_filled(number: usize, filled: impl Fn() -> Option<u64>) -> bool {
     let end = (number as u64 + 1) * CHUNK as u64;
     loop {
@@ -114,8 +114,8 @@ fn is_filled(number: usize, filled: impl Fn() -> Option<u64>) -> bool {
 }
 
 impl Writer {
-    /// Checksums of contents, if a sample of them is right. What is wrong is said in the report: a
-    /// driver that changes what it has copied must not be followed like this.
+    /// Returns the checksums if a sample of them is right. Otherwise the report says so: checksums
+    /// cannot be taken early from a driver that changes bytes after it has copied them.
     pub(super) fn believed(
         &self,
         checksums: EarlyChecksums,

@@ -1,4 +1,4 @@
-//! Storing contents that lie in files in memory.
+//! Stores contents that lie in files in memory.
 
 use std::num::NonZeroUsize;
 use std::ops::Range;
@@ -17,13 +17,13 @@ use crate::{Area, CHUNK, Chunk, ProcessMemory, StoreError, StoredPages, StreamRe
 /// Contents that can be read.
 #[derive(Debug)]
 struct Source {
-    /// Among all that have come.
+    /// Number among all contents that have come.
     number: usize,
     pid: i32,
     start: u64,
     bytes: u64,
     mapped: Mmap,
-    /// Where they are stored already.
+    /// Place where they are stored already.
     in_place: Option<InPlace>,
 }
 
@@ -47,15 +47,15 @@ pub struct Coming<'w> {
 
 impl Writer {
     /// Stores contents that `bring` adds meanwhile, by so many threads, each with a stream of its
-    /// own, and adds the bytes of contents that are done to `progress`. Those whose file is a pack
-    /// of this store ([`create_pack`](crate::create_pack)) stay where they are. Returns the
-    /// processes for [`Self::finish`]: what is in a file is a hole for CRIU.
+    /// own, and adds the bytes of contents that are done to `progress`. Contents whose file is a
+    /// pack of this store ([`create_pack`](crate::create_pack)) stay where they are. Returns the
+    /// processes for [`Self::finish`]: contents in a file are a hole for CRIU.
     ///
-    /// Nobody may write to the files meanwhile, nor make them shorter.
+    /// No process may write to the files meanwhile, nor make them shorter.
     ///
     /// # Errors
-    /// Those of `bring`; [`StoreError`] of the first thread that failed: the others have ended.
-    /// What was stored is removed with the writer.
+    /// The errors of `bring`; [`StoreError`] of the first thread that failed: the others have
+    /// ended. The stored contents are removed with the writer.
     pub fn store_coming<E: From<StoreError>>(
         &self,
         threads: NonZeroUsize,
@@ -112,7 +112,7 @@ impl Writer {
         Ok((stored, report))
     }
 
-    /// `None`: it is all zero.
+    /// Stores a chunk; `None`: it is all zero.
     fn put_file(
         &self,
         stream: &mut Stream<'_>,
@@ -133,7 +133,7 @@ impl Writer {
 }
 
 impl Coming<'_> {
-    /// Has so many threads store these contents, and what else has come, from now on.
+    /// Adds contents, and sets the number of threads that store from now on.
     pub fn add(
         &self,
         contents: &FileContents<'_>,
@@ -188,7 +188,7 @@ impl Source {
         self.mapped.chunks(CHUNK).nth(number).unwrap_or_default()
     }
 
-    /// Of which process it is, and its area, whose chunks are not known yet.
+    /// Returns the pid of its process, and its area, whose chunks are not known yet.
     fn area(&self) -> (i32, Area) {
         let area = Area {
             start: self.start,

@@ -14,19 +14,19 @@ use crate::{
     CHUNK, Checksum, Chunk, Encoding, PAGE, Pack, PacksIn, Place, StoreError, StoredPages, Writer,
 };
 
-/// Where contents lie in a pack, as they lie in their process.
+/// The place of contents that lie in a pack as they lie in their process.
 #[derive(Debug)]
 pub(super) struct InPlace {
-    /// The writer's.
+    /// The writer's number of the pack.
     pack: u32,
-    /// Of the first byte.
+    /// Offset of the first byte.
     offset: u64,
-    /// What was taken before all of them were there.
+    /// Checksums that were taken before all contents were in the pack.
     early: EarlyChecksums,
 }
 
 impl InPlace {
-    /// A chunk with all of its pages, also those that are zero.
+    /// Makes a chunk with all of its pages, also those that are zero.
     pub(super) fn chunk(&self, number: u32, content: &[u8]) -> Chunk {
         let checksum = self.early.get(number);
         Chunk {
@@ -43,14 +43,14 @@ impl InPlace {
     }
 }
 
-/// At most those of a chunk.
+/// All pages of a content, which is at most a chunk.
 fn all_of(content: &[u8]) -> StoredPages {
     StoredPages::All(u16::try_from(content.len() / PAGE).unwrap_or(u16::MAX))
 }
 
 impl Writer {
-    /// Where these contents are, if their file is a pack of this store, with the checksums that
-    /// were taken before, as far as they are believed.
+    /// Finds the place of contents whose file is a pack of this store, with the checksums that were
+    /// taken before, as far as these are right.
     pub(super) fn in_place(
         &self,
         contents: &FileContents<'_>,
@@ -82,7 +82,7 @@ impl Writer {
         Ok(None)
     }
 
-    /// Its number. A process may have it mapped more than once.
+    /// Adds a pack, and returns its number. A process may have it mapped more than once.
     fn adopt(&self, pack: Pack) -> Result<u32, StoreError> {
         let file = PackFile::open(&self.directory, &pack)?;
         let mut state = self.state();

@@ -1,7 +1,7 @@
-//! Storing the memory of a checkpoint: a [`Writer`] makes the store, and each thread puts chunks
-//! into a pack of its own by a [`stream`]. What lies in [`files`] in memory is stored as a whole,
-//! and stays where it is if its file is a pack already ([`in_place`], [`new_pack`]). Its checksums
-//! may have been taken before ([`early_checksums`]).
+//! Stores the memory of a checkpoint: a [`Writer`] makes the store, and each thread puts chunks
+//! into a pack of its own by a [`stream`]. Contents in [`files`] in memory are stored as a whole,
+//! and stay where they are if their file is a pack already ([`in_place`], [`new_pack`]). Their
+//! checksums may have been taken before ([`early_checksums`]).
 //!
 //! Contents that are stored already are referred to and not stored again.
 
@@ -29,8 +29,8 @@ use crate::{
 
 type Clear = fn(&Path) -> Result<(), StoreError>;
 
-/// The store of a checkpoint that is being made. Dropped before it is finished, it removes what it
-/// made.
+/// The store of a checkpoint that is being made. Dropped before it is finished, it removes its
+/// files.
 #[derive(Debug)]
 pub struct Writer {
     image_dir: PathBuf,
@@ -39,7 +39,7 @@ pub struct Writer {
     /// Where the packs lie.
     directory: PathBuf,
     level: Option<i32>,
-    /// Removes from the image directory what is of this memory alone.
+    /// Removes the files of this memory alone from the image directory.
     clear: Clear,
     state: Mutex<State>,
     finished: bool,
@@ -62,14 +62,14 @@ struct HeldPack {
 }
 
 impl Writer {
-    /// Makes the directory for packs, if there is to be one, and removes what an earlier dump left
-    /// in the image directory.
+    /// Makes the directory for packs, if there is to be one, and removes the files that an earlier
+    /// dump left in the image directory.
     pub fn create(image_dir: &Path, request: &DumpRequest) -> Result<Self, StoreError> {
         Self::begin(image_dir, request, |image_dir| clear(image_dir, INDEX_FILE))
     }
 
-    /// The same for memory of an image that another store has: the image's index is the one of that
-    /// until [`Self::finish`] replaces it.
+    /// Does the same for memory of an image that another store has: the image keeps that store's
+    /// index until [`Self::finish`] replaces it.
     pub fn replace(image_dir: &Path, request: &DumpRequest) -> Result<Self, StoreError> {
         Self::begin(image_dir, request, clear_packs)
     }
@@ -95,14 +95,13 @@ impl Writer {
         })
     }
 
-    /// Contents that turned out to be something else than what was stored, or noted before; for the
-    /// report.
+    /// Contents that differed from the stored or noted ones; for the report.
     #[must_use]
     pub fn not_reused(&self) -> Option<String> {
         self.state().not_reused.clone()
     }
 
-    /// For one thread.
+    /// Makes a stream for one thread.
     pub(crate) fn stream(&self) -> Result<Stream<'_>, StoreError> {
         Stream::new(self)
     }
@@ -115,11 +114,11 @@ impl Writer {
         crate::Reader::of(state.packs.iter().map(|held| held.file.clone()).collect())
     }
 
-    /// Writes the index. All streams must be closed. It is not on disk yet: tasks stand still, and
-    /// whoever asked for the dump brings the whole image to disk when they go on.
+    /// Writes the index. All streams must be closed. The index is not durable yet: tasks stand
+    /// still, and the caller of the dump brings the whole image to disk when they go on.
     ///
     /// # Errors
-    /// [`StoreError`]; everything that was put can still be read.
+    /// [`StoreError`]; all stored contents can still be read.
     pub fn finish(&mut self, processes: &[ProcessMemory]) -> Result<Index, StoreError> {
         let index = self.index(processes)?;
         limits::check(&index).map_err(|what| StoreError::Impossible { what })?;
@@ -154,7 +153,7 @@ impl Writer {
         self.level
     }
 
-    /// Where contents are that may be the same, and their pack.
+    /// Returns the place of contents that may be the same, and their pack.
     pub(crate) fn known(&self, key: (Checksum, usize)) -> Option<(Place, Arc<PackFile>)> {
         let state = self.state();
         let place = *state.known.get(&key)?;
@@ -162,7 +161,7 @@ impl Writer {
         Some((place, pack.file.clone()))
     }
 
-    /// Notes that something that was stored is not what it should be.
+    /// Notes that stored contents are not what they should be.
     pub(crate) fn distrust(&self, pack: &Path, offset: u64, what: &str) {
         self.state().not_reused.get_or_insert_with(|| {
             let pack = pack.display();
@@ -174,7 +173,7 @@ impl Writer {
         self.state().known.insert(key, place);
     }
 
-    /// One more pack, with its number.
+    /// Adds a pack, and returns its number.
     pub(crate) fn add_pack(&self) -> Result<(u32, PackWriter), StoreError> {
         let mut state = self.state();
         let mut pack = Pack::new(self.image_id, state.streams);

@@ -1,4 +1,4 @@
-//! Packs that hold contents of a process where somebody else has put them: the file that the
+//! Packs that have contents of a process where another process has put them: the file that the
 //! process had mapped is the pack. Nothing is copied, neither into the store nor out of it.
 
 use std::fs::File;
@@ -10,18 +10,18 @@ use crate::directory;
 use crate::pack::writer::{HUGE_PAGE, PackWriter};
 use crate::{ImageId, Pack, PacksIn, StoreError};
 
-/// Where contents begin in such a pack, bytes: its huge pages are huge pages of the contents.
+/// Offset of the contents in such a pack, bytes: its huge pages are huge pages of the contents.
 pub const IN_PLACE_OFFSET: u64 = HUGE_PAGE;
 
-/// Makes a directory for such packs, if it is not there, and a mount of it: who is to fill a pack
-/// gets it through that, which is made read-only once the pack is full.
+/// Makes a directory for such packs, unless it exists, and a mount of it: a process that is to fill
+/// a pack gets it through the mount, which is made read-only once the pack is full.
 pub fn mount_for_packs(directory: &Path) -> Result<DetachedMount, StoreError> {
     directory::make(directory)?;
     DetachedMount::of(directory).map_err(StoreError::writing(directory))
 }
 
-/// Makes a pack with room for so many bytes of contents, in a directory on a tmpfs, which is
-/// made if it is not there. [`Writer::store_coming`](crate::Writer::store_coming) finds it.
+/// Makes a pack with room for `bytes` of contents, in a directory on a tmpfs, which is made unless
+/// it exists. [`Writer::store_coming`](crate::Writer::store_coming) finds the pack.
 pub fn create_pack(
     directory: &Path,
     image_id: ImageId,

@@ -1,4 +1,4 @@
-//! Storing the chunks of one thread.
+//! Stores the chunks of one thread.
 
 use crate::pack::compress::{Compressed, Compressor};
 use crate::pack::padded;
@@ -6,21 +6,21 @@ use crate::pack::writer::PackWriter;
 use crate::reader::load;
 use crate::{Buffer, Checksum, Encoding, Place, StoreError, StoredPages, Writer};
 
-/// A pack of its own for each thread, made when there is something to write.
+/// A pack of its own for each thread, made on the first write.
 #[derive(Debug)]
 pub(crate) struct Stream<'w> {
     writer: &'w Writer,
     pack: Option<(u32, PackWriter)>,
     compressor: Option<Compressor>,
-    /// For what is compared; made when it is needed.
+    /// For comparisons; made on first use.
     stored: Option<Buffer>,
     report: StreamReport,
 }
 
-/// What a thread has stored.
+/// Figures of a thread's stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StreamReport {
-    /// Bytes that were written, after compression and with what fills the last page.
+    /// Bytes that were written, after compression and with those that fill the last page.
     pub stored_bytes: u64,
     /// Bytes of memory that were stored already.
     pub reused_bytes: u64,
@@ -42,8 +42,8 @@ impl<'w> Stream<'w> {
     }
 
     /// Stores these pages of a chunk, from their places in its content. Pages that are stored
-    /// already are not stored again; these are read and compared, since the contents are given up
-    /// in exchange. What does not begin at a page is not written past the page cache.
+    /// already are not stored again; they are read and compared, since the contents are given up in
+    /// exchange. Parts that do not begin at a page are not written past the page cache.
     pub(crate) fn put(
         &mut self,
         content: &[u8],
@@ -65,8 +65,8 @@ impl<'w> Stream<'w> {
         Ok((key.0, place))
     }
 
-    /// The place of the same contents. A checksum does not say that: a pack may be damaged since,
-    /// and whoever knows the checksum can make others with it.
+    /// Finds the place of the same contents. A checksum is no proof: a pack may be damaged since,
+    /// and a program that knows the checksum can make other contents with it.
     fn same(&mut self, key: (Checksum, usize), parts: &[&[u8]]) -> Option<Place> {
         let (place, pack) = self.writer.known(key)?;
         let buffer = self.stored.get_or_insert_with(Buffer::new);
@@ -103,7 +103,7 @@ impl<'w> Stream<'w> {
         })
     }
 
-    /// Ends its pack. One that is apart from its image is on the disk when this returns.
+    /// Ends the pack. A pack apart from its image is on the disk when this returns.
     pub(crate) fn close(mut self) -> Result<StreamReport, StoreError> {
         if let Some((number, pack)) = self.pack.take() {
             self.writer.close_pack(number, pack.close()?);

@@ -22,7 +22,7 @@ fn pages(seed: u64, count: usize) -> Vec<u8> {
     bytes
 }
 
-/// All in one blob.
+/// Puts all into one blob.
 fn one(_: u64) -> Lengths {
     Lengths {
         least: 1 << 30,
@@ -99,7 +99,7 @@ fn pages_at_other_offsets_are_moved_once() {
     let files = [("pages-1.img", second)];
     let two = gathered(directory.path(), &files, &one.blobs, &mut new).unwrap();
     assert_eq!(two.kept.len(), 1);
-    // Its own 68 pages, and what is in a piece with them.
+    // Its own 68 pages, and other pages of their pieces.
     let own = moved(&two) / PAGE as u64;
     assert!((50..300).contains(&own), "{own} pages");
 }
@@ -154,7 +154,7 @@ fn a_file_that_changes_is_not_put_into_blobs() {
     assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
 }
 
-/// Whoever writes an index for others has them read no end of zeros, and no other file.
+/// An index for others must not have them read endless zeros, or another file.
 #[test]
 fn an_index_of_other_files_is_refused() {
     let directory = TempDir::new().unwrap();

@@ -8,7 +8,7 @@ use stasis_linux::memory_file::is_marked;
 use super::*;
 use crate::{Checksum, EarlyChecksums, IN_PLACE_OFFSET, ImageId, Pack, create_pack};
 
-/// As the driver leaves them in packs of a checkpoint.
+/// Puts contents into packs of a checkpoint, as the driver leaves them.
 fn packed(directory: &Path, id: u128, held: Vec<Held>) -> Vec<Held> {
     let packed = |(number, held): (u16, Held)| {
         let bytes = held.content.len() as u64;
@@ -111,8 +111,8 @@ fn they_stay_where_they_are() {
     );
 }
 
-/// Those are believed that are right where a sample is taken; and that is how it is seen here that
-/// they are used at all.
+/// Checksums are used that are right where a sample is taken; a wrong one outside of the sample
+/// shows that they are used at all.
 #[test]
 fn checksums_that_were_taken_before_are_used_if_a_sample_is_right() {
     const CHUNKS: usize = 130;

@@ -1,7 +1,7 @@
 use super::*;
 use crate::index::tests::sample;
 
-/// Both when it is read and before it is written.
+/// Asserts a refusal both when an index is read and before it is written.
 fn refused(change: impl FnOnce(&mut Index), says: &str) {
     let mut index = sample();
     change(&mut index);
