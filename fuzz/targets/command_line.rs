@@ -1,5 +1,5 @@
-//! The command line of runc and crun: arguments with line feeds between them. What is not ours is
-//! passed on to runc as it is.
+//! The command line of runc and crun: arguments with line feeds between them. Arguments that are
+//! not ours are passed on to runc unchanged.
 #![no_main]
 
 use std::ffi::OsString;

@@ -1,4 +1,4 @@
-//! CRIU's files that are read of an image.
+//! Files of CRIU that the engine reads from an image.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! The index of bulk memory. The input is taken as a whole file, and as a body with a header that
-//! fits it, as no fuzzer would find the hash. Whatever is accepted is what would be written for it.
+//! The index of bulk memory. The input is read as a whole file, and as a body with a header that
+//! fits it, as no fuzzer would find the hash. An accepted input is what its index encodes to.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! The manifest of an image. What is accepted is accepted again when it is written.
+//! The manifest of an image. A manifest that is accepted is accepted again when it is written.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,6 +1,5 @@
-//! What a registry or an OCI layout says of an image: its manifest, the list of what is in which
-//! blob, and the archive of its engine's files. What is accepted of the first two is accepted again
-//! when it is written.
+//! An image in a registry or an OCI layout: its manifest, the list of the contents of each blob,
+//! and the archive of its engine's files. The first two are accepted again when they are written.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! What engine and CRIU plugin tell each other.
+//! The messages between engine and CRIU plugin.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! The settings. What is refused as a whole is still used table by table.
+//! The settings: read as a whole, and table by table, as settings that are refused are used.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
