@@ -10,7 +10,7 @@ use stasis_memory_store::EarlyChecksums;
 use super::new_file::Made;
 use super::records::{HeldRecord, Injected};
 
-/// From the record on, whoever comes after us puts the process back.
+/// Arms the process. From the record on, any later process of ours puts it back.
 pub(super) fn arm(
     process: &ProcessRef,
     transfer: Transfer,
@@ -21,7 +21,7 @@ pub(super) fn arm(
     let prepared = prepare(process, slots, transfer, workers).map_err(io::Error::other)?;
     let record = Injected::Copy(prepared.record().clone());
     let record = HeldRecord::write(records, process, &record);
-    // Nobody else would know of what is in the process.
+    // Without a record no process would know of our code in it.
     let record =
         record.inspect_err(|_| drop(stasis_injection::put_back(process, prepared.record())))?;
     match prepared.arm() {

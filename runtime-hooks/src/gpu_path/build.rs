@@ -1,4 +1,4 @@
-//! Which builds of libcuda have their copying shared out: those that have passed the self-test on
+//! Builds of libcuda whose copying may be shared out: only builds that have passed the self-test on
 //! this node.
 
 use std::io;
@@ -14,7 +14,7 @@ use crate::host::deadline::{Overdue, within};
 /// A library is opened and read for its build, on a file system that may not answer.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Tries this node's build, if one of these processes has one of which nothing is known: that takes
+/// Tries this node's build, if one of these processes has a build without a result: that takes
 /// seconds, once. Returns why it could not be tried, if so.
 pub(super) fn try_unknown<'p>(
     settings: &Settings,
@@ -26,7 +26,7 @@ pub(super) fn try_unknown<'p>(
         build_ids.filter_map(Result::ok).collect::<Vec<_>>()
     });
     let is_unknown = |build_id| self_test::passed(settings, build_id).is_none();
-    // Those that cannot be looked at have no file made for them either, which says why.
+    // Processes that cannot be inspected get no file either, with a note that says why.
     if !build_ids.unwrap_or_default().iter().any(is_unknown) {
         return None;
     }
@@ -38,7 +38,7 @@ pub(super) fn try_unknown<'p>(
 /// Refuses a process whose build has not passed.
 ///
 /// # Errors
-/// Why it has not.
+/// Why the build has not passed.
 pub(super) fn admit(settings: &Settings, process: &ProcessRef) -> io::Result<()> {
     let build_id = build_of(process)?;
     let why = match self_test::passed(settings, &build_id) {
@@ -50,26 +50,26 @@ pub(super) fn admit(settings: &Settings, process: &ProcessRef) -> io::Result<()>
     Err(io::Error::other(refused))
 }
 
-/// Why a process whose build was tried is refused; `None` also if it was not tried yet.
+/// Returns why a process whose build was tried is refused; `None` also if it was not tried yet.
 pub(crate) fn why_not_passed(settings: &Settings, process: &ProcessRef) -> Option<String> {
     let build_id = build_of(process).ok()?;
     let refused = || admit(settings, process).err().map(|why| why.to_string());
     self_test::passed(settings, &build_id).and_then(|_| refused())
 }
 
-/// Whether the checkpoint thread of a process can be asked what it shares, as far as is known.
+/// Whether the checkpoint thread of a process can be asked for shared memory, as far as is known.
 pub(super) fn is_surveyed(settings: &Settings, process: &ProcessRef) -> bool {
     build_of(process).is_ok_and(|id| self_test::is_surveyed(settings, &id))
 }
 
-/// Whether contents of a process may still be loaded while they are copied. One whose build is not
-/// known to wait for them is copied once all are there.
+/// Whether contents of a process may still be loaded while they are copied. A process whose build
+/// is not known to wait for them is copied once all are loaded.
 pub(super) fn waits_for_loading(settings: &Settings, process: &ProcessRef) -> bool {
     let build_id = build_of(process);
     build_id.is_ok_and(|id| self_test::passed(settings, &id) == Some(Verdict::Passed))
 }
 
-/// The engine waits no longer for the file system of a container than this.
+/// Reads the build. The engine waits no longer than this for the file system of a container.
 fn build_of(process: &ProcessRef) -> io::Result<BuildId> {
     let looked_at = process.clone();
     let found = within(LIMIT, move || slots::build_id(&looked_at))
@@ -77,7 +77,7 @@ fn build_of(process: &ProcessRef) -> io::Result<BuildId> {
     found.map_err(io::Error::other)
 }
 
-/// What a note says of it.
+/// The text of the note.
 #[derive(Debug, thiserror::Error)]
 #[error("its libcuda.so cannot be read, as on a file system that does not answer")]
 struct UnreadDriver(#[source] Overdue);

@@ -12,21 +12,21 @@ use serde::de::DeserializeOwned;
 use super::steps::Answer;
 use crate::host::respawn;
 
-/// Far more than an answer has: what the ranks of a job share is told in one.
+/// Far more than an answer has: one answer has all that the ranks of a job share.
 const MAX_ANSWER: usize = 64 << 20;
-/// How much of it is read at a time.
+/// Bytes that are read at a time.
 const PIECE: usize = 64 << 10;
-/// One that ends has nothing to wait for.
+/// The most time for a process to end, which has nothing to wait for.
 const AT_END: Duration = Duration::from_secs(2);
-/// A signal may have come to another thread than the one that waits.
+/// Time between two looks: a signal may have come to another thread than the waiting one.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Why there is no answer, where the operation may be cancelled meanwhile.
 #[derive(Debug)]
 pub(crate) enum Unanswered {
-    /// The operation is to end. Whoever was asked goes on.
+    /// The operation is to end. The asked process continues.
     Cancelled,
-    /// It failed, has ended, or does not answer.
+    /// The process failed, has ended, or does not answer.
     Failed(io::Error),
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Copier {
     process: Child,
     steps: Option<PipeWriter>,
     answers: PipeReader,
-    /// What was read behind an answer.
+    /// Bytes that were read behind an answer.
     rest: Vec<u8>,
 }
 
@@ -54,10 +54,10 @@ impl Copier {
         })
     }
 
-    /// Has it do a step. Returns what that has given.
+    /// Has the process do a step. Returns its result.
     ///
     /// # Errors
-    /// It failed, has ended, or does not answer within `limit`.
+    /// The process failed, has ended, or does not answer within `limit`.
     pub(super) fn step<T: DeserializeOwned>(
         &mut self,
         step: impl Serialize,
@@ -67,7 +67,7 @@ impl Copier {
         self.answer(limit)
     }
 
-    /// The same, until the operation is cancelled.
+    /// Does the same, until the operation is cancelled.
     pub(super) fn step_unless<T: DeserializeOwned>(
         &mut self,
         is_cancelled: impl Fn() -> bool,
@@ -78,8 +78,8 @@ impl Copier {
         self.answer_unless(is_cancelled, limit)
     }
 
-    /// Asks for a step that has no answer, unless that would have to wait: what is not told may be
-    /// told later.
+    /// Asks for a step that has no answer, unless that would have to wait: the same can be sent
+    /// later.
     pub(super) fn tell(&mut self, step: impl Serialize) {
         let Some(steps) = &self.steps else {
             return;
@@ -97,20 +97,20 @@ impl Copier {
         line.push(b'\n');
         let steps = self.steps.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
         match steps.write_all(&line) {
-            // What it has said before it ended, or that it has said nothing, says more.
+            // Its answers before its end, or their absence, say more.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             written => written,
         }
     }
 
-    /// Waits for the answer to a step, or of one that does all that it has to do without being
-    /// asked for steps.
+    /// Waits for the answer to a step, or of a process that does all its work without being asked
+    /// for steps.
     pub(super) fn answer<T: DeserializeOwned>(&mut self, limit: Duration) -> io::Result<T> {
         let line = self.line(limit, || false)?;
         read(&line.unwrap_or_default())
     }
 
-    /// The same, until the operation is cancelled.
+    /// Does the same, until the operation is cancelled.
     pub(super) fn answer_unless<T: DeserializeOwned>(
         &mut self,
         is_cancelled: impl Fn() -> bool,
@@ -122,19 +122,19 @@ impl Copier {
         }
     }
 
-    /// Lets it end by itself, and does not wait for that.
+    /// Lets the process end by itself, and does not wait for that.
     pub(super) fn leave(&mut self) {
         self.steps = None;
     }
 
-    /// Ends one that is in no program.
+    /// Ends a process that works in no program.
     pub(super) fn kill(&mut self) {
         self.steps = None;
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 
-    /// A line of it, an empty one at its end; none if the operation is cancelled before.
+    /// Reads a line, an empty one at its end; none if the operation is cancelled before.
     fn line(
         &mut self,
         limit: Duration,
@@ -166,7 +166,7 @@ impl Copier {
         }
     }
 
-    /// Whether something can be read of it, or its end.
+    /// Whether something can be read, or the end.
     fn has_more(&self, within: Duration) -> io::Result<bool> {
         let within = Timespec::try_from(within).map_err(io::Error::other)?;
         let mut descriptors = [PollFd::new(&self.answers, PollFlags::IN)];
@@ -197,7 +197,7 @@ impl From<io::Error> for Unanswered {
 }
 
 impl Drop for Copier {
-    /// One that does not end is not killed: it may be inside of a program, and ends when it can.
+    /// Kills no process that is late: it may be inside of a program, and ends when it can.
     fn drop(&mut self) {
         if self.steps.take().is_none() {
             return;

@@ -1,4 +1,4 @@
-//! The driver, with its copying of GPU contents sped up where that can be.
+//! The driver, with its copying of GPU contents sped up where that is possible.
 
 mod consumed;
 mod devices;
@@ -30,14 +30,14 @@ pub(crate) use into_files::BESIDE;
 use state::State;
 use while_loading::while_they_arrive;
 
-/// For what takes milliseconds. The processes stand still meanwhile.
+/// The most time for a step of milliseconds. The processes stand still meanwhile.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// A driver that has GPU contents copied by many threads, in its checkpoints into files in memory.
+/// A driver that has many threads copy GPU contents, in its checkpoints into files in memory.
 pub struct CopyingDriver {
     driver: Arc<dyn Driver>,
     settings: Settings,
-    /// The operation's.
+    /// The operation's directory.
     directory: PathBuf,
     state: Mutex<State>,
 }
@@ -54,7 +54,7 @@ impl CopyingDriver {
         }
     }
 
-    /// Before anything of these processes is locked: has this node's driver tried, if it was not.
+    /// Tries this node's driver, if it was not, before anything of these processes is locked.
     pub(crate) fn try_driver<'p>(&self, processes: impl IntoIterator<Item = &'p ProcessRef>) {
         if self.settings.gpu_checkpoint.path == GpuCheckpointPath::Auto {
             let note = build::try_unknown(&self.settings, processes);
@@ -78,8 +78,8 @@ impl CopyingDriver {
         Copier::start(VERB, &GpuCopy::Take(part))
     }
 
-    /// For a restore from the file of a process. Nobody helps one that has but one CPU: the
-    /// driver's own thread is enough for that.
+    /// Arms a restore from the file of a process. A process with one CPU gets no help: the driver's
+    /// own thread is enough for that.
     fn armed_for(&self, process: &ProcessRef, direction: Direction) -> io::Result<Option<Copier>> {
         let share = self.state().share(process);
         if matches!(direction, Direction::In) && share.of(online_cpus()) <= 1 {
@@ -112,7 +112,7 @@ impl CopyingDriver {
         }
     }
 
-    /// Makes a call of the driver, and puts the process back after it, whatever it says.
+    /// Makes a call of the driver, and puts the process back after it, whatever its result.
     fn during(
         &self,
         process: &ProcessRef,
@@ -126,7 +126,7 @@ impl CopyingDriver {
         result
     }
 
-    /// A restore from a file that is still loaded into.
+    /// Restores from a file that is still being loaded.
     fn restore_arriving(
         &self,
         process: &ProcessRef,
@@ -159,7 +159,7 @@ impl CopyingDriver {
             Err(error) => error,
         };
         drop(copier);
-        // It was killed, or waits for what does not end.
+        // The process was killed, or waits for something that does not end.
         let put = put_back(&self.directory);
         let now = match &put {
             Ok(()) => "it is now".to_owned(),
@@ -174,7 +174,7 @@ impl CopyingDriver {
         self.state().copying.notes.push(note);
     }
 
-    /// The gate: no process is restored or goes on before it has all that a checkpoint has taken
+    /// The gate: no process is restored or unlocked before it has all that a checkpoint has taken
     /// away from it, whoever asks (rollback, resume, the end of a suspend, a restore, recovery).
     fn lacks_nothing(&self, process: &ProcessRef) -> Result<(), CudaError> {
         match Whereabouts::of(process, &self.directory) {
@@ -211,7 +211,7 @@ impl Driver for CopyingDriver {
         let devices = self.devices(process);
         self.during(process, armed, || self.driver.checkpoint(process))?;
         self.make_readable(process, &devices);
-        // It must not be dumped so.
+        // A process with a record must not be dumped.
         match has_record(&self.records(), process) {
             true => Err(CudaError::NotPutBack),
             false => Ok(()),
@@ -262,7 +262,7 @@ impl Driver for CopyingDriver {
     fn unlock(&self, process: &ProcessRef) -> Result<(), CudaError> {
         self.lacks_nothing(process)?;
         self.shares_as_before(process)?;
-        // One that was armed and not checkpointed after all.
+        // A process that was armed and not checkpointed after all.
         drop(self.state().armed.remove(&ProcessId::of(process)));
         self.driver.unlock(process)
     }

@@ -8,10 +8,10 @@ use stasis_injection::{Span, contents_of, own_files_of};
 
 use crate::cuda::process_set::as_found::ProcessId;
 
-/// Half of what the engine waits: then it may have the GPU state restored.
+/// Half of the engine's wait: after that it may have the GPU state restored.
 const READABLE_WITHIN: Duration = Duration::from_secs(5);
 
-/// Makes its contents ordinary memory, by so many threads.
+/// Makes the contents of a process ordinary memory, by so many threads.
 pub(super) fn make_private(process: ProcessId, threads: NonZeroUsize) -> io::Result<()> {
     let Some(process) = process.open()? else {
         return Ok(());
@@ -21,11 +21,11 @@ pub(super) fn make_private(process: ProcessId, threads: NonZeroUsize) -> io::Res
         let made = stasis_injection::make_private(&process, contents, threads);
         made.map_err(io::Error::other)?;
     }
-    // Nobody has them from there any more.
+    // No process has contents from there any more.
     files.iter().try_for_each(|file| file.set_len(0))
 }
 
-/// Lets it read where devices were mapped.
+/// Makes addresses readable at which devices were mapped.
 pub(super) fn make_readable(process: ProcessId, devices: &[Span]) -> io::Result<()> {
     match process.open()? {
         Some(process) => stasis_injection::make_readable(&process, devices, READABLE_WITHIN),

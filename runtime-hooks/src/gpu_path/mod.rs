@@ -1,10 +1,10 @@
-//! How GPU contents are copied: by the driver's one thread, or, for the time of its call, by many
+//! The copying of GPU contents: by the driver's one thread, or, for the time of its call, by many
 //! threads of ours (`stasis-injection`).
 //!
 //! [`CopyingDriver`] is the driver whose checkpoints put contents into files in memory, and whose
-//! restores take them from there. A process of its own for each ([`process`]) makes the file
-//! before anything stands still, and changes the program. What has to be put back is recorded
-//! ([`records`]) before. A process that was checkpointed so needs nobody of ours: the file has no
+//! restores take them from there. For each program a process of ours ([`process`]) makes the file
+//! before anything stands still, writes a record of how to put the program back ([`records`]), and
+//! changes the program. A process that was checkpointed so depends on none of ours: the file has no
 //! name and lives as long as its mapping, and any driver call takes the contents from there.
 
 mod armed;
@@ -40,14 +40,14 @@ use self::records::{DIRECTORY, has_records};
 use crate::cuda::process_set::as_found::ProcessId;
 use crate::host::deadline::{PROC, within};
 
-/// Far more than it takes, also with GPU contents of hundreds of GiB.
+/// The most time, also with GPU contents of hundreds of GiB.
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// Puts back the processes of an operation whose copying was cut off; `directory` is the
 /// operation's.
 ///
 /// # Errors
-/// Not all are put back, or it takes too long. What stays in a process is not in its way.
+/// Some are not put back, or it takes too long. Code that stays in a process does not disturb it.
 pub(crate) fn put_back(directory: &Path) -> io::Result<()> {
     let records = directory.join(DIRECTORY);
     if !has_records(&records) {
@@ -57,16 +57,16 @@ pub(crate) fn put_back(directory: &Path) -> io::Result<()> {
     Copier::start(VERB, &job)?.answer(LIMIT)
 }
 
-/// What a process has in files of ours, for the engine's own process: nobody ends that for it.
+/// Finds the contents of a process in files of ours. The engine itself must not hang in this.
 ///
 /// # Errors
-/// An error of reading `/proc`, which may take as long as a file system that the process uses.
+/// An error of reading `/proc`, also if a file system that the process uses does not answer.
 fn contents_in_time(process: &ProcessRef) -> io::Result<Vec<Span>> {
     let looked_at = process.clone();
     within(PROC, move || contents_of(&looked_at))?
 }
 
-/// How much of a checkpointed process is in a file, in bytes.
+/// Returns how many bytes of a checkpointed process are in files.
 ///
 /// # Errors
 /// An error of reading `/proc`, also if that takes too long.
@@ -75,10 +75,10 @@ pub(crate) fn bytes_in_file(process: &ProcessRef) -> io::Result<u64> {
     Ok(contents.iter().map(|contents| contents.length).sum())
 }
 
-/// Makes what processes have in files memory of their own, for which their cgroups are charged.
+/// Turns contents in files into memory of their processes, for which their cgroups are charged.
 ///
 /// # Errors
-/// Of the first process for which that fails. All contents are there.
+/// The error of the first process for which that fails. All contents still exist.
 pub(crate) fn make_private(processes: &[ProcessRef]) -> io::Result<()> {
     let mut in_files = Vec::new();
     for process in processes {

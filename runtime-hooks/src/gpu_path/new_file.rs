@@ -16,22 +16,22 @@ use stasis_memory_store::{EarlyChecksums, IN_PLACE_OFFSET, ImageId, Pack, create
 
 use crate::host::lent::Lent;
 
-/// So long all threads clear a file before its process is locked: 16 GiB on an H200's machine.
-/// Then one of four goes on, and is ahead of the driver. That was the fastest way for 64 GiB
-/// (docs/benchmarks.md, "Clearing the file"): more threads lack the workers, fewer are too slow.
+/// All threads clear a file for so long before its process is locked: 16 GiB on an H200's machine.
+/// Then one of four continues, and is ahead of the driver. That was the fastest way for 64 GiB
+/// (docs/benchmarks.md, "Clearing the file"): with more the workers lack CPUs, fewer are too slow.
 ///
 /// A process with fewer threads than four is one of many. The driver makes and ends their contexts
-/// one after the other, and nobody needs to be ahead of that: all threads clear beside it.
+/// one after the other, and clearing need not be ahead of that: all threads clear beside it.
 const HEAD_START: Duration = Duration::from_millis(300);
 const ONE_OF: usize = 4;
 
-/// What the files for contents are.
+/// The sort of files for contents.
 #[derive(Debug, Clone)]
 pub(crate) enum NewFiles {
-    /// None has a name, and each ends with its last mapping.
+    /// The files have no name, and each ends with its last mapping.
     Nameless,
     /// Packs of the store that a checkpoint makes in memory. Processes get them through this mount,
-    /// which whoever holds them makes read-only.
+    /// which the process that holds them makes read-only.
     Packs {
         directory: PathBuf,
         id: ImageId,
@@ -55,19 +55,19 @@ pub(super) enum NewFile {
 #[derive(Debug)]
 pub(super) struct Made {
     pub(super) file: File,
-    /// Where contents begin in it.
+    /// Offset of the contents.
     pub(super) offset: u64,
     clearing: Clearing,
-    /// What it is, and how many bytes of contents it is for.
+    /// The sort of the file, and the bytes of contents that it is for.
     of: NewFile,
     pub(super) bytes: u64,
 }
 
 impl NewFiles {
-    /// That of the process of this number among all.
+    /// Returns the file of the process with this number.
     ///
     /// # Errors
-    /// A store has no more.
+    /// A store has no more packs.
     pub(super) fn file(&self, number: usize) -> io::Result<NewFile> {
         Ok(match self {
             Self::Nameless => NewFile::Nameless,
@@ -86,8 +86,8 @@ impl NewFiles {
 }
 
 impl NewFile {
-    /// Makes it, of the memory of this node as long as that has some, and has so many threads clear
-    /// it: most of it at once, and the rest beside the driver's copying.
+    /// Makes the file, of the memory of this node as long as that has some, and has so many threads
+    /// clear it: most of it at once, and the rest beside the driver's copying.
     pub(super) fn make(
         &self,
         bytes: u64,
@@ -136,18 +136,18 @@ fn pack_name(creator: ImageId, stream: u16) -> String {
 }
 
 impl Made {
-    /// How many threads of ours still clear it.
+    /// Returns how many threads of ours still clear the file.
     pub(super) fn threads(&self) -> usize {
         self.clearing.threads()
     }
 
-    /// Whether contents are to stay in it.
+    /// Whether the contents stay in the file.
     pub(super) fn is_pack(&self) -> bool {
         matches!(self.of, NewFile::Pack { .. })
     }
 
-    /// Leaves the checksums of so many bytes at the beginning to who stores the contents. Without
-    /// them the contents get theirs then.
+    /// Leaves the checksums of the first `filled` bytes to the process that stores the contents.
+    /// Without them the contents are checksummed then.
     pub(super) fn leave_checksums(&self, checksums: &EarlyChecksums, filled: u64) {
         if let NewFile::Pack {
             directory,
@@ -160,15 +160,15 @@ impl Made {
         }
     }
 
-    /// The contents are in it, and have so many bytes. The driver asks for less than it might: the
-    /// rest goes back to the machine.
+    /// Ends clearing once the contents, of so many bytes, are in the file. The driver asks for less
+    /// than it might: the rest goes back to the machine.
     pub(super) fn done(self, bytes: u64) {
         drop(self.clearing);
         let _ = self.file.set_len(self.offset + bytes);
     }
 
-    /// The driver has put nothing into it, or its process has ended: its memory goes back also if
-    /// somebody has kept the file. A pack goes with its store.
+    /// Frees a file into which the driver has put nothing, or whose process has ended, also if a
+    /// process has kept the file open. A pack is removed with its store.
     pub(super) fn unused(self) {
         drop(self.clearing);
         if let NewFile::Nameless = self.of {

@@ -1,9 +1,9 @@
 //! The process that copies the GPU contents of one process.
 //!
-//! Whoever has a thread of a program make a call and is killed meanwhile loses that program, if it
-//! has no way back (`remote-call`). Callers kill operations, so this is a process of its own. It is
-//! in stasis' own cgroup, which so is charged for the contents: the kernel charges a page of a file
-//! in memory to who touches it first.
+//! If a process is killed while it has a thread of a program make a call, the program is lost
+//! unless the thread has a way back (`remote-call`). Callers kill operations, so this is a process
+//! of its own, in stasis' own cgroup, which so is charged for the contents: the kernel charges a
+//! page of a file in memory to the first process that touches it.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -32,30 +32,30 @@ use crate::host::respawn;
 
 /// The first argument of such a process.
 pub(super) const VERB: &str = "stasis-gpu-copy";
-/// How long it waits after the end of its operation before it puts anything back. Who kills one of
-/// our processes often kills all, one after the other, and one that is killed while the program
-/// makes a call for it may lose the program: not every thread has a way back (`remote-call`).
+/// The delay between the end of its operation and putting anything back. A caller that kills one of
+/// our processes often kills all, one after the other, and if one is killed while the program makes
+/// a call for it, the program may be lost: not every thread has a way back (`remote-call`).
 const KILLER_IS_DONE: Duration = Duration::from_millis(500);
-/// One of so many threads takes checksums behind those that copy, of which each is as fast.
+/// One of so many threads takes checksums behind the threads that copy, each of which is as fast.
 const BEHIND_ONE_OF: usize = 4;
 const NO_CONTENTS: &str = "its GPU contents are not in one file of ours";
 
-/// What it is to do.
+/// The work of the process.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum GpuCopy {
     /// Takes part in one call of the driver.
     Take(Part),
-    /// Puts back what such processes have left that were killed: their records are here.
+    /// Puts back processes whose copying process was killed: their records are in this directory.
     PutBack(PathBuf),
-    /// Makes the contents of these processes ordinary memory of theirs.
+    /// Makes the contents of these processes their ordinary memory.
     MakePrivate(Vec<ProcessId>),
-    /// Lets a checkpointed process read where devices were mapped.
+    /// Makes addresses of a checkpointed process readable at which devices were mapped.
     MakeReadable(ProcessId, Vec<Span>),
-    /// Asks locked processes which GPU memory they have, and share.
+    /// Asks locked processes for the GPU memory that they have, and share.
     Survey(Survey),
-    /// Has them give up what they have imported of each other.
+    /// Has processes give up what they have imported from each other.
     GiveUp(GiveUp),
-    /// Has them share it again.
+    /// Has processes share it again.
     ShareAgain(ShareAgain),
 }
 
@@ -64,38 +64,38 @@ pub enum GpuCopy {
 pub struct Part {
     pub(super) process: ProcessId,
     pub(super) direction: Direction,
-    /// Its part of the CPUs.
+    /// The process's part of the CPUs.
     pub(super) share: Share,
     /// The directory of the records.
     pub(super) records: PathBuf,
 }
 
-/// Where the contents go.
+/// The direction of the copy.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Direction {
     /// From the GPU: the driver's checkpoint asks for at most so many bytes.
-    /// `near` is whose memory is near to its GPUs.
+    /// `near` is the NUMA node near to its GPUs.
     Out {
         bytes: u64,
         file: NewFile,
         near: Option<NumaNode>,
     },
-    /// From the file that they are in: the driver's restore.
+    /// From the file that has the contents: the driver's restore.
     In,
-    /// The same, from a file that they are still loaded into ([`Step::Loaded`]).
+    /// The same, from a file that is still being loaded ([`Step::Loaded`]).
     Arriving,
 }
 
-/// A step that the operation asks for, by a line; they come in this order. At the end of its
-/// input, which is that of the operation, it puts everything back and ends.
+/// A step that the operation asks for, by a line; they come in this order. At the end of its input,
+/// which is that of the operation, the process puts everything back and ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Step {
-    /// Make the file, and give it its memory.
+    /// Make the file, and allocate its memory.
     Make,
     /// Lead the driver's calls to our code.
     Arm,
-    /// Let all be copied but so many bytes at the end, which are not loaded yet. It comes as often
-    /// as there is more.
+    /// Let all be copied but so many bytes at the end, which are not loaded yet. This step comes as
+    /// often as more is loaded.
     Loaded { missing: u64 },
     /// Put everything back.
     Disarm,
@@ -108,10 +108,10 @@ impl GpuCopy {
         respawn::job_of(VERB, c"stasis-gpu-copy")
     }
 
-    /// Does it.
+    /// Does the work.
     ///
     /// # Errors
-    /// Whoever asked for it hears of it, or is gone.
+    /// The caller receives the error as well, or is gone.
     pub fn run(self) -> io::Result<()> {
         match self {
             Self::Take(part) => part.run(),
@@ -130,7 +130,7 @@ fn make_all_private(processes: Vec<ProcessId>) -> io::Result<()> {
     processes.try_for_each(|process| make_private(process, threads()))
 }
 
-/// One for each CPU that we may use.
+/// Returns one for each CPU that we may use.
 pub(super) fn threads() -> NonZeroUsize {
     available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
@@ -140,7 +140,7 @@ pub(super) fn online_cpus() -> u64 {
     online.and_then(|count| count.try_into().ok()).unwrap_or(1)
 }
 
-/// As many as the settings say.
+/// Returns the number in the settings.
 pub(super) fn threads_for(wanted: usize) -> NonZeroUsize {
     NonZeroUsize::new(wanted).unwrap_or(NonZeroUsize::MIN)
 }
@@ -163,7 +163,7 @@ impl Part {
                 return said(Err(error));
             }
         };
-        // Also when nobody is there to hear it any more, the process is put back.
+        // Also if the operation has ended before it could read this, the process is put back.
         let (goes_on, checksums) = match (said(Ok(())), &made) {
             (Err(error), _) => (Err(error), EarlyChecksums::default()),
             (Ok(()), Some(made)) if made.is_pack() => self.follow(&armed, made),
@@ -179,8 +179,8 @@ impl Part {
         Ok(())
     }
 
-    /// As [`until_disarm`], and takes checksums of what is copied meanwhile.
-    /// Contents for which that fails get theirs later.
+    /// As [`until_disarm`], and takes checksums of the bytes that are copied meanwhile. Contents
+    /// for which that fails get theirs later.
     fn follow(&self, armed: &Armed, made: &Made) -> (io::Result<bool>, EarlyChecksums) {
         let Made { file, bytes, .. } = made;
         let is_over = AtomicBool::new(false);
@@ -197,7 +197,7 @@ impl Part {
         })
     }
 
-    /// What can be known before the lock is a reason before it.
+    /// Makes the file. Fails before the lock if the slots cannot be patched.
     fn make(&self) -> io::Result<Option<Made>> {
         let Direction::Out { bytes, file, near } = &self.direction else {
             return Ok(None);
@@ -207,7 +207,7 @@ impl Part {
         file.make(*bytes, threads, *near).map(Some)
     }
 
-    /// Nothing of ours is in the process.
+    /// Whether nothing of ours is in the process.
     fn is_put_back(&self) -> bool {
         self.there()
             .map_or(true, |process| !has_record(&self.records, &process))
@@ -236,14 +236,14 @@ impl Part {
         arm(&process, transfer, workers, &self.records)
     }
 
-    /// How many threads take checksums behind those that copy.
+    /// Returns how many threads take checksums behind those that copy.
     fn behind(&self) -> NonZeroUsize {
         let threads = self.share.of_threads(threads()).get() / BEHIND_ONE_OF;
         NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN)
     }
 
-    /// Its part of the CPUs that the process may use, without those of who clears its file and who
-    /// takes checksums: with more threads than CPUs each step waits for one that does not run.
+    /// Returns the process's part of its CPUs, without those for threads that clear its file or
+    /// take checksums: with more threads than CPUs each step waits for one that does not run.
     fn workers(&self, process: &ProcessRef, made: Option<&Made>) -> u64 {
         let behind = made.filter(|made| made.is_pack());
         let behind = behind.map_or(0, |_| self.behind().get());
@@ -253,8 +253,8 @@ impl Part {
     }
 }
 
-/// Says in the program what has been loaded, until the driver's call is over; false at the end of
-/// the input.
+/// Reports to the program what has been loaded, until the driver's call is over; false at the end
+/// of the input.
 fn until_disarm(armed: &Armed) -> io::Result<bool> {
     loop {
         match next::<Step>()? {

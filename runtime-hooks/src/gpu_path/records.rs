@@ -1,4 +1,4 @@
-//! The records of what was put into processes, in a directory of the operation's.
+//! The records of code that was put into processes, in a directory of the operation's.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -15,14 +15,14 @@ use stasis_linux::file::{self, Access, Durability};
 use crate::cuda::process_set::as_found::ProcessId;
 use crate::host::file_lock::{Sharing, lock_soon, lock_within};
 
-/// The directory, in that of an operation.
+/// The name of the directory, in that of an operation.
 pub(super) const DIRECTORY: &str = "gpu-copies";
-/// Whose lock says that the process of a record is put back by somebody who lives.
+/// Suffix of the lock that a living process holds which puts the process of the record back.
 const LOCK: &str = "lock";
 /// Far more than a record has.
 const MAX_BYTES: u64 = 64 << 10;
-/// Who copies puts everything back when its operation ends, unless a worker or the program does not
-/// stop.
+/// The copying process puts everything back when its operation ends, unless a worker or the program
+/// does not stop.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -31,7 +31,7 @@ struct Recorded {
     record: Injected,
 }
 
-/// What is in a process.
+/// Our code in a process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Injected {
     /// Code that copies for the driver.
@@ -59,7 +59,7 @@ impl Injected {
     }
 }
 
-/// A record whose process is ours to put back.
+/// A record whose process this process puts back.
 #[derive(Debug)]
 pub(super) struct HeldRecord {
     path: PathBuf,
@@ -67,7 +67,7 @@ pub(super) struct HeldRecord {
 }
 
 impl HeldRecord {
-    /// Writes it. It need not outlive the machine, as its process does not.
+    /// Writes the record. It need not outlive the machine, as its process does not.
     pub(super) fn write(
         directory: &Path,
         process: &ProcessRef,
@@ -85,9 +85,9 @@ impl HeldRecord {
         Ok(Self { path, _lock: lock })
     }
 
-    /// Nothing is left to be put back.
+    /// Removes the record, once nothing is left to be put back.
     pub(super) fn remove(&self) {
-        // One that is left is found to have nothing to put back.
+        // A record that is left has nothing to put back.
         let _ = fs::remove_file(&self.path);
         leave(&self.path);
     }
@@ -103,7 +103,7 @@ pub(super) fn has_records(directory: &Path) -> bool {
     !records_in(directory).is_empty()
 }
 
-/// How many bytes have been copied up to now in the processes that have a record here.
+/// Returns how many bytes have been copied so far in the processes that have a record here.
 pub(super) fn copied(directory: &Path) -> u64 {
     let copied = |path: PathBuf| {
         let text = file::read(&path, MAX_BYTES).ok()??;
@@ -118,10 +118,10 @@ pub(super) fn copied(directory: &Path) -> u64 {
     copied.fold(0, u64::saturating_add)
 }
 
-/// Puts back every process that has a record here, once who wrote it has ended.
+/// Puts back every process that has a record here, once the process that wrote it has ended.
 ///
 /// # Errors
-/// The first process that is not put back.
+/// The error of the first process that is not put back.
 pub(super) fn put_back_all(directory: &Path) -> io::Result<()> {
     let mut result = Ok(());
     for path in records_in(directory) {
@@ -149,8 +149,8 @@ fn put_one_back(directory: &Path, path: &Path) -> io::Result<()> {
     removed
 }
 
-/// Removes the lock of a record, and the directory if there is nothing else in it. Who waits for
-/// the lock meanwhile finds nothing to put back.
+/// Removes the lock of a record, and the directory if it is empty. A process that waits for the
+/// lock meanwhile finds nothing to put back.
 fn leave(record: &Path) {
     let _ = fs::remove_file(record.with_extension(LOCK));
     if let Some(directory) = record.parent() {
@@ -158,7 +158,7 @@ fn leave(record: &Path) {
     }
 }
 
-/// Another may remove the directory meanwhile, as one that was empty.
+/// Opens the lock. Another process may remove the directory meanwhile, while it is empty.
 fn lock_of(directory: &Path, pid: i32) -> io::Result<File> {
     let lock = directory.join(pid.to_string()).with_extension(LOCK);
     let mut options = OpenOptions::new();
@@ -175,7 +175,7 @@ fn lock_of(directory: &Path, pid: i32) -> io::Result<File> {
     }
 }
 
-/// Of what is no record nothing is put back.
+/// Lists the records. Other files are ignored.
 fn records_in(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let is_record = |path: &PathBuf| {

@@ -1,10 +1,10 @@
-//! How processes that are copied at the same time share the CPUs: by what each of them holds.
+//! Shares of the CPUs for processes that are copied at the same time: by the bytes that each holds.
 
 use std::num::NonZeroUsize;
 
 use serde::{Deserialize, Serialize};
 
-/// The part of one process.
+/// The share of one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Share {
     bytes: u64,
@@ -12,24 +12,24 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// That of a process which is alone.
+    /// All CPUs: the only process copying.
     pub(super) const WHOLE: Self = Self {
         bytes: 1,
         of_bytes: 1,
     };
 
-    /// That of a process which holds so many bytes, where all together hold `of_bytes`.
+    /// The share of a process that holds `bytes`, where all together hold `of_bytes`.
     pub(super) fn new(bytes: u64, of_bytes: u64) -> Self {
         Self { bytes, of_bytes }
     }
 
-    /// So many of these CPUs, but one at least.
+    /// Returns the share of so many CPUs, at least one.
     pub(super) fn of(self, cpus: u64) -> u64 {
         let share = u128::from(cpus) * u128::from(self.bytes) / u128::from(self.of_bytes.max(1));
         u64::try_from(share).unwrap_or(cpus).clamp(1, cpus.max(1))
     }
 
-    /// So many of these threads, but one at least.
+    /// Returns the share of so many threads, at least one.
     pub(super) fn of_threads(self, threads: NonZeroUsize) -> NonZeroUsize {
         let share = self.of(threads.get() as u64);
         let share = usize::try_from(share).ok().and_then(NonZeroUsize::new);

@@ -1,5 +1,5 @@
 //! The lines between an operation and a process that works for it: steps that the operation asks
-//! for, and what came of each.
+//! for, and the result of each.
 
 use std::error::Error;
 use std::fmt::Debug;
@@ -12,12 +12,12 @@ use stasis_memory_store::StoreError;
 
 use crate::host::respawn::say;
 
-/// What came of a step.
+/// The result of a step.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Answer<T> {
-    /// It is done.
+    /// The step is done.
     Done(T),
-    /// It is not done; the process is as it was.
+    /// The step is not done; the process is as it was.
     Failed(Fault),
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Fault {
     kind: FaultKind,
 }
 
-/// What somebody can do something about.
+/// The kinds of errors that an operator can act on.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 enum FaultKind {
     Full,
@@ -81,7 +81,7 @@ impl From<Fault> for io::Error {
     }
 }
 
-/// The next step that is asked for; `None` at the end of the input, which is that of the operation.
+/// Reads the next step; `None` at the end of the input, which is that of the operation.
 pub(super) fn next<S: DeserializeOwned>() -> io::Result<Option<S>> {
     let mut line = String::new();
     if io::stdin().lock().read_line(&mut line)? == 0 {
@@ -90,7 +90,7 @@ pub(super) fn next<S: DeserializeOwned>() -> io::Result<Option<S>> {
     Ok(Some(serde_json::from_str(&line)?))
 }
 
-/// Waits for this step to be asked for; false at the end of the input.
+/// Waits for this step; false at the end of the input.
 pub(super) fn asked<S: DeserializeOwned + PartialEq + Debug>(expected: &S) -> io::Result<bool> {
     match next::<S>()? {
         None => Ok(false),
@@ -99,7 +99,7 @@ pub(super) fn asked<S: DeserializeOwned + PartialEq + Debug>(expected: &S) -> io
     }
 }
 
-/// Says whether a step is done.
+/// Answers whether a step is done.
 pub(super) fn said<T>(done: io::Result<T>) -> io::Result<T> {
     match &done {
         Ok(_) => say(&Answer::Done(()))?,
@@ -108,7 +108,7 @@ pub(super) fn said<T>(done: io::Result<T>) -> io::Result<T> {
     done
 }
 
-/// Says what a step has given.
+/// Answers with the result of a step.
 pub(super) fn say_result<T: Serialize>(result: io::Result<T>) -> io::Result<()> {
     say(&match result {
         Ok(given) => Answer::Done(given),

@@ -1,5 +1,5 @@
-//! Which GPU memory locked processes share, or can be lost with: asked of libcuda by the driver's
-//! own checkpoint threads (`stasis_injection::survey`).
+//! The GPU memory that locked processes share, or can be lost with: the driver's own checkpoint
+//! threads ask libcuda for it (`stasis_injection::survey`).
 
 mod holding;
 mod imported;
@@ -25,23 +25,23 @@ pub struct Survey {
     pub(super) records: PathBuf,
 }
 
-/// What was found.
+/// The result of a survey.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Surveyed {
-    /// What each has, or why it cannot be asked, in the order of the processes.
+    /// The memory of each process, or why it cannot be asked, in the order of the processes.
     pub held: Vec<Result<Holding, String>>,
-    /// What they share among each other, and can be given up: what is not in here is another's.
+    /// The memory that they share with each other, and can give up: other imports are not in here.
     pub shares: Vec<Share>,
 }
 
 impl Survey {
-    /// Carries it out. Nothing of ours is left in the processes, or there is a record of it.
+    /// Surveys the processes. Nothing of ours is left in them, or there is a record of it.
     pub(super) fn run(&self) -> io::Result<Surveyed> {
         visit_all(&self.records, &self.asked, survey)
     }
 }
 
-/// Who can be visited has to answer: without that, what it shares would be lost without a word.
+/// Surveys visited processes. Each has to answer: memory that it shares would be lost silently.
 fn survey(visits: &[io::Result<Visit>]) -> io::Result<Surveyed> {
     let visited: Vec<&Visit> = visits.iter().flatten().collect();
     let found = at_the_same_time(&visited, |visit| {
@@ -64,14 +64,14 @@ fn survey(visits: &[io::Result<Visit>]) -> io::Result<Surveyed> {
     })
 }
 
-/// Where a process has what it shares with others that are there.
+/// Returns the addresses of memory that a process imports from others of the survey.
 fn addresses(shares: &[Share], visit: &Visit) -> BTreeSet<u64> {
     let importer = ProcessId::of(&visit.process);
     let own = shares.iter().filter(|share| share.importer == importer);
     own.map(|share| share.import.address).collect()
 }
 
-/// Of a process of our own, which nobody has to put back.
+/// Surveys a process of our own, which needs no record.
 pub(super) fn survey_own(process: &ProcessRef, thread: i32) -> io::Result<Holding> {
     let prepared = prepare(process, thread).map_err(io::Error::other)?;
     let found = ask(process, &prepared).map_err(io::Error::other);

@@ -1,9 +1,9 @@
-//! The memory of contents that the driver has taken from their file.
+//! Frees the memory of contents that the driver has taken from their file.
 //!
-//! It is charged to us, and to nobody of the container (`stasis_linux::memory_file`). The kernel
-//! frees it with the last mapping and the last descriptor of the file, and a process may have kept
-//! one: it would have as much memory as there is on its GPUs, outside of its limit. So the file is
-//! cut to nothing, and who uses what was kept gets SIGBUS.
+//! The memory is charged to us, and to no cgroup of the container (`stasis_linux::memory_file`).
+//! The kernel frees it with the last mapping and the last descriptor of the file, and a process may
+//! have kept one: it would have as much memory as there is on its GPUs, outside of its limit. So
+//! the file is cut to nothing, and a process that uses a kept mapping gets SIGBUS.
 
 use std::fs::File;
 use std::io;
@@ -16,8 +16,8 @@ use crate::cuda::CudaState;
 use crate::host::deadline::{PROC, within};
 
 impl CopyingDriver {
-    /// The files of a process that the driver is about to restore, but for packs: those are of
-    /// images.
+    /// Opens the files of a process that the driver is about to restore, but for packs: those
+    /// belong to images.
     pub(super) fn own_files(&self, process: &ProcessRef) -> Vec<File> {
         let looked_at = process.clone();
         let found = || within(PROC, move || own_files_of(&looked_at))?;
@@ -27,8 +27,8 @@ impl CopyingDriver {
         })
     }
 
-    /// The driver says that it has restored the process. What it has may be all that there is as
-    /// long as it does not also say that the process is no longer checkpointed.
+    /// Frees the files of a process whose restore has succeeded. They may be the only contents
+    /// until the driver also reports that the process is no longer checkpointed.
     pub(super) fn are_consumed(&self, process: &ProcessRef, own_files: &[File]) {
         if own_files.is_empty() || self.driver.state(process) != Ok(CudaState::Locked) {
             return;

@@ -1,4 +1,4 @@
-//! Where devices were mapped can be read while a process is checkpointed (`stasis_injection`,
+//! Makes the addresses of devices readable while a process is checkpointed (`stasis_injection`,
 //! `readable`): a thread that looks there goes on.
 
 use std::io;
@@ -13,7 +13,7 @@ use crate::gpu_path::process::{GpuCopy, VERB};
 use crate::host::deadline::{PROC, within};
 
 impl CopyingDriver {
-    /// Where a process has devices mapped that the driver is about to take away.
+    /// Finds where a process has devices mapped that the driver is about to unmap.
     pub(super) fn devices(&self, process: &ProcessRef) -> Vec<Span> {
         let looked_at = process.clone();
         let found = || within(PROC, move || devices_of(&looked_at))?;
@@ -23,8 +23,8 @@ impl CopyingDriver {
         })
     }
 
-    /// Lets a process that has just been checkpointed read there. The injected code has done so
-    /// already, if the driver asked it. A process that cannot be entered stays as the driver left
+    /// Makes these addresses of a checkpointed process readable. The injected code has done so
+    /// already, if the driver called it. A process that cannot be entered stays as the driver left
     /// it, with a note: only few programs look there.
     pub(super) fn make_readable(&self, process: &ProcessRef, devices: &[Span]) {
         let made = || -> io::Result<()> {

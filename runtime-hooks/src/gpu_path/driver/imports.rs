@@ -14,15 +14,15 @@ use crate::gpu_path::copier::Copier;
 use crate::gpu_path::imports::{GiveUp, Share, ShareAgain, forget, read, write};
 use crate::gpu_path::process::{GpuCopy, VERB};
 
-/// Far more than it takes: 3 ms for an allocation, of which a rank of NCCL has some 50.
+/// The most time. An allocation takes 3 ms, and a rank of NCCL has some 50.
 const LIMIT: Duration = Duration::from_secs(60);
 
 impl CopyingDriver {
-    /// Has locked processes give up what they share, before their checkpoint. Returns it, and what
-    /// was given up by those that are CHECKPOINTED already.
+    /// Has locked processes give up the memory that they share, before their checkpoint. Returns
+    /// it, and the memory that CHECKPOINTED processes have given up before.
     ///
     /// # Errors
-    /// Some of it may be given up: it is shared again before anything is unlocked.
+    /// Some memory may be given up: it is shared again before anything is unlocked.
     pub(crate) fn give_up_imports(&self, shares: &[Share]) -> io::Result<Vec<Share>> {
         let mut all = read(&self.directory)?;
         if shares.is_empty() {
@@ -40,17 +40,17 @@ impl CopyingDriver {
         read(&self.directory)
     }
 
-    /// Whether it shares memory that was given up.
+    /// Whether a process shares memory that was given up.
     pub(super) fn has_given_up(&self, process: &ProcessRef) -> bool {
         let id = ProcessId::of(process);
-        // What cannot be read may be about it.
+        // A record that cannot be read may be about it.
         read(&self.directory).map_or(true, |shares| {
             let mut shares = shares.iter();
             shares.any(|share| share.importer == id || share.owner == id)
         })
     }
 
-    /// The gate: whoever shares memory goes on with all of it, or not at all.
+    /// The gate: a process that shares memory goes on with all of it, or not at all.
     pub(super) fn shares_as_before(&self, process: &ProcessRef) -> Result<(), CudaError> {
         match self.has_given_up(process) {
             false => Ok(()),
@@ -58,7 +58,7 @@ impl CopyingDriver {
         }
     }
 
-    /// Has all that was given up shared again, once all of those processes are LOCKED.
+    /// Shares all memory again that was given up, once all of those processes are LOCKED.
     pub(super) fn share_all_again(&self) -> Result<(), CudaError> {
         let away = |error: io::Error| {
             let why = error_chain(&error);
@@ -72,7 +72,7 @@ impl CopyingDriver {
         if shares.iter().any(|share| !is_there(share.owner)) {
             return Err(CudaError::SharedMemoryLost);
         }
-        // Code that copies for the driver is in those that were not checkpointed after all.
+        // Processes that were not checkpointed after all still have the copying code in them.
         self.state().armed.clear();
         let ids = shares
             .iter()
@@ -94,7 +94,7 @@ impl CopyingDriver {
         made.map_err(away)
     }
 
-    /// What is given up, without that of importers that have ended.
+    /// Returns the memory that is given up, without that of importers that have ended.
     fn still_shared(&self) -> io::Result<Vec<Share>> {
         let recorded = read(&self.directory)?;
         let shares: Vec<Share> = recorded
@@ -111,14 +111,14 @@ impl CopyingDriver {
     }
 }
 
-/// One that cannot be looked at may be there.
+/// Whether a process lives. A process that cannot be looked at may.
 fn is_there(process: ProcessId) -> bool {
     process.open().map_or(true, |process| {
         process.is_some_and(|process| !process.is_gone())
     })
 }
 
-/// Each once.
+/// Opens each process once.
 fn opened(ids: impl Iterator<Item = ProcessId>) -> io::Result<Vec<ProcessRef>> {
     let ids: BTreeSet<ProcessId> = ids.collect();
     let each = ids.into_iter().map(|id| {

@@ -14,8 +14,8 @@ use crate::gpu_path::new_file::NewFiles;
 use crate::gpu_path::process::{Direction, Step};
 use crate::gpu_path::share::Share;
 
-/// What the driver asks for beside what NVML says that a process uses is 9 MiB (measured on driver
-/// 580.159); what is too much goes back to the machine.
+/// The driver asks for 9 MiB beside the bytes that NVML lists for a process (measured on driver
+/// 580.159); the surplus goes back to the machine.
 pub(crate) const BESIDE: u64 = 64 << 20;
 
 /// A file that waits for the contents of a process.
@@ -25,9 +25,9 @@ pub(super) struct Made {
 }
 
 impl CopyingDriver {
-    /// Makes a file for the contents of each process, which holds so many bytes on its GPUs; `near`
-    /// says whose memory is near to them. The processes run meanwhile, and nothing of them is
-    /// changed. Those for which it fails are checkpointed by the driver alone.
+    /// Makes a file for the contents of each process, with the bytes that it holds on its GPUs;
+    /// `near` returns the NUMA node near to them. The processes run meanwhile, and nothing of them
+    /// is changed. A process for which this fails is checkpointed by the driver alone.
     pub(crate) fn make(
         &self,
         processes: &[(ProcessRef, u64)],
@@ -57,12 +57,12 @@ impl CopyingDriver {
         });
     }
 
-    /// Whether there is a file for a process.
+    /// Whether a file was made for a process.
     pub(crate) fn has_file(&self, process: &ProcessRef) -> bool {
         self.state().made.contains_key(&ProcessId::of(process))
     }
 
-    /// Why there is none, if that is known.
+    /// Returns why a process has no file, if that is known.
     pub(crate) fn why_alone(&self, process: &ProcessRef) -> Option<String> {
         self.state().alone.get(&ProcessId::of(process)).cloned()
     }
@@ -73,8 +73,8 @@ impl CopyingDriver {
         self.note(process, error);
     }
 
-    /// Has the driver's next checkpoint of each of these locked processes, which hold so many
-    /// bytes, put their contents into its file. Returns those that the driver checkpoints alone.
+    /// Has the driver's next checkpoint of each locked process, which holds so many bytes, put its
+    /// contents into its file. Returns the processes that the driver checkpoints alone.
     pub(crate) fn arm(&self, processes: &[(ProcessRef, u64)]) -> Vec<ProcessRef> {
         thread::scope(|scope| {
             for (process, bytes) in processes {
@@ -84,7 +84,7 @@ impl CopyingDriver {
                 });
             }
         });
-        // Of those that have ended.
+        // Files of processes that have ended.
         self.state().made.clear();
         let state = self.state();
         let is_alone = |process: &&ProcessRef| !state.armed.contains_key(&ProcessId::of(process));
@@ -92,7 +92,7 @@ impl CopyingDriver {
         processes.filter(is_alone).cloned().collect()
     }
 
-    /// Undoes [`Self::make`] and [`Self::arm`]: the driver alone is to know of these processes.
+    /// Undoes [`Self::make`] and [`Self::arm`]: the driver is to copy these processes alone.
     pub(crate) fn disarm(&self) {
         let made = std::mem::take(&mut self.state().made);
         let armed = std::mem::take(&mut self.state().armed);

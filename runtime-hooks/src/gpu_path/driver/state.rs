@@ -1,4 +1,4 @@
-//! What is to come, and what there is for it.
+//! The state of the next calls: their files, their bytes, and notes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use crate::gpu_path::share::Share;
 pub(super) struct State {
     pub(super) made: BTreeMap<ProcessId, Made>,
     pub(super) armed: BTreeMap<ProcessId, Copier>,
-    /// Why there is no file for a process.
+    /// Why a process has no file.
     pub(super) alone: BTreeMap<ProcessId, String>,
-    /// What is checkpointed or restored next, in bytes.
+    /// Bytes of the next checkpoint or restore.
     pub(super) expected: BTreeMap<ProcessId, u64>,
     pub(super) arrivals: Option<Arc<Arrivals>>,
     pub(super) copying: Copying,

@@ -1,4 +1,4 @@
-//! What the processes of a job share is asked of them, while they are locked.
+//! Asks the processes of a job what they share, while they are locked.
 
 use std::io;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use crate::gpu_path::imports::Asked;
 use crate::gpu_path::process::{GpuCopy, VERB};
 use crate::gpu_path::survey::{Survey, Surveyed};
 
-/// Far more than 500 allocations take (0.1 s), and longer than an answer is waited for inside.
+/// The most time: 500 allocations take 0.1 s. Longer than the survey itself waits for an answer.
 const LIMIT: Duration = Duration::from_secs(30);
 
 impl CopyingDriver {
-    /// Whether it will be known what each of these shares: their builds of libcuda have passed the
-    /// self-test of surveys.
+    /// Whether the shared memory of all these processes will be known at the lock: their builds of
+    /// libcuda have passed the self-test of surveys.
     pub(crate) fn knows_at_the_lock<'p>(
         &self,
         processes: impl IntoIterator<Item = &'p ProcessRef>,
@@ -31,11 +31,11 @@ impl CopyingDriver {
                 .all(|process| build::is_surveyed(&self.settings, process))
     }
 
-    /// What these have and share, in their order. They are LOCKED: of one whose GPU state is in
-    /// host memory it was asked when that was moved.
+    /// Returns what these processes have and share, in their order. They are LOCKED: a process
+    /// whose GPU state is in host memory was asked when that was moved.
     ///
     /// # Errors
-    /// Nothing is known of any of them.
+    /// Nothing is known of any process.
     pub(crate) fn survey(&self, locked: &[ProcessRef]) -> io::Result<Surveyed> {
         let job = GpuCopy::Survey(Survey {
             asked: self.asked(locked)?,
@@ -44,11 +44,11 @@ impl CopyingDriver {
         Copier::start(VERB, &job)?.answer(LIMIT)
     }
 
-    /// Those of these processes that are LOCKED.
+    /// Returns the LOCKED ones of these processes.
     pub(crate) fn locked_of(&self, processes: &[ProcessRef]) -> io::Result<Vec<ProcessRef>> {
         let mut locked = Vec::with_capacity(processes.len());
         for process in processes {
-            // Its checkpoint thread has then just begun to wait for commands, in a call that it can
+            // The checkpoint thread has then just begun to wait for commands, in a call that it can
             // make again.
             let state = self.driver.state(process).map_err(io::Error::other)?;
             if state == CudaState::Locked {
@@ -58,12 +58,12 @@ impl CopyingDriver {
         Ok(locked)
     }
 
-    /// Notes of what was done in another way.
+    /// Adds notes of work that was done in another way.
     pub(crate) fn add_notes(&self, notes: Vec<String>) {
         self.state().copying.notes.extend(notes);
     }
 
-    /// Each, with its checkpoint thread.
+    /// Pairs each process with its checkpoint thread.
     pub(super) fn asked(&self, processes: &[ProcessRef]) -> io::Result<Vec<Asked>> {
         let each = processes.iter().map(|process| {
             let thread = self.driver.restore_thread(process);

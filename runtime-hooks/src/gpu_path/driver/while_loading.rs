@@ -12,8 +12,8 @@ use crate::cuda::process_set::as_found::ProcessId;
 use crate::gpu_path::copier::Copier;
 use crate::gpu_path::process::Step;
 
-/// Makes the call, and says to the program meanwhile what has been loaded. If who says so was
-/// killed, `let_go` is done once all is there: nobody waits any more then.
+/// Makes the call, and reports to the program meanwhile what has been loaded. If the reporting
+/// process was killed, calls `let_go` once all is loaded: then no thread waits any more.
 pub(super) fn while_they_arrive(
     process: &ProcessRef,
     copier: &mut Copier,
@@ -32,13 +32,13 @@ pub(super) fn while_they_arrive(
         });
         let result = call();
         has_returned.store(true, Ordering::Relaxed);
-        // A panic of it is that of the scope.
+        // A panic of the thread becomes one of the scope.
         drop(says);
         result
     })
 }
 
-/// Whether the program has been told of everything, or needs it no more.
+/// Returns whether the program has received everything, or needs it no more.
 fn say_what_arrives(
     process: &ProcessRef,
     copier: &mut Copier,

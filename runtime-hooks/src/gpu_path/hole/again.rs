@@ -1,5 +1,5 @@
-//! Contents of an image that are stored once more, in another store: from packs in memory, which
-//! nobody changes any more, so the processes go on meanwhile.
+//! Stores contents of an image once more, in another store: from packs in memory, which never
+//! change any more, so the processes go on meanwhile.
 
 use std::io::{self, Read};
 use std::path::PathBuf;
@@ -13,20 +13,20 @@ use stasis_memory_store::{Area, DumpRequest, FileContents, Index, Reader, Report
 use super::store::store;
 use crate::host::file_lock::lock_soon;
 
-/// What is stored again.
+/// The work of storing an image's contents again.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct StoreAgain {
     /// The directory of the image, whose index is replaced.
     pub(super) image: PathBuf,
-    /// That of the packs in memory.
+    /// The directory of the packs in memory.
     pub(super) staged: Option<PathBuf>,
     pub(super) request: DumpRequest,
-    /// The request in the operation's directory: whoever recovers that waits for its lock.
+    /// The request in the operation's directory: recovery of the operation waits for its lock.
     pub(super) request_file: PathBuf,
 }
 
 impl StoreAgain {
-    /// Ends with its operation, which waits for it.
+    /// Stores the contents. The process ends with its operation, which waits for it.
     pub(super) fn run(&self) -> io::Result<Report> {
         let request = file::open(&self.request_file)?.ok_or(io::ErrorKind::NotFound)?;
         lock_soon(&request)?;
@@ -46,7 +46,7 @@ impl StoreAgain {
         store(writer, &contents, &self.request)
     }
 
-    /// The image's index as it is now.
+    /// Reads the image's present index.
     pub(super) fn index(&self) -> io::Result<Index> {
         let index = Index::read(&self.image).map_err(io::Error::other)?;
         index.ok_or_else(|| io::Error::other("the image has no index"))

@@ -22,11 +22,11 @@ use crate::gpu_path::copier::{Copier, Unanswered};
 use crate::host::cancel::Cancel;
 use crate::host::lent::Lent;
 
-/// For what takes milliseconds for each process.
+/// The most time for a step of milliseconds for each process.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A process that stores contents and holds them. When this is dropped before they are stored, it
-/// has ended; after that it waits for who wants them back ([`super::give_back`]).
+/// A process that stores contents and holds them. Dropping this before they are stored ends the
+/// process; after that it waits for a caller of [`super::give_back`].
 #[derive(Debug)]
 pub(crate) struct Holder {
     process: Mutex<Copier>,
@@ -35,19 +35,19 @@ pub(crate) struct Holder {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Has {
-    /// It is in no program yet.
+    /// The process works in no program yet.
     NotStored,
     Stored,
 }
 
 impl Holder {
-    /// Starts it for an image whose processes are expected to have so many bytes, before the driver
-    /// has put them into files, of which packs are given to processes through `mount`. The image is
+    /// Starts the holder of an image whose processes are `expected` to have so many bytes, before
+    /// the driver has put them into files; processes get packs through `mount`. The image is
     /// written in this directory, which `lock` keeps from others, and may be in one of these places
     /// later; `directory` is the operation's, and has the request in this file.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// The process cannot be started.
     pub(crate) fn start(
         expected: u64,
         (image, places, lock): (&Path, &[PathBuf], &File),
@@ -72,8 +72,8 @@ impl Holder {
         })
     }
 
-    /// Says that the driver has put the contents of a process, with this pid in the container, into
-    /// its file. If that cannot be said now, they are stored with all.
+    /// Reports that the driver has put the contents of a process, with this pid in the container,
+    /// into its file. If the report cannot be sent now, they are stored with the rest.
     pub(crate) fn is_checkpointed(&self, process: &ProcessRef, pid: i32) {
         let process = ProcessId::of(process);
         let step = HoldStep::Store(Checkpointed { process, pid });
@@ -99,12 +99,12 @@ impl Holder {
     /// Takes the contents away from their processes.
     ///
     /// # Errors
-    /// All are there, or are recorded as away.
+    /// All contents are in place, or are recorded as away.
     pub(crate) fn take_away(&mut self) -> io::Result<()> {
         self.process().step(HoldStep::TakeAway, LIMIT)
     }
 
-    /// Gives them back.
+    /// Gives the contents back.
     ///
     /// # Errors
     /// Some are still away.
@@ -127,11 +127,11 @@ impl Drop for Holder {
     }
 }
 
-/// Stores what is in the store of `staged` in that of `request`, and replaces the index of the
-/// image, unless the operation is cancelled before.
+/// Copies the contents in the store of `staged` into the store of `request`, and replaces the index
+/// of the image, unless the operation is cancelled before.
 ///
 /// # Errors
-/// [`Unanswered`]; nobody stores any more, and the index is as it was.
+/// [`Unanswered`]; the process that stores has ended, and the index is as it was.
 pub(crate) fn store_again(
     image: &Path,
     staged: &DumpRequest,
@@ -149,7 +149,7 @@ pub(crate) fn store_again(
     let mut process = Copier::start(VERB, &job)?;
     let stored = process.answer_unless(|| cancel.requested(), limit);
     if stored.is_err() {
-        // It is in no program.
+        // The process works in no program.
         process.kill();
     }
     stored

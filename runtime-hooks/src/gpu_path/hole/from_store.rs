@@ -1,4 +1,4 @@
-//! Contents that are given back from the store, since nobody holds their file any more.
+//! Gives contents back from the store, once no process holds their file any more.
 
 use std::io;
 use std::path::Path;
@@ -14,8 +14,8 @@ use super::{PATIENCE, map_again};
 use crate::cuda::process_set::as_found::ProcessId;
 use crate::gpu_path::process::threads;
 
-/// Waits for who holds the contents to give them back, and gives back from the store what is still
-/// away when that one has ended; `directory` is the operation's.
+/// Waits for the holder of the contents to give them back, and once it has ended gives back from
+/// the store the contents that are still away; `directory` is the operation's.
 ///
 /// # Errors
 /// Some are still away.
@@ -23,9 +23,9 @@ pub(super) fn give_back_from_store(directory: &Path) -> io::Result<()> {
     if record::read(directory)?.is_none() {
         return Ok(());
     }
-    // It tries as long, each one after the other.
+    // The holder tries as long, each process after the other.
     let _lock = want(directory, 2 * PATIENCE)?;
-    // Who held the contents may have given them back meanwhile.
+    // The holder may have given the contents back meanwhile.
     if let Some(away) = record::read(directory)? {
         let lacking = lacking(&away)?;
         if !lacking.is_empty() {
@@ -51,20 +51,20 @@ pub(super) fn give_back_from_store(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Where the contents of a process are, which a checkpoint may have taken away.
+/// The place of contents of a process, which a checkpoint may have taken away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::gpu_path) enum Whereabouts {
     /// In the process.
     InIt,
-    /// They can be given back, or nobody knows.
+    /// They can be given back, or that is not known.
     Away,
-    /// Nobody holds them, and nothing has them any more.
+    /// No process holds them, and their image is gone.
     Lost,
 }
 
 impl Whereabouts {
-    /// Those of a process of the container that has this directory of its operations. A record that
-    /// cannot be read may be of any.
+    /// Finds the contents of a process of the container that has this directory of its operations.
+    /// A record that cannot be read may be of any process.
     pub(in crate::gpu_path) fn of(process: &ProcessRef, directory: &Path) -> Self {
         let id = ProcessId::of(process);
         let away = match record::read(directory) {
@@ -95,7 +95,7 @@ fn gone(away: &Away) -> io::Error {
     ))
 }
 
-/// The processes that live and do not have all that was away.
+/// Returns the processes that live and lack contents that were away.
 fn lacking(away: &Away) -> io::Result<Vec<(ProcessRef, InFile)>> {
     let mut lacking = Vec::new();
     for in_file in &away.in_files {

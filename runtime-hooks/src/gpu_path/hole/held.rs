@@ -15,14 +15,14 @@ use super::record::HeldRecord;
 use super::{OfProcess, in_processes, map_again};
 use crate::cuda::process_set::as_found::ProcessId;
 
-/// Contents that we have the file of.
+/// Contents whose file we have open.
 pub(super) struct Held {
     pub(super) process: ProcessRef,
     pub(super) in_file: InFile,
     pub(super) from: ContentsFile,
 }
 
-/// The process, which has not ended.
+/// Opens a process that has not ended.
 pub(super) fn there(process: ProcessId) -> io::Result<ProcessRef> {
     let process = process.open()?;
     process.ok_or_else(|| io::Error::other("a process has ended"))
@@ -52,7 +52,7 @@ impl OfProcess for Held {
 }
 
 impl Held {
-    /// What an index knows it by.
+    /// The pid and address by which an index lists the contents.
     pub(super) fn key(&self) -> (i32, u64) {
         (self.in_file.pid, self.in_file.contents.start)
     }
@@ -71,7 +71,7 @@ impl Held {
         dig(&self.process, self.in_file.contents).map_err(io::Error::other)
     }
 
-    /// Nobody has it open for writing, nor mapped by who had.
+    /// Checks that no process has the file open for writing, or has kept a mapping of it.
     fn seal(&self) -> io::Result<()> {
         if self.from.sharing == Sharing::Shared || is_sealed(&self.from.file)? {
             return Ok(());
@@ -84,8 +84,8 @@ impl Held {
     }
 }
 
-/// Asks the processes whether they may have all that comes back to them as private memory, before
-/// any of it is taken away.
+/// Asks the processes whether they may have all contents that come back to them as private memory,
+/// before any are taken away.
 pub(super) fn ask_for_room(held: &[Held]) -> io::Result<()> {
     let mut processes = BTreeMap::new();
     for held in held
@@ -99,7 +99,7 @@ pub(super) fn ask_for_room(held: &[Held]) -> io::Result<()> {
     have_at_once(&processes).map_err(io::Error::other)
 }
 
-/// All processes have it at the same time: the kernel's commit limit is that of the machine.
+/// Reserves for all processes at the same time: the kernel's commit limit is that of the machine.
 fn have_at_once(processes: &[(&ProcessRef, u64)]) -> Result<(), InjectionError> {
     match processes {
         [] => Ok(()),
@@ -107,11 +107,11 @@ fn have_at_once(processes: &[(&ProcessRef, u64)]) -> Result<(), InjectionError> 
     }
 }
 
-/// What has become an image must not be changed through a mapping that a process has kept; nor
-/// through a descriptor, by which a file is opened anew: the mount that it leads to says no.
+/// Protects contents that have become an image: fails if a process has kept a mapping, and makes
+/// the mount read-only through which a descriptor's file could be opened anew.
 pub(super) fn seal(held: &[Held], mount: Option<&DetachedMount>) -> io::Result<()> {
     let read_only = mount.map_or(Ok(()), DetachedMount::make_read_only);
-    // It says of whom.
+    // First, since its error names the process.
     in_processes(held, Held::seal)?;
     read_only.map_err(|error| {
         let what = "GPU contents could be changed by who has their file open";
@@ -119,8 +119,8 @@ pub(super) fn seal(held: &[Held], mount: Option<&DetachedMount>) -> io::Result<(
     })
 }
 
-/// All that can be given back. What is stored, and whose process has ended, is nobody's any more:
-/// its memory goes back also if somebody has kept a file without a name. Packs are the image's.
+/// Gives back all contents that can be. If a process has ended, the memory of its nameless files is
+/// freed, also if another process has kept such a file. Packs are the image's.
 pub(super) fn give_back(held: &[Held]) -> io::Result<()> {
     in_processes(held, |held| {
         map_again(&held.process, held.in_file.contents, &held.from)?;
@@ -131,13 +131,13 @@ pub(super) fn give_back(held: &[Held]) -> io::Result<()> {
     })
 }
 
-/// Keeps what is away until who wants it has it back, or nobody can have it any more.
+/// Keeps contents until they are wanted and given back, or all their processes have ended.
 pub(super) fn keep(held: &[Held], record: &HeldRecord) {
     let is_over = || held.iter().all(|held| held.process.is_gone());
     loop {
         record.until_wanted(is_over);
         match give_back(held) {
-            // Nothing else may have them.
+            // No other process may have the contents.
             Err(_) if !is_over() => record.not_given(),
             _ => break,
         }

@@ -24,34 +24,34 @@ use crate::gpu_path::steps::{asked, next, said, say_result};
 use crate::host::file_lock::lock_soon;
 use crate::host::lent::Lent;
 
-/// What it is to do.
+/// The work of the process.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Hold {
-    /// Where the image is written.
+    /// The directory where the image is written.
     pub(super) image: PathBuf,
-    /// Where it may be later.
+    /// Directories where the image may be later.
     pub(super) places: Vec<PathBuf>,
-    /// Whose lock keeps others from the image, which may have the only copy of what is away.
+    /// A lock that keeps others from the image, which may have the only copy of the contents.
     pub(super) lock: Lent,
     pub(super) request: DumpRequest,
-    /// The request in the operation's directory: whoever recovers that waits for its lock.
+    /// The request in the operation's directory: recovery of the operation waits for its lock.
     pub(super) request_file: PathBuf,
-    /// How much all processes together are expected to have.
+    /// The bytes that all processes together are expected to have.
     pub(super) expected: u64,
-    /// The operation's.
+    /// The operation's directory.
     pub(super) directory: PathBuf,
-    /// Through which processes get packs, if they do.
+    /// The mount through which processes get packs, if they do.
     pub(super) mount: Option<Lent>,
 }
 
-/// A step that the operation asks for; they come in this order. At the end of its input it waits
-/// for whoever recovers the operation, or for the end of the processes.
+/// A step that the operation asks for; they come in this order. At the end of its input the process
+/// waits for recovery of the operation, or for the end of the processes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum HoldStep {
     /// The driver has put the contents of a process into its file: store them while it works on
-    /// others. It comes for as many as there are, and has no answer.
+    /// others. This step comes once for each such process, and has no answer.
     Store(Checkpointed),
-    /// These are all; store what is not stored yet.
+    /// These are all; store the ones that are not stored yet.
     StoreAll(Vec<InFile>),
     TakeAway,
     GiveBack,
@@ -64,7 +64,7 @@ pub(super) struct Checkpointed {
     pub(super) pid: i32,
 }
 
-/// What the operation has told us.
+/// The steps that the operation has sent.
 #[derive(Default)]
 struct Told {
     all: Option<Vec<InFile>>,
@@ -72,14 +72,14 @@ struct Told {
 
 impl Hold {
     pub(super) fn run(&self) -> io::Result<()> {
-        // What it holds is freed by nobody else's end, and lost with its own.
+        // Another process's end frees none of its memory, and its own end loses the contents.
         let _ = fs::write("/proc/self/oom_score_adj", "-1000");
         let lock = self.lock.take()?;
         let mount = self.mount.map(Lent::take).transpose();
         let mount = mount.map(|mount| mount.map(DetachedMount::from));
         let mut told = Told::default();
         let stored = self.store(&mut told);
-        // Also of what has failed before.
+        // The operation asks for all even if storing has failed before.
         if !told.until_all()? {
             return Ok(());
         }
@@ -89,7 +89,7 @@ impl Hold {
             return Ok(());
         }
         let taken = mount.and_then(|mount| self.take_away(&held, &lock, mount.as_ref()));
-        // It ends with us, once nothing is away any more.
+        // The stand-by process ends with us, once nothing is away any more.
         let (record, _stands_by) = said(taken)?;
         if matches!(asked(&HoldStep::GiveBack), Ok(true)) {
             let given = give_back(&held);
@@ -99,13 +99,13 @@ impl Hold {
             }
             say_result(given)?;
         }
-        // What the operation has started may go on without it, and save the processes.
+        // Programs that the operation has started may go on without it, and save the processes.
         keep(&held, &record);
         Ok(())
     }
 
-    /// Stores contents as the driver's calls return. A process of which nothing is known yet is
-    /// looked at again when all have returned.
+    /// Stores contents as the driver's calls return. A process whose contents are not known yet is
+    /// looked at again when all calls have returned.
     fn store(&self, told: &mut Told) -> io::Result<(Vec<Held>, Report)> {
         let request = file::open(&self.request_file)?.ok_or(io::ErrorKind::NotFound)?;
         lock_soon(&request)?;
@@ -129,8 +129,8 @@ impl Hold {
         Ok((held.into_inner(), report))
     }
 
-    /// So many threads work beside the driver as processes had for their copying that it is done
-    /// with.
+    /// Adds contents, and has as many threads store beside the driver as the finished processes had
+    /// for their copying.
     fn add(&self, held: &mut Vec<Held>, new: Vec<Held>, storing: &Storing<'_>) -> io::Result<()> {
         let done = held.iter().chain(&new).map(|held| held.in_file.bytes());
         let at_work = Share::new(done.sum(), self.expected).of_threads(storing.threads());
@@ -150,7 +150,7 @@ impl Hold {
         }
     }
 
-    /// From the record on, whoever comes after us gives them back.
+    /// Takes contents away. From the record on, any later process of ours gives them back.
     fn take_away(
         &self,
         held: &[Held],
@@ -177,8 +177,8 @@ impl Hold {
 }
 
 impl Told {
-    /// The next process that the driver is done with; none once all are told, or at the end of the
-    /// input.
+    /// Reads the next process that the driver is done with; none once all are known, or at the end
+    /// of the input.
     fn next(&mut self) -> io::Result<Option<Checkpointed>> {
         match next()? {
             Some(HoldStep::Store(checkpointed)) => Ok(Some(checkpointed)),
@@ -191,7 +191,7 @@ impl Told {
         }
     }
 
-    /// Reads on until all are told; false at the end of the input.
+    /// Reads on until all are known; false at the end of the input.
     fn until_all(&mut self) -> io::Result<bool> {
         while self.all.is_none() && self.next()?.is_some() {}
         Ok(self.all.is_some())

@@ -19,13 +19,13 @@ pub(crate) struct InFile {
 }
 
 impl InFile {
-    /// How much it is.
+    /// The length of the contents.
     pub(crate) fn bytes(&self) -> u64 {
         self.contents.length
     }
 }
 
-/// Where these processes, each with its pid in the container, have contents in files of ours.
+/// Finds the contents of these processes, each with its pid in the container, in files of ours.
 ///
 /// # Errors
 /// An error of reading `/proc`, also if that takes too long.

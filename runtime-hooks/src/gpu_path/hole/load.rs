@@ -1,4 +1,4 @@
-//! GPU contents of an image are loaded into files in memory, and mapped over the holes of restored
+//! Loads GPU contents of an image into files in memory, and maps them over the holes of restored
 //! processes.
 
 use std::io;
@@ -21,34 +21,34 @@ use crate::cuda::process_set::as_found::ProcessId;
 use crate::gpu_path::process::threads_for;
 use crate::gpu_path::steps::{next, said, say_result};
 
-/// How often it is said what is there.
+/// Time between two reports of what is loaded.
 const AGAIN: Duration = Duration::from_millis(5);
 
-/// What the process that loads is to do.
+/// The work of the process that loads.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Load {
-    /// Where the image is.
+    /// The directory of the image.
     pub(crate) image: PathBuf,
-    /// Its id: nobody is given the contents of another one that has taken its place.
+    /// Id of the image: another image may have taken its place.
     pub(crate) image_id: ImageId,
-    /// That of the packs, unless they are in the image.
+    /// The directory of the packs, unless they are in the image.
     pub(crate) store: Option<PathBuf>,
     pub(crate) threads: usize,
     pub(crate) until: Until,
 }
 
-/// What is there before CRIU begins.
+/// The state that is reached before CRIU begins.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Until {
-    /// All contents, and they are verified: no task of a damaged image ever runs. This file says
-    /// how far it is.
+    /// All contents are loaded and verified: no task of a damaged image ever runs. This file has
+    /// the progress.
     Loaded(Option<PathBuf>),
-    /// Their files: contents are loaded beside CRIU and the driver, who waits for what it copies. A
-    /// damaged part ends the container before a process of it can use its GPU.
+    /// Their files exist: contents are loaded beside CRIU and the driver, which waits for the bytes
+    /// that it copies. A damaged part ends the container before a process of it can use its GPU.
     Begun,
 }
 
-/// What the operation hears of contents that are loaded while it goes on.
+/// News of contents that are loaded while the operation goes on.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Arrived {
     /// How many bytes at the end of the contents of each process are missing.
@@ -73,7 +73,7 @@ impl Load {
         }
     }
 
-    /// Into files of their own, or verifies what can be mapped as it is stored.
+    /// Loads contents into files of their own, or verifies packs that can be mapped.
     pub(super) fn load(&self) -> io::Result<Vec<Contents>> {
         let progress = match &self.until {
             Until::Loaded(progress) => progress.as_deref(),
@@ -91,7 +91,7 @@ impl Load {
         Ok(loaded)
     }
 
-    /// What is mapped in the processes meanwhile is copied only as far as it is said to be there.
+    /// Loads beside the driver. The injected memcpy waits at the reported load offset.
     fn beside_the_driver(&self) -> io::Result<()> {
         let Source { index, reader } = self.source().or_else(|error| said(Err(error)))?;
         let contents = said(self.files_for(&index, &reader))?;
@@ -115,7 +115,7 @@ impl Load {
                 Ok(())
             });
             if told.is_err() {
-                // The operation is over, and nobody needs the rest.
+                // The operation is over, and needs the rest no more.
                 process::exit(1);
             }
             let loaded = loading.join().unwrap_or(Err(StoreError::Panic));
@@ -134,7 +134,7 @@ impl Load {
         Ok(Source { index, reader })
     }
 
-    /// Files for the contents of all holes, empty unless they are what is stored.
+    /// Makes files for the contents of all holes, empty unless they are the stored packs.
     fn files_for(&self, index: &Index, reader: &Reader) -> io::Result<Vec<Contents>> {
         let mut files = Vec::new();
         for process in &index.processes {
@@ -154,13 +154,13 @@ impl Load {
     }
 }
 
-/// An image, and where its contents are read.
+/// An image, and the reader of its contents.
 struct Source {
     index: Index,
     reader: Reader,
 }
 
-/// How far each file is loaded, in bytes, and its length.
+/// The loaded bytes of each file, and its length.
 struct Fronts(Vec<(AtomicU64, u64)>);
 
 impl Fronts {
@@ -169,7 +169,7 @@ impl Fronts {
         Self(files.iter().map(front).collect())
     }
 
-    /// Of each process; one with contents in several files has all of them, or none.
+    /// Returns the bytes that each process lacks. Of several files only 0 is of use: all are there.
     fn missing(&self, contents: &[Contents], restored: &Restored) -> Vec<(ProcessId, u64)> {
         let missing = |pid: i32| {
             let own = self.0.iter().zip(contents);
@@ -199,8 +199,8 @@ fn fill_all(loaded: &[Contents], restored: &Restored) -> io::Result<()> {
     in_processes(loaded, |contents| contents.fill(restored))
 }
 
-/// Room for the contents of a hole. Unlike a driver, which would clear all pages by one thread,
-/// each thread that loads clears those that it is about to write.
+/// Makes a file for the contents of a hole. A driver clears all pages by one thread; here each
+/// thread that loads clears the pages that it is about to write.
 fn new_file(hole: &Area) -> io::Result<ContentsFile> {
     let file = memory_file::create(hole.bytes)?;
     memory_file::allocate(&file, hole.bytes)?;
@@ -214,7 +214,7 @@ fn new_file(hole: &Area) -> io::Result<ContentsFile> {
 /// Contents of an image, and the file that they are in.
 #[derive(Debug)]
 pub(super) struct Contents {
-    /// Their process, in the container.
+    /// Pid of the process, in the container.
     pid: i32,
     contents: Span,
     pub(super) from: ContentsFile,

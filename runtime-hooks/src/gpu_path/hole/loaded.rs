@@ -17,10 +17,10 @@ use crate::cuda::process_set::as_found::ProcessId;
 use crate::gpu_path::copier::{Copier, Unanswered};
 use crate::host::cancel::Cancel;
 
-/// For what takes milliseconds for each process.
+/// The most time for a step of milliseconds for each process.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// That process, once it has all contents, or their files alone.
+/// A process that loads, once it has all contents, or only their files.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     process: Copier,
@@ -40,7 +40,7 @@ pub(crate) struct Arriving {
 
 impl Loaded {
     /// Loads the contents of the holes of an image, so many bytes, and verifies them, unless the
-    /// operation is cancelled before; or only begins with it.
+    /// operation is cancelled before; or only begins to.
     ///
     /// # Errors
     /// [`Unanswered`]: a part of the image is damaged or missing ([`io::ErrorKind::InvalidData`]),
@@ -57,18 +57,18 @@ impl Loaded {
                 cancel: cancel.clone(),
             }),
             Err(error) => {
-                // One that is late is in no program yet.
+                // A late process works in no program yet.
                 process.kill();
                 Err(error)
             }
         }
     }
 
-    /// Gives their contents to the processes that CRIU has restored, each with its pid in the
+    /// Maps the contents in the processes that CRIU has restored, each with its pid in the
     /// container. They must not run CUDA yet.
     ///
     /// # Errors
-    /// A process has no hole where the image says: the driver must not be asked to restore it.
+    /// A process has no hole where the image has one: the driver must not be asked to restore it.
     pub(crate) fn fill(mut self, processes: &[(i32, ProcessRef)]) -> io::Result<Option<Arriving>> {
         let of = |(pid, process): &(i32, ProcessRef)| (*pid, ProcessId::of(process));
         let restored: Restored = processes.iter().map(of).collect();
@@ -110,7 +110,7 @@ impl Arriving {
         }
     }
 
-    /// For who copies them.
+    /// The progress, for the driver that copies the contents.
     pub(crate) fn arrivals(&self) -> &Arc<Arrivals> {
         &self.arrivals
     }
@@ -118,7 +118,7 @@ impl Arriving {
     /// Waits until all are loaded, and verified. Before that no process may go on.
     ///
     /// # Errors
-    /// [`Unanswered`]: what processes have is not what was stored.
+    /// [`Unanswered`]: the contents in processes are not the stored ones.
     pub(crate) fn finish(mut self) -> Result<(), Unanswered> {
         let heard = self.hears.take().map(JoinHandle::join);
         heard.unwrap_or(Ok(Ok(()))).unwrap_or_else(|_| {
@@ -129,7 +129,7 @@ impl Arriving {
 }
 
 impl Drop for Arriving {
-    /// Nobody needs the rest.
+    /// Ends the loading: the rest is not needed.
     fn drop(&mut self) {
         self.is_given_up.store(true, Ordering::Relaxed);
     }

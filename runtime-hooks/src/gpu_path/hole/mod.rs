@@ -1,29 +1,28 @@
 //! GPU contents that are away from their processes while CRIU dumps these, or has restored them.
 //!
-//! CRIU cannot dump a mapping of a file that has no name, and what it dumps it copies once more. So
-//! contents that the driver has put into a file of ours are stored from there, and the processes
-//! have a hole of the same size when CRIU comes ([`Holder`]). If the processes go on, the same file
-//! is mapped again. A restore loads new files, and maps them once CRIU has made the processes
-//! ([`Loaded`]). What is loaded from disk takes longer than all else, so CRIU and the driver go on
-//! meanwhile, and the injected code waits for what it is to copy ([`Arriving`]); if a part turns
-//! out to be damaged, the container is ended before any process of it is unlocked.
+//! CRIU cannot dump a mapping of a file that has no name, and it copies once more all that it
+//! dumps. So contents that the driver has put into a file of ours are stored from there, and the
+//! processes have a hole of the same size when CRIU comes ([`Holder`]). If the processes go on, the
+//! same file is mapped again. A restore loads new files, and maps them once CRIU has made the
+//! processes ([`Loaded`]). Loading from disk takes longer than all else, so CRIU and the driver go
+//! on meanwhile, and the injected code waits for the bytes that it is to copy ([`Arriving`]); if a
+//! part turns out to be damaged, the container is ended before any process of it is unlocked.
 //!
-//! On a tmpfs the file is a pack of the store from the beginning ([`super::NewFiles`]). It is
-//! mapped again privately, and so it is by all containers that are restored from it: nobody can
-//! change what has become an image, since the mount that they have it through is read-only, and all
-//! have one copy of it.
+//! On a tmpfs the file is a pack of the store from the beginning ([`super::NewFiles`]), and is
+//! mapped again privately, also by all containers that are restored from it: no process can change
+//! an image, since containers have the file through a read-only mount, and all have one copy of it.
 //!
-//! No process of a frozen container can map anything: one that its caller has paused gets them back
-//! by [`give_back`], when it is resumed.
+//! No process of a frozen container can map anything: a container that its caller has paused gets
+//! its contents back by [`give_back`], when it is resumed.
 //!
 //! # If we are killed
-//! What the operation has started may go on without it, and end the container with a whole image.
-//! So the process that holds the files waits, and gives them back when who recovers the operation
-//! wants it, once nobody traces or freezes the processes any more. A second one has the same files,
-//! and goes on where the first was killed ([`stand_by`]): the image is in no place where it has to
-//! be for that, and may be removed. If both were killed, who wants the contents gives them back
-//! from the store, if it is there: they are taken away only when that has them, and after this is
-//! recorded in the operation's directory ([`record`]). If it is not, they are lost, and it is said.
+//! Programs that the operation has started may go on without it, and end the container with a whole
+//! image. So the process that holds the files waits, and gives them back when recovery of the
+//! operation wants it, once no process traces or freezes the processes any more. A second process
+//! has the same files, and continues where the first was killed ([`stand_by`]): it needs no image,
+//! which may be removed. If both were killed, recovery gives the contents back from the store, if
+//! it exists: they are taken away only once the store has them, and after this is recorded in the
+//! operation's directory ([`record`]). Without the store they are lost, with an error.
 
 mod again;
 mod dump;
@@ -60,8 +59,8 @@ use stasis_linux::ProcessRef;
 use self::process::{AwayProcess, VERB};
 use super::copier::Copier;
 
-/// CRIU ends with the operation that has started it, and containers are thawed before anything of
-/// them is brought back.
+/// CRIU ends with the operation that has started it, and containers are thawed before any contents
+/// are brought back.
 const PATIENCE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(10);
 /// Slower than any disk that is fit for this, in bytes a second.
@@ -72,7 +71,7 @@ const LEAST: Duration = Duration::from_secs(120);
 /// `directory` is the operation's.
 ///
 /// # Errors
-/// They are not all back: the driver must not be asked to restore those processes.
+/// Some are still away: the driver must not be asked to restore those processes.
 pub(crate) fn give_back(directory: &Path) -> io::Result<()> {
     let Some(away) = record::read(directory)? else {
         return Ok(());
@@ -82,13 +81,13 @@ pub(crate) fn give_back(directory: &Path) -> io::Result<()> {
     Copier::start(VERB, &job)?.answer(limit)
 }
 
-/// How long moving so many bytes may take.
+/// Returns the most time for moving so many bytes.
 fn limit_for(bytes: u64) -> Duration {
     LEAST + Duration::from_secs(bytes / SLOWEST)
 }
 
-/// Maps contents where they were; a process that has ended needs none. Somebody may still trace the
-/// process, or have frozen it.
+/// Maps contents at their addresses; a process that has ended needs none. Another process may still
+/// trace the process, or have frozen it.
 fn map_again(process: &ProcessRef, contents: Span, from: &ContentsFile) -> io::Result<()> {
     if contents_of(process)?.contains(&contents) {
         // They were not taken away.
@@ -105,14 +104,14 @@ fn map_again(process: &ProcessRef, contents: Span, from: &ContentsFile) -> io::R
     }
 }
 
-/// What belongs to a process.
+/// An item that belongs to a process.
 trait OfProcess: Sync {
     /// Its pid in the container.
     fn pid(&self) -> i32;
 }
 
-/// Does this with all of them: processes at the same time, and what is of one process in its order,
-/// since only one thread at a time can have a process make a call. The error is that of the first.
+/// Calls `each` with all items: processes at the same time, and the items of one process in order,
+/// since only one thread at a time can have a process make a call. Returns the first error.
 fn in_processes<T: OfProcess>(
     all: &[T],
     each: impl Fn(&T) -> io::Result<()> + Sync,
@@ -132,7 +131,7 @@ fn in_processes<T: OfProcess>(
             let panicked = |_| Err(io::Error::other("a thread has panicked"));
             thread.join().unwrap_or_else(panicked)
         });
-        // Each is waited for.
+        // All threads are joined.
         ended.fold(Ok(()), io::Result::and)
     })
 }

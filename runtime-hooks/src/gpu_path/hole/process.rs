@@ -1,7 +1,7 @@
-//! A process that has GPU contents while they are away from theirs.
+//! A process that has GPU contents while they are away from their processes.
 //!
-//! As the one that copies for the driver it is in stasis' own cgroup, which is charged for what it
-//! loads, and it makes the calls in programs that must not be cut off with the operation.
+//! Like the process that copies for the driver it is in stasis' own cgroup, which is charged for
+//! the loaded contents, and makes calls in programs that must not be cut off with the operation.
 
 use std::io;
 use std::path::PathBuf;
@@ -18,13 +18,13 @@ use crate::host::respawn;
 /// The first argument of such a process.
 pub(super) const VERB: &str = "stasis-gpu-hold";
 
-/// What it is to do.
+/// The work of the process.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum AwayProcess {
     /// Holds contents that are stored, while a checkpoint dumps their processes.
     Hold(Box<Hold>),
-    /// Has those give contents back, or does so where both were killed: they are recorded in the
-    /// directory of the operation.
+    /// Has the holders give contents back, or does so itself where both were killed: the directory
+    /// of the operation has the record.
     GiveBack(PathBuf),
     /// Loads the contents of an image, for processes that are restored.
     Load(Load),
@@ -39,10 +39,10 @@ impl AwayProcess {
         respawn::job_of(VERB, c"stasis-gpu-hold")
     }
 
-    /// Does it.
+    /// Does the work.
     ///
     /// # Errors
-    /// Whoever asked for it hears of it, or is gone.
+    /// The caller receives the error as well, or is gone.
     pub fn run(self) -> io::Result<()> {
         match self {
             Self::Hold(hold) => hold.run(),

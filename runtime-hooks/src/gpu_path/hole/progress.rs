@@ -1,4 +1,4 @@
-//! How far the moving of contents has come, in a file as the CRIU plugin writes it.
+//! Progress of moving contents, in a file as the CRIU plugin writes it.
 
 use std::fs;
 use std::path::Path;
@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// How often it is written.
+/// Time between two writes.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// Does the work, which counts the bytes that are done, and writes them again and again, with how
-/// many there are.
+/// Does the work, which counts the bytes that are done, and writes the count again and again, with
+/// the total.
 pub(super) fn with_progress<T>(
     file: Option<&Path>,
     total: &AtomicU64,
@@ -24,7 +24,7 @@ pub(super) fn with_progress<T>(
         let shows = scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 let [done, total] = [&done, total].map(|bytes| bytes.load(Ordering::Relaxed));
-                // For people who wait.
+                // Only for people who wait, so an error is ignored.
                 let _ = fs::write(file, format!("{done} {total}\n"));
                 thread::park_timeout(AGAIN);
             }

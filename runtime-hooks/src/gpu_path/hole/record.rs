@@ -15,20 +15,20 @@ use super::in_file::InFile;
 use crate::host::file_lock::{Sharing, Tried, lock_soon, try_lock};
 
 const RECORD: &str = "gpu-contents-away.json";
-/// Whose lock says that somebody who lives gives them back.
+/// A lock that a living process holds which gives the contents back.
 const LOCK: &str = "gpu-contents-away.lock";
-/// That somebody waits for the contents.
+/// A file that exists while a process waits for the contents.
 const WANTED: &str = "gpu-contents-away.wanted";
-/// Contents of hundreds of thousands of processes.
+/// The contents of hundreds of thousands of processes.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// What is away, and where it is stored.
+/// Contents that are away, and their store.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Away {
-    /// Where the image may be, since it may not be in its place yet.
+    /// Directories where the image may be, since it may not be in its place yet.
     pub(super) places: Vec<PathBuf>,
     pub(super) image_id: ImageId,
-    /// That of the packs, unless they are in the image.
+    /// The directory of the packs, unless they are in the image.
     pub(super) store: Option<PathBuf>,
     pub(super) in_files: Vec<InFile>,
 }
@@ -39,7 +39,7 @@ impl Away {
     }
 }
 
-/// A record of contents that are ours to give back.
+/// A record of contents that this process gives back.
 #[derive(Debug)]
 pub(super) struct HeldRecord {
     directory: PathBuf,
@@ -48,11 +48,11 @@ pub(super) struct HeldRecord {
 }
 
 impl HeldRecord {
-    /// Writes it. It need not outlive the machine, as the processes do not.
+    /// Writes the record. It need not outlive the machine, as the processes do not.
     pub(super) fn write(directory: &Path, away: &Away) -> io::Result<Self> {
         let lock = lock_of(directory)?;
         lock_soon(&lock)?;
-        // Whoever wanted what was away before.
+        // A wish for contents that were away before.
         let _ = fs::remove_file(directory.join(WANTED));
         let text = serde_json::to_vec(away)?;
         let path = directory.join(RECORD);
@@ -60,7 +60,7 @@ impl HeldRecord {
         Ok(Self::of(directory, away.image_id, lock))
     }
 
-    /// The one of these contents, with its lock.
+    /// Makes the record of these contents, with its lock.
     pub(super) fn of(directory: &Path, image_id: ImageId, lock: File) -> Self {
         Self {
             directory: directory.to_owned(),
@@ -69,48 +69,48 @@ impl HeldRecord {
         }
     }
 
-    /// Whether it is there: another checkpoint may have written its own.
+    /// Whether the record exists: another checkpoint may have written its own.
     pub(super) fn is_there(&self) -> io::Result<bool> {
         let away = read(&self.directory)?;
         Ok(away.is_some_and(|away| away.image_id == self.image_id))
     }
 
-    /// The operation's.
+    /// The operation's directory.
     pub(super) fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Whose contents they are.
+    /// Id of the image that the contents belong to.
     pub(super) fn image_id(&self) -> ImageId {
         self.image_id
     }
 
-    /// Whoever has this open has the lock.
+    /// The lock's file: each process that has it open holds the lock.
     pub(super) fn lock(&self) -> &File {
         &self.lock
     }
 
-    /// Waits until somebody wants the contents back, or nobody can have them any more.
+    /// Waits until another process wants the contents back, or `is_over`.
     pub(super) fn until_wanted(&self, is_over: impl Fn() -> bool) {
         while !self.directory.join(WANTED).exists() && !is_over() {
             sleep(POLL);
         }
     }
 
-    /// They could not be given back: who still wants them says so again.
+    /// Removes the wish after a failure to give back: a waiting process makes it again.
     pub(super) fn not_given(&self) {
         let _ = fs::remove_file(self.directory.join(WANTED));
         sleep(POLL);
     }
 
-    /// Nothing is away any more.
+    /// Removes the record: nothing is away any more.
     pub(super) fn remove(&self) {
         remove(&self.directory);
     }
 }
 
-/// Asks who holds the contents, if anybody does, to give them back, until they have ended, which
-/// they do when all are back. Who does not end has not given them back.
+/// Asks the processes that hold the contents, if any, to give them back, until they have ended,
+/// which they do when all contents are back. A holder that does not end has not given them back.
 pub(super) fn want(directory: &Path, limit: Duration) -> io::Result<File> {
     let lock = lock_of(directory)?;
     let began = Instant::now();
@@ -128,7 +128,7 @@ pub(super) fn want(directory: &Path, limit: Duration) -> io::Result<File> {
     }
 }
 
-/// Whether somebody who lives holds the contents, or may.
+/// Whether a living process holds the contents, or may.
 pub(super) fn are_held(directory: &Path) -> bool {
     match File::open(directory.join(LOCK)) {
         Ok(lock) => !matches!(try_lock(lock, Sharing::Shared), Ok(Tried::Locked)),
@@ -136,14 +136,14 @@ pub(super) fn are_held(directory: &Path) -> bool {
     }
 }
 
-/// The file whose lock the holder has.
+/// Opens the file that the holder has locked.
 fn lock_of(directory: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.create(true).truncate(false).write(true);
     options.open(directory.join(LOCK))
 }
 
-/// What is recorded.
+/// Reads the record.
 pub(super) fn read(directory: &Path) -> io::Result<Option<Away>> {
     let text = file::read(&directory.join(RECORD), MAX_BYTES)?;
     Ok(text.map(|text| serde_json::from_slice(&text)).transpose()?)
@@ -152,7 +152,7 @@ pub(super) fn read(directory: &Path) -> io::Result<Option<Away>> {
 /// Removes the record and its lock.
 pub(super) fn remove(directory: &Path) {
     for name in [RECORD, WANTED, LOCK] {
-        // A record that is left is found to say nothing new.
+        // A record that is left has nothing new.
         let _ = fs::remove_file(directory.join(name));
     }
 }

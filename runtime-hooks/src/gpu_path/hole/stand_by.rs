@@ -1,5 +1,5 @@
 //! A second process that has the files of contents that are away: the image, which has them as
-//! well, may be removed by then, and nobody's end may lose them. They have their memory once.
+//! well, may be removed by then, and one process's end must not lose them. Both share the memory.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,15 +20,15 @@ use crate::host::respawn;
 /// The first argument of such a process.
 const VERB: &str = "stasis-gpu-stand-by";
 
-/// What it has, all of it that of the process which has started it.
+/// The work of the second process, with all that the first one has.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct StandBy {
-    /// The operation's.
+    /// The operation's directory.
     directory: PathBuf,
     image_id: ImageId,
-    /// Of the record; one lock for both.
+    /// Lock of the record, which both share.
     record: Lent,
-    /// Of the image.
+    /// Lock of the image.
     lock: Lent,
     held: Vec<Own>,
 }
@@ -43,12 +43,12 @@ struct Own {
 }
 
 impl StandBy {
-    /// The process that this one was started as, if it was. Its name is that of the other.
+    /// The process that this one was started as, if it was. Both have the same name.
     pub(crate) fn of_this_process() -> Option<Self> {
         respawn::job_of(VERB, c"stasis-gpu-hold")
     }
 
-    /// Starts it, with the lock of the image. Its answer says that it has all of them.
+    /// Starts the process, with the lock of the image. It answers once it has all files.
     pub(super) fn start(held: &[Held], record: &HeldRecord, lock: &OwnedFd) -> io::Result<Copier> {
         let job = Self {
             directory: record.directory().to_owned(),
@@ -60,10 +60,10 @@ impl StandBy {
         Copier::start(VERB, &job)
     }
 
-    /// At the end of its input the process that has started it has ended, whatever of.
+    /// Serves until the end of its input, which is the end of the process that has started it.
     ///
     /// # Errors
-    /// Whoever has started it hears of it, or is gone.
+    /// The first process receives the error as well, or is gone.
     pub(crate) fn run(self) -> io::Result<()> {
         let (held, record, _lock) = said(self.take())?;
         while next::<()>()?.is_some() {}
@@ -93,7 +93,7 @@ impl Own {
         })
     }
 
-    /// None of a process that has ended.
+    /// Takes the contents; none for a process that has ended.
     fn take(&self) -> io::Result<Option<Held>> {
         let Some(process) = self.in_file.process.open()? else {
             return Ok(None);

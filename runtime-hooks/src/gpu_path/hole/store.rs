@@ -1,4 +1,4 @@
-//! Stores contents, and reports on it as the CRIU plugin does.
+//! Stores contents, and reports as the CRIU plugin does.
 
 use std::cell::OnceCell;
 use std::io;
@@ -16,13 +16,13 @@ use crate::gpu_path::process::threads_for;
 /// Contents that are stored while more of them come.
 pub(super) struct Storing<'s> {
     coming: &'s Coming<'s>,
-    /// All threads.
+    /// The number of all threads.
     threads: NonZeroUsize,
     bytes: &'s AtomicU64,
     begun: &'s OnceCell<Instant>,
 }
 
-/// Why storing has ended.
+/// The error that has ended storing.
 struct Failed(io::Error);
 
 /// Stores contents, and writes the index of their image.
@@ -38,8 +38,8 @@ pub(super) fn store(
     store_coming(writer, request, all, |_| true)
 }
 
-/// The same of contents that `bring` adds while others are stored, and are wanted then: by the pid
-/// of their process and their address.
+/// Does the same with contents that `bring` adds while others are stored; keeps the wanted ones, by
+/// the pid of their process and their address.
 pub(super) fn store_coming(
     mut writer: Writer,
     request: &DumpRequest,
@@ -92,14 +92,14 @@ fn report(processes: &[ProcessMemory], stored: StreamReport, not_reused: Option<
 }
 
 impl Storing<'_> {
-    /// Has so many threads store these contents, and what else has come, from now on.
+    /// Adds contents, and sets the number of threads that store from now on.
     pub(super) fn add(&self, contents: &FileContents<'_>, at_work: NonZeroUsize) -> io::Result<()> {
         self.begun.get_or_init(Instant::now);
         self.bytes.fetch_add(contents.bytes, Ordering::Relaxed);
         self.coming.add(contents, at_work).map_err(io::Error::other)
     }
 
-    /// How many threads there are.
+    /// Returns the number of all threads.
     pub(super) fn threads(&self) -> NonZeroUsize {
         self.threads
     }

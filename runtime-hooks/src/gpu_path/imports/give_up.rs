@@ -1,4 +1,4 @@
-//! Imports are given up, so that the driver restores their process.
+//! Gives imports up, so that the driver can restore their process.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,19 +9,19 @@ use stasis_injection::imports::{Import, drop_imports};
 use super::{Asked, Share, Visit, record, visit_all};
 use crate::cuda::process_set::as_found::ProcessId;
 
-/// Gives up all that the record in the directory of an operation has.
+/// Gives up all imports in the record in an operation's directory.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct GiveUp {
     /// The importers.
     pub(in crate::gpu_path) asked: Vec<Asked>,
-    /// The directory of the records of what is in processes.
+    /// The directory of the records of injected code.
     pub(in crate::gpu_path) records: PathBuf,
-    /// The operation's.
+    /// The operation's directory.
     pub(in crate::gpu_path) directory: PathBuf,
 }
 
 impl GiveUp {
-    /// Carries it out. Whatever fails, [`super::ShareAgain`] brings back what was given up.
+    /// Gives them up. After any failure, [`super::ShareAgain`] brings them back.
     pub(in crate::gpu_path) fn run(&self) -> io::Result<()> {
         let mut shares = record::read(&self.directory)?;
         visit_all(&self.records, &self.asked, |visits| {
@@ -30,12 +30,12 @@ impl GiveUp {
             }
             Ok(())
         })?;
-        // Now it is known how many references each had.
+        // Now the references of each import are known.
         record::write(&self.directory, &shares)
     }
 }
 
-/// All of one process.
+/// Gives up all imports of one process.
 fn give_up(visit: &Visit, shares: &mut [Share]) -> io::Result<()> {
     let importer = ProcessId::of(&visit.process);
     let own = shares.iter_mut().filter(|share| share.importer == importer);
@@ -48,7 +48,7 @@ fn give_up(visit: &Visit, shares: &mut [Share]) -> io::Result<()> {
     Ok(())
 }
 
-/// The same error, for who does not own the first one.
+/// Copies an error, for a caller that only borrows it.
 pub(super) fn to_own(error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), error.to_string())
 }

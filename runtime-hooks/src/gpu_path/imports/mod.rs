@@ -1,14 +1,14 @@
-//! GPU memory of one process that another one has imported, as the ranks of NCCL do of each other.
+//! GPU memory of one process that another one has imported, as between ranks of NCCL.
 //!
-//! The driver restores a process with imports not at all (801, driver 580.159). So they are given
-//! up while all processes are LOCKED ([`give_up`]), and made again, at the same addresses and with
-//! the same rights, once all are LOCKED again ([`share_again`]). Which allocation an import is of
-//! was found in their survey. All of it is done by the drivers' checkpoint threads.
+//! The driver refuses to restore a process with imports (801, driver 580.159). So they are given up
+//! while all processes are LOCKED ([`give_up`]), and made again, at the same addresses and with the
+//! same rights, once all are LOCKED again ([`share_again`]). The survey has found the allocation of
+//! each import. The drivers' checkpoint threads do all of it.
 //!
 //! # If we are killed
-//! What is given up is recorded before, in the operation's directory. Nobody of these processes is
-//! unlocked before all is made again ([`super::CopyingDriver`]), whoever asks for it, and when; a
-//! process whose memory was shared and that has ended meanwhile is the loss of who shared it.
+//! The record is written before anything is given up, in the operation's directory. No caller can
+//! unlock any of these processes before all imports are made again ([`super::CopyingDriver`]); if a
+//! process whose memory was shared has ended meanwhile, the processes that shared it are lost.
 
 mod give_up;
 mod record;
@@ -27,16 +27,16 @@ pub use share_again::ShareAgain;
 pub use visit::Asked;
 pub(super) use visit::{Visit, at_the_same_time, visit_all};
 
-/// An allocation that two processes share, both of which are there.
+/// An allocation that two living processes share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
-    /// Who has imported it.
+    /// The process that has imported it.
     pub importer: ProcessId,
-    /// Where, and how.
+    /// The import's address and rights.
     pub import: Import,
-    /// Whose it is.
+    /// The process whose memory it is.
     pub owner: ProcessId,
-    /// Where that has it.
+    /// The allocation's address in the owner.
     pub owned_at: OwnedAt,
 }
 

@@ -1,4 +1,4 @@
-//! Imports are made again, of the same allocations, at the same addresses.
+//! Makes imports again, of the same allocations, at the same addresses.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,19 +12,19 @@ use super::give_up::to_own;
 use super::{Asked, Share, Visit, record, visit_all};
 use crate::cuda::process_set::as_found::ProcessId;
 
-/// Makes again what the record in the directory of an operation has.
+/// Makes the imports again in the record in an operation's directory.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ShareAgain {
     /// The importers and the owners.
     pub(in crate::gpu_path) asked: Vec<Asked>,
-    /// The directory of the records of what is in processes.
+    /// The directory of the records of injected code.
     pub(in crate::gpu_path) records: PathBuf,
-    /// The operation's.
+    /// The operation's directory.
     pub(in crate::gpu_path) directory: PathBuf,
 }
 
 impl ShareAgain {
-    /// Carries it out. It can be done again: what is there is left alone.
+    /// Makes them again. May be repeated: existing mappings are left alone.
     pub(in crate::gpu_path) fn run(&self) -> io::Result<()> {
         let shares = record::read(&self.directory)?;
         visit_all(&self.records, &self.asked, |visits| {
@@ -65,7 +65,7 @@ fn visit_of<'v>(visits: &Visits<'v>, process: ProcessId) -> io::Result<&'v Visit
     visit.ok_or_else(|| io::Error::other(format!("process {} was not asked", process.pid)))
 }
 
-/// All that one process has of another.
+/// Makes all imports of one process from another again.
 fn make_again(visits: &Visits<'_>, (importer, owner): Pair, shares: &[Share]) -> io::Result<()> {
     let (importer, owner) = (visit_of(visits, importer)?, visit_of(visits, owner)?);
     for shares in shares.chunks(CHUNK) {
@@ -79,10 +79,10 @@ fn make_again(visits: &Visits<'_>, (importer, owner): Pair, shares: &[Share]) ->
     Ok(())
 }
 
-/// No more files than this are open at a time.
+/// The most files that are open at a time.
 const CHUNK: usize = 64;
 
-/// What is written to each allocation is read through its imports.
+/// Reads through each import what is written to its allocation.
 fn verify(visits: &Visits<'_>, shares: &[Share]) -> io::Result<()> {
     let positions: BTreeMap<ProcessId, usize> = visits.keys().copied().zip(0..).collect();
     let mut all: Vec<_> = visits

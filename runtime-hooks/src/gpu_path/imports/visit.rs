@@ -17,7 +17,7 @@ use crate::gpu_path::records::{HeldRecord, Injected};
 pub struct Asked {
     /// The process.
     pub process: ProcessId,
-    /// The thread's number.
+    /// The thread's id.
     pub thread: i32,
 }
 
@@ -41,7 +41,7 @@ impl Visit {
                 record,
                 kept,
             }),
-            // Nobody would know of what is in the process.
+            // Without a record no process would know of our code in it.
             Err(error) => {
                 let _ = remove(&process, &record);
                 Err(error)
@@ -49,7 +49,7 @@ impl Visit {
         }
     }
 
-    /// As who makes requests needs it.
+    /// Returns the process as requests need it.
     pub(in crate::gpu_path) fn visited(&self) -> Visited<'_> {
         Visited {
             process: &self.process,
@@ -57,7 +57,7 @@ impl Visit {
         }
     }
 
-    /// Nothing of ours is left in the process, or there is a record of it.
+    /// Removes our code. If it fails, there is a record of it.
     fn end(self) -> io::Result<()> {
         match remove(&self.process, &self.record).map_err(io::Error::other)? {
             Removed::Gone | Removed::Ended => {
@@ -71,11 +71,11 @@ impl Visit {
     }
 }
 
-/// Does this with all of these processes, at the same time where that is possible. `work` gets who
-/// could be visited, and why others could not, in the order of `asked`.
+/// Puts code into all of these processes, at the same time where that is possible. `work` receives
+/// the processes that could be visited, and why others could not, in the order of `asked`.
 ///
 /// # Errors
-/// That of `work`, or of the first process in which something is left.
+/// The error of `work`, or of the first process in which something is left.
 pub(in crate::gpu_path) fn visit_all<T>(
     records: &Path,
     asked: &[Asked],
@@ -89,7 +89,7 @@ pub(in crate::gpu_path) fn visit_all<T>(
     worked.and_then(|done| left.map(|()| done))
 }
 
-/// Does this with each, by a thread of its own.
+/// Calls `each` with each item, on a thread of its own.
 pub(in crate::gpu_path) fn at_the_same_time<T: Sync, U: Send>(
     all: &[T],
     each: impl Fn(&T) -> io::Result<U> + Sync,

@@ -1,4 +1,4 @@
-//! The time that all of it may take.
+//! The time limit of the whole self-test.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,12 +10,12 @@ use stasis_linux::ProcessRef;
 
 use super::trial::Failure;
 
-/// Ends the process that is tried when the time is over: whoever waits for it goes on then.
+/// Ends the tried process when the time is over: calls that wait for it then return.
 #[derive(Debug)]
 pub(super) struct Deadline {
     limit: Duration,
     is_over: Arc<AtomicBool>,
-    /// Nothing is ever sent: its end is the message.
+    /// Sends nothing: its end is the message.
     _end: Sender<()>,
 }
 
@@ -37,7 +37,7 @@ impl Deadline {
         }
     }
 
-    /// What has failed, or that there was no more time for it.
+    /// Returns the failure, or that the time was over.
     pub(super) fn explain(&self, failure: Failure) -> Failure {
         if self.is_over.load(Ordering::Relaxed) {
             return Failure::Overdue(self.limit);

@@ -63,7 +63,7 @@ impl DeviceMemory {
         Ok(Self { address, library })
     }
 
-    /// Fills it with the pattern.
+    /// Fills the memory with the pattern.
     pub(super) fn fill(&self) -> Result<(), DeviceError> {
         let to_device: ToDevice = call(&self.library, "cuMemcpyHtoD_v2")?;
         let pattern: Vec<u64> = words(self.address).collect();
@@ -76,7 +76,7 @@ impl DeviceMemory {
         })
     }
 
-    /// How many words are not as they were filled in.
+    /// Returns how many words differ from the pattern.
     pub(super) fn wrong_words(&self) -> Result<u64, DeviceError> {
         let to_host: ToHost = call(&self.library, "cuMemcpyDtoH_v2")?;
         let mut found: Vec<u64> = words(0).collect();
@@ -99,7 +99,7 @@ const fn size() -> usize {
     }
 }
 
-/// What CUDA calls the GPU with this UUID.
+/// Returns CUDA's device number of the GPU with this UUID.
 fn device(library: &Library, gpu: GpuUuid) -> Result<c_int, DeviceError> {
     let get_count: GetNumber = call(library, "cuDeviceGetCount")?;
     let get_device: GetDevice = call(library, "cuDeviceGet")?;

@@ -16,7 +16,7 @@ use crate::host::time::rfc3339;
 const MAX_BYTES: u64 = 64 << 10;
 const RELEASE: &str = "/proc/sys/kernel/osrelease";
 
-/// A result and what it is of: it says nothing of other versions.
+/// A result and its versions: it says nothing of other versions.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Kept {
     stasis: String,
@@ -46,7 +46,7 @@ impl Kept {
     }
 }
 
-/// What is known. What cannot be read is not known: it is found out again.
+/// Returns the known result. A result that cannot be read is not known: the test is run again.
 pub(super) fn read(directory: &Path, build_id: &BuildId) -> Option<Tried> {
     let text = file::read(&path(directory, build_id), MAX_BYTES).ok()??;
     let kept: Kept = serde_json::from_slice(&text).ok()?;

@@ -1,11 +1,11 @@
-//! Whether GPU contents may be copied by threads of ours on this node: tried with a process of our
-//! own, before anybody's job is.
+//! Tries with a process of our own whether threads of ours may copy GPU contents on this node,
+//! before any job depends on it.
 //!
-//! What is led to our code are calls that libcuda is not known to make for ever in the same way, so
-//! each build of it is tried, once: a process of ours ([`process`]) with some MiB of GPU memory is
-//! checkpointed and restored by the driver alone, by our copying, and by one after the other, and
-//! says each time whether every word is right. What fails with the driver alone says nothing of our
-//! copying, and is not kept. At the end its checkpoint thread is asked which memory it has
+//! Our code answers calls that libcuda need not make in the same way for ever, so each build of it
+//! is tried, once: a process of ours ([`process`]) with some MiB of GPU memory is checkpointed and
+//! restored by the driver alone, by our copying, and by one after the other, and reports each time
+//! whether every word is right. A failure with the driver alone says nothing of our copying, and is
+//! not kept. At the end its checkpoint thread is asked for the memory of the process
 //! ([`super::survey`]).
 //!
 //! If the tester is killed, the process sees the end of its input, and ends; our copying ends with
@@ -46,65 +46,65 @@ use trial::{Failure, Round, Trial};
 
 /// The directory of the results, below the state directory: it is lost at a reboot.
 const DIRECTORY: &str = "gpu-self-test";
-/// How long all of it may take. It takes some seconds, most of them the driver's.
+/// The most time for the whole test. It takes some seconds, most of them the driver's.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// What came of it.
+/// Result of the self-test.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tried {
-    /// Of our copying.
+    /// Result of our copying.
     pub copying: Verdict,
-    /// Of what is asked of the driver's checkpoint thread.
+    /// Result of a survey by the driver's checkpoint thread.
     pub surveys: Surveys,
 }
 
-/// Whether the driver's checkpoint thread tells what memory a locked process has.
+/// Whether the driver's checkpoint thread lists the memory of a locked process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Surveys {
     /// It does, and the process goes on as before.
     Passed,
-    /// It does not, or was not tried after something else had failed.
+    /// It does not, or was not tried after another failure.
     NotPassed {
-        /// What was seen.
+        /// The observed failure.
         why: String,
     },
 }
 
-/// What came of our copying.
+/// Result of our copying.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// Our copying does what the driver's does.
     Passed,
-    /// The same, if contents are there before the driver is asked for them.
+    /// The same, if contents are loaded before the driver is asked for them.
     PassedOnceLoaded {
-        /// What was seen where they came while it copied.
+        /// The observed failure where they were loaded while it copied.
         why: String,
     },
-    /// It does not, or cannot be used with this build of libcuda.
+    /// Our copying fails, or cannot be used with this build of libcuda.
     NotPassed {
-        /// What was seen.
+        /// The observed failure.
         why: String,
     },
 }
 
-/// Why nothing is known.
+/// Why there is no result.
 #[derive(Debug, thiserror::Error)]
 pub enum CannotRun {
     /// This machine has no usable driver.
     #[error(transparent)]
     Driver(#[from] OpenError),
-    /// No GPU has room for it now, or can be used.
+    /// No GPU has room for the test now, or can be used.
     #[error(transparent)]
     Gpu(#[from] NoGpu),
-    /// libcuda does not say which build it is, or cannot be read.
+    /// libcuda has no build id, or cannot be read.
     #[error("which build of libcuda this node has is not known")]
     Build(#[source] Refusal),
     /// The driver was exchanged meanwhile.
     #[error("its process has found another libcuda than this one")]
     Changed,
-    /// Its process could not be started, or has no GPU memory.
+    /// The test's process could not be started, or has no GPU memory.
     #[error("its process cannot use the GPU")]
     Start(#[from] NotStarted),
     /// The driver cannot do it, either.
@@ -115,8 +115,8 @@ pub enum CannotRun {
     Results(#[source] io::Error),
 }
 
-/// The result that this version of stasis had with this build of libcuda and this kernel; `None` if
-/// it is not known ([`run`]).
+/// Returns the result of this version of stasis with this build of libcuda and this kernel; `None`
+/// if it is not known ([`run`]).
 #[must_use]
 pub fn passed(settings: &Settings, build_id: &BuildId) -> Option<Verdict> {
     let directory = settings.paths.state_dir.join(DIRECTORY);
@@ -129,11 +129,11 @@ pub(super) fn is_surveyed(settings: &Settings, build_id: &BuildId) -> bool {
     kept::read(&directory, build_id).is_some_and(|tried| tried.surveys == Surveys::Passed)
 }
 
-/// The result for this node's libcuda: the known one, or one that is found out now, which takes
-/// some seconds, and half a GiB of a GPU's memory. Another process that does so is waited for.
+/// Returns the result for this node's libcuda: the known one, or a new one, which takes some
+/// seconds, and half a GiB of a GPU's memory. Waits for another process that tries it.
 ///
 /// # Errors
-/// [`CannotRun`]: nothing is known then.
+/// [`CannotRun`]: there is no result then.
 pub fn run(settings: &Settings) -> Result<(BuildId, Tried), CannotRun> {
     let driver = CudaDriver::open(settings.driver.libcuda.as_deref())?;
     let build_id = kept::own_build_id().map_err(CannotRun::Build)?;
@@ -151,7 +151,7 @@ pub fn run(settings: &Settings) -> Result<(BuildId, Tried), CannotRun> {
     Ok((build_id, tried))
 }
 
-/// One at a time: the directory is its own lock.
+/// Waits for the turn: the directory is its own lock.
 fn turn(directory: &Path) -> io::Result<File> {
     let lock = Directory::make(directory, 0o700)?.into_file();
     lock_within(LIMIT * 2, &lock, Sharing::Exclusive)?;
@@ -181,7 +181,7 @@ fn try_it(
                 why: error_chain(&deadline.explain(failure)),
             },
         },
-        // Its process may be of no use any more.
+        // The test's process may be of no use any more.
         _ => Surveys::NotPassed {
             why: "copying has failed before".to_owned(),
         },
@@ -196,7 +196,7 @@ fn try_copying(trial: &mut Trial<'_>, deadline: &Deadline) -> Verdict {
             return Verdict::NotPassed { why };
         }
     }
-    // The last: the process may be of no use then.
+    // The last round: the process may be of no use then.
     let round = Round::OursWhileLoading;
     match trial.carry_out(round) {
         Ok(()) => Verdict::Passed,

@@ -1,19 +1,18 @@
-//! What is in the GPU memory: each word tells its own address, so a word that is elsewhere, or
-//! missing, is found wherever the driver puts it.
+//! The contents of the GPU memory: each word encodes its own address, so a word that is elsewhere,
+//! or missing, is found wherever the driver puts it.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// How much GPU memory there is, in bytes: some pieces of the 2 MiB that the driver copies at a
-/// time.
+/// Bytes of GPU memory: some pieces of the 2 MiB that the driver copies at a time.
 pub(super) const BYTES: u64 = 16 << 20;
 const WORD: u64 = 8;
 pub(super) const WORDS: u64 = BYTES / WORD;
 
-/// Odd, so no two addresses have one word.
+/// Odd, so no two addresses have the same word.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
-/// What undoes it.
+/// The inverse of [`FACTOR`].
 const INVERSE: u64 = 0xf1de_83e1_9937_733d;
 const _: () = assert!(FACTOR.wrapping_mul(INVERSE) == 1);
 
@@ -25,7 +24,7 @@ pub(super) fn words(address: u64) -> impl Iterator<Item = u64> {
 /// How many of the words are nowhere in the first `length` bytes of a file.
 ///
 /// # Errors
-/// An error of reading it.
+/// An error of reading the file.
 pub(super) fn missing(file: &File, length: u64, address: u64) -> io::Result<u64> {
     let mut is_there = vec![false; usize::try_from(WORDS).map_err(io::Error::other)?];
     let mut piece = vec![0; 1 << 20];

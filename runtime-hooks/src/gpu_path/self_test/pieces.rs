@@ -4,13 +4,13 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// The driver's pieces have 2 MiB: one ends within it.
+/// Length of a piece. The driver's pieces have 2 MiB: one of them spans an end of this one.
 const PIECE: usize = 3 << 20;
 
-/// Copies from file to file, and tells after each piece where it ends.
+/// Copies from file to file, and reports the end of each piece.
 ///
 /// # Errors
-/// An I/O error, or that of `copied`.
+/// An I/O error, or an error of `copied`.
 pub(super) fn copy_pieces(
     from: &File,
     to: &File,

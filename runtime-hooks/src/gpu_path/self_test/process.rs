@@ -1,5 +1,5 @@
-//! The process that is tried: it fills some GPU memory, and says whenever it is asked whether all
-//! of it is right. It ends with its input.
+//! The process that is tried: it fills some GPU memory, and answers each request whether all of it
+//! is right. It ends with its input.
 
 use std::io::{self, BufRead};
 use std::path::PathBuf;
@@ -14,34 +14,34 @@ use crate::host::respawn::{self, say};
 /// The first argument of that process; neither runc nor crun has this verb.
 pub(super) const VERB: &str = "stasis-gpu-self-test";
 
-/// That process.
+/// The job of that process.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct SelfTest {
     pub(super) libcuda: Option<PathBuf>,
     pub(super) gpu: GpuUuid,
 }
 
-/// What it says, one line each. Each line that it is told asks it again.
+/// The answers, one line each. Each line of input asks again.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Said {
-    /// It has its GPU memory at this address.
+    /// The GPU memory is filled, at this address.
     Ready { address: u64 },
-    /// So many words of it are not as they were filled in.
+    /// So many words differ from the pattern.
     Wrong { words: u64 },
-    /// It cannot use the GPU.
+    /// The process cannot use the GPU.
     Failed { why: String },
 }
 
 impl SelfTest {
-    /// If this process was started as one.
+    /// The process that this one was started as, if it was.
     #[must_use]
     pub fn of_this_process() -> Option<Self> {
         respawn::job_of(VERB, c"gpu-self-test")
     }
 
-    /// Does what it is for. Does not come back: libcuda's exit handlers wait for the lock of a
-    /// process that is locked.
+    /// Serves the tester. Never returns: libcuda's exit handlers wait for the lock of a process
+    /// that is locked.
     pub fn run(self) -> ! {
         let code = match self.serve() {
             Ok(()) => 0,

@@ -10,22 +10,22 @@ use crate::cuda::nvml::{Inventory, InventoryError, Mig, Persistence};
 use crate::ledger::gpu_memory::GpuMemory;
 use crate::ledger::{Patience, Reservation};
 
-/// What the process takes, at most: its context has 0.5 GiB with driver 580 on an H200.
+/// The most memory of the process: its context has 0.5 GiB with driver 580 on an H200.
 const NEEDED: u64 = 1 << 30;
-/// In the ledger.
+/// Name of the reservation in the ledger.
 const NAME: &str = "gpu-self-test";
 
-/// A GPU with room that nobody else is let in to.
+/// A GPU with room that is reserved for the test.
 #[derive(Debug)]
 pub(super) struct Room {
     pub(super) gpu: GpuUuid,
     _reservation: Arc<Reservation>,
 }
 
-/// Why there is none.
+/// Why no GPU can be used.
 #[derive(Debug, thiserror::Error)]
 pub enum NoGpu {
-    /// NVML does not say.
+    /// NVML cannot list the GPUs.
     #[error("the GPUs of this node are not known")]
     Inventory(#[from] InventoryError),
     /// Too little room, MIG, or no persistence mode.
@@ -37,8 +37,8 @@ pub enum NoGpu {
     NoneWithRoom,
 }
 
-/// Reserves room on the first GPU that has it: an operation that counts on it could not put a job
-/// back, which would lose the job.
+/// Reserves room on the first GPU that has it: an operation that relies on this room could
+/// otherwise not put a job back, which would lose the job.
 pub(super) fn reserve(settings: &Settings) -> Result<Room, NoGpu> {
     let inventory = Inventory::read(settings)?;
     let reservation = Arc::new(Reservation::new(&settings.paths.state_dir, NAME));

@@ -1,4 +1,4 @@
-//! The tester's hold of the process that is tried.
+//! The tester's end of the process that is tried.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
@@ -10,10 +10,10 @@ use super::process::{Said, SelfTest, VERB};
 use crate::cuda::GpuUuid;
 use crate::host::respawn;
 
-/// The longest line that it says.
+/// The most bytes of a line of the process.
 const MAX_LINE: u64 = 64 << 10;
 
-/// That process, until this is dropped.
+/// The process that is tried, until this is dropped.
 #[derive(Debug)]
 pub(super) struct Subject {
     child: Child,
@@ -22,39 +22,39 @@ pub(super) struct Subject {
     output: BufReader<ChildStdout>,
 }
 
-/// Why there is none.
+/// Why the process is not ready.
 #[derive(Debug, thiserror::Error)]
 pub enum NotStarted {
-    /// It could not be started.
+    /// The process could not be started.
     #[error("it cannot be started")]
     Spawn(#[source] io::Error),
-    /// What it says.
+    /// The process reports this error.
     #[error("{0}")]
     Failed(String),
-    /// It does not say what it should.
+    /// The process does not answer as it should.
     #[error(transparent)]
     Silent(#[from] NoAnswer),
 }
 
-/// It has not said what it was asked for.
+/// Why an answer is missing.
 #[derive(Debug, thiserror::Error)]
 pub enum NoAnswer {
-    /// Nobody but a driver, or our code, ends it.
+    /// The process has ended, by the driver or our code alone.
     #[error("its process has ended ({0})")]
     Ended(ExitStatus),
-    /// It cannot use the GPU any more.
+    /// The process cannot use the GPU any more.
     #[error("its process cannot read its GPU memory: {0}")]
     Failed(String),
-    /// It was asked for something else.
+    /// The answer is to another request.
     #[error("its process said something else: {0}")]
     Unexpected(String),
-    /// The pipe.
+    /// An error of the pipe.
     #[error("its process cannot be asked")]
     Pipe(#[from] io::Error),
 }
 
 impl Subject {
-    /// Starts it. It has no GPU memory before [`Self::ready`].
+    /// Starts the process. It has no GPU memory before [`Self::ready`].
     pub(super) fn start(libcuda: Option<PathBuf>, gpu: GpuUuid) -> Result<Self, NotStarted> {
         let job = SelfTest { libcuda, gpu };
         let streams = [Stdio::piped(), Stdio::piped()];
@@ -84,7 +84,7 @@ impl Subject {
         &self.process
     }
 
-    /// Waits until its GPU memory is filled; the address of that.
+    /// Waits until the process has filled its GPU memory; returns the memory's address.
     pub(super) fn ready(&mut self) -> Result<u64, NotStarted> {
         match self.answer()? {
             Said::Ready { address } => Ok(address),
@@ -93,7 +93,7 @@ impl Subject {
         }
     }
 
-    /// How many words of its GPU memory are wrong.
+    /// Returns how many words of its GPU memory are wrong.
     pub(super) fn wrong_words(&mut self) -> Result<u64, NoAnswer> {
         self.input.write_all(b"check\n")?;
         match self.answer()? {

@@ -24,18 +24,18 @@ use super::subject::{NoAnswer, NotStarted, Subject};
 use crate::cuda::{CudaError, Driver, GpuMap};
 use crate::gpu_path::survey::survey_own;
 
-/// More than any driver adds of its own (driver 580: 0.6 GiB for a context on an H200). What is not
-/// written takes no memory.
+/// Room for the contents: more than any driver adds of its own (driver 580: 0.6 GiB for a context
+/// on an H200). Pages that are not written take no memory.
 const MOST: u64 = 8 << 30;
-/// How long the lock may wait for work of the process; it has none.
+/// The most time that the lock may wait for work of the process; it has none.
 const LOCK: Duration = Duration::from_secs(5);
 
-/// Who copies, out and back.
+/// The copying side of a round, out and back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Round {
     DriverAlone,
     Ours,
-    /// As it is where nobody of ours is left who could copy back.
+    /// As where no process of ours is left that could copy back.
     OursAndBackByDriver,
     /// From a file that is loaded while the driver copies.
     OursWhileLoading,
@@ -52,51 +52,51 @@ impl fmt::Display for Round {
     }
 }
 
-/// What is not as it should be.
+/// A failure of a round.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// A call of the driver.
     #[error("the driver's {0}")]
     Driver(&'static str, #[source] CudaError),
-    /// libcuda is not as it is known.
+    /// libcuda differs from what the code expects.
     #[error("libcuda's calls cannot be led to our code")]
     Refused(#[from] Refusal),
-    /// Our code does not get into the process, or out of it.
+    /// Our code cannot be put into the process, or removed from it.
     #[error(transparent)]
     Injection(#[from] InjectionError),
-    /// libcuda does something else than is known.
+    /// libcuda does not make the expected calls.
     #[error(
         "libcuda does not copy by the calls that are known: our code has answered {answered} of \
          its mappings, and copied {copied} bytes"
     )]
     NotUsed {
-        /// 0 or 1.
+        /// The number of answered mappings, 0 or 1.
         answered: u32,
-        /// Bytes.
+        /// Copied bytes.
         copied: u64,
     },
-    /// The driver's mapping is larger than any that is known.
+    /// The driver's mapping is larger than the expected most.
     #[error("libcuda asked for a mapping of {0} bytes")]
     TooLarge(u64),
     /// Something of ours is left in the process.
     #[error("{0} is left in its process")]
     Left(&'static str),
-    /// Our copying has lost something.
+    /// Our copying has lost words.
     #[error("{0} words of GPU memory are not in the file")]
     Missing(u64),
-    /// Something was lost on the way.
+    /// Words were lost on the way.
     #[error("{0} words of GPU memory are wrong afterwards")]
     Wrong(u64),
-    /// The driver's checkpoint thread tells something else.
+    /// The driver's checkpoint thread does not list the memory.
     #[error("the memory of its process is not among what the driver's checkpoint thread has found")]
     NotSeen,
     /// The process does not answer.
     #[error(transparent)]
     NoAnswer(#[from] NoAnswer),
-    /// It does not come to an end.
+    /// The round does not end in time.
     #[error("it was not done after {} s", .0.as_secs())]
     Overdue(Duration),
-    /// Of files and `/proc`.
+    /// An error of files and `/proc`.
     #[error("it cannot be looked at")]
     Io(#[from] io::Error),
 }
@@ -106,7 +106,7 @@ pub(super) struct Trial<'a> {
     driver: &'a dyn Driver,
     subject: Subject,
     process: ProcessRef,
-    /// Of its GPU memory.
+    /// Address of its GPU memory.
     address: u64,
 }
 
@@ -127,7 +127,7 @@ impl<'a> Trial<'a> {
         slots::build_id(&self.process)
     }
 
-    /// GPU contents to host memory, and back.
+    /// Moves GPU contents to host memory, and back.
     ///
     /// # Errors
     /// [`Failure`]; the process is of no use then.
@@ -146,7 +146,7 @@ impl<'a> Trial<'a> {
         self.go_on()
     }
 
-    /// Unlocks it, and has it look at its memory.
+    /// Unlocks the process, and has it check its memory.
     fn go_on(&mut self) -> Result<(), Failure> {
         let unlocked = self.driver.unlock(&self.process);
         unlocked.map_err(|error| Failure::Driver("unlock", error))?;
@@ -156,7 +156,7 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// Which memory it has, asked of its driver's checkpoint thread; then a round of the driver's.
+    /// Asks the checkpoint thread for the process's memory; then makes a round of the driver's.
     ///
     /// # Errors
     /// [`Failure`]; the process is of no use then.
@@ -191,8 +191,8 @@ impl<'a> Trial<'a> {
         used(&returned)
     }
 
-    /// The file is empty when the driver is called: what it reads by other calls than those that
-    /// are known is lost.
+    /// Restores from a file that is empty when the driver is called: bytes that libcuda reads by
+    /// other than the expected calls are lost.
     fn restore_while_loading(&self, file: &File, contents: Span) -> Result<(), Failure> {
         let stored = memory_file::create(contents.length)?;
         copy_pieces(file, &stored, contents.length, |_| Ok(()))?;
@@ -203,7 +203,7 @@ impl<'a> Trial<'a> {
                 let loads = scope.spawn(|| {
                     let loaded = |end| armed.loaded(contents.length - end);
                     let copied = copy_pieces(&stored, file, contents.length, loaded);
-                    // Nobody is to wait for what does not come.
+                    // No thread is to wait for bytes that do not come.
                     copied.or_else(|error| armed.loaded(0).and(Err(error)))
                 });
                 let restored = self.restore();
@@ -216,7 +216,7 @@ impl<'a> Trial<'a> {
         used(&returned)
     }
 
-    /// Out by us, into a file that is all there is of the contents then.
+    /// Copies out by our threads, into a file that then is the only copy of the contents.
     fn through_a_file(
         &self,
         back: impl FnOnce(&Self, &File, Span) -> Result<(), Failure>,
@@ -260,7 +260,7 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// The driver has unmapped the file itself, and what was of ours is gone.
+    /// Checks that the driver has unmapped the file itself, and that nothing of ours is left.
     fn has_nothing_of(&self, file: &File) -> Result<(), Failure> {
         let pid = self.process.pid();
         // Slots that do not lead into libraries are refused.

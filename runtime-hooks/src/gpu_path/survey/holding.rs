@@ -1,4 +1,4 @@
-//! What of the GPU memory of a process the driver may not be able to restore.
+//! GPU memory of a process that the driver may not be able to restore.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use stasis_injection::survey::{Allocation, Found, Kind};
 /// `CU_MEM_LOCATION_TYPE_DEVICE`: other memory of virtual memory management is the host's.
 pub(super) const DEVICE: u64 = 1;
 
-/// What is smaller is no buffer that processes share, but a variable.
+/// The least bytes of a buffer that processes share: a variable is smaller.
 const LEAST: u64 = 64 << 10;
 /// More different sizes than any job has.
 const MOST_SIZES: usize = 512;
@@ -16,39 +16,39 @@ const MOST_SIZES: usize = 512;
 /// Some allocations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Pieces {
-    /// How many.
+    /// Their number.
     pub count: u64,
-    /// Of all together.
+    /// The bytes of all together.
     pub bytes: u64,
-    /// Of the largest one.
+    /// The bytes of the largest one.
     pub largest: u64,
-    /// Where the first one is.
+    /// The address of the first one.
     pub first: u64,
 }
 
-/// What a process has, by what becomes of it in a checkpoint.
+/// The memory of a process, by its fate in a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Holding {
-    /// Memory that it has imported from a process that was asked as well.
+    /// Memory imported from another process of the survey.
     pub shared: Pieces,
-    /// Memory of a GPU that is nobody's who was asked, imported as virtual memory: the GPU whose it
-    /// is may not use it here.
+    /// Memory of a GPU that belongs to no process of the survey, imported as virtual memory: its
+    /// own GPU may not use it here.
     pub imported: Pieces,
     /// Host memory of the driver's without a handle, which NCCL's ranks share.
     pub host: Pieces,
-    /// Opened by cuIpcOpenMemHandle, or a variable of a module, which looks the same.
+    /// Memory opened by cuIpcOpenMemHandle, or a variable of a module, which looks the same.
     pub legacy: Pieces,
-    /// The sizes of these, in bytes.
+    /// The sizes of these allocations, in bytes.
     pub legacy_sizes: BTreeSet<u64>,
-    /// The sizes of what could be opened so by another process.
+    /// The sizes of memory that another process could open in this way.
     pub own_sizes: BTreeSet<u64>,
-    /// Of a kind that libcuda tells nothing of.
+    /// Memory of a kind that libcuda reports nothing of.
     pub unknown: Pieces,
-    /// Of cuMemAlloc, and of pools.
+    /// Memory of cuMemAlloc, and of pools.
     pub reachable_by_peers: Pieces,
-    /// Virtual memory, and that of pools, that another GPU than its own has access to.
+    /// Virtual memory, and memory of pools, that another GPU than its own has access to.
     pub reachable_by_others: Pieces,
-    /// How many primary contexts there are.
+    /// The number of primary contexts.
     pub contexts: u32,
     /// The first pair of devices of which one has access to the memory of the other.
     pub peers: Option<(u32, u32)>,
@@ -66,7 +66,7 @@ impl Pieces {
 }
 
 impl Holding {
-    /// Of all allocations of a process, of which those at `shared` are of others that were asked.
+    /// Sorts all allocations of a process; those at `shared` are of other processes of the survey.
     #[must_use]
     pub fn of(found: &Found, shared: &BTreeSet<u64>) -> Self {
         let mut holding = Self {
@@ -151,7 +151,7 @@ mod tests {
         Holding::of(&found, &shared.iter().copied().collect())
     }
 
-    /// Of virtual memory management, on GPU 0.
+    /// Makes virtual memory on GPU 0.
     fn of_gpu_0(handle_types: u64, access: u64) -> Allocation {
         Allocation {
             address: 0x7f00_0000_0000,
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!((known.shared.count, known.imported.count), (1, 0));
     }
 
-    /// Of a GPU that the process does not see.
+    /// Memory of a GPU that the process does not see.
     #[test]
     fn a_location_that_is_no_device_of_it_has_no_access() {
         let far = Allocation {

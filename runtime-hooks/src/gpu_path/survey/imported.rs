@@ -1,5 +1,5 @@
-//! Which allocation of which process each import is of. Nothing names it, so it is seen: what is
-//! written to the one is read through the other, while nobody can use either.
+//! Finds the process and allocation of each import. No call names them: a tag that is written to
+//! the allocation is read through the import, while no process can use either.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -14,8 +14,8 @@ use crate::gpu_path::imports::{OwnedAt, Share, Visit};
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
 const BY_DESCRIPTOR: u64 = 1;
 
-/// What these share among each other. Nothing is changed that lasts; that it could be is tried
-/// with one import of each process from each other, elsewhere.
+/// Finds the memory that these processes share among each other. Nothing is changed that lasts; one
+/// import of each process from each other is rehearsed, elsewhere.
 pub(super) fn imported(all: &[(&Visit, &Found)]) -> Result<Vec<Share>, SurveyError> {
     let members: Vec<_> = all
         .iter()
@@ -38,7 +38,7 @@ pub(super) fn imported(all: &[(&Visit, &Found)]) -> Result<Vec<Share>, SurveyErr
                     address: allocation.address,
                     bytes: allocation.bytes,
                     access: allocation.access,
-                    // As with NCCL, and with symmetric memory of torch.
+                    // The count of NCCL, and of symmetric memory of torch.
                     references: 1,
                 },
                 owner: ProcessId::of(&all[owner].0.process),
@@ -67,7 +67,7 @@ fn members_of(found: &Found) -> Members {
     }
 }
 
-/// Whether it may be another's: its own GPU may use it or not.
+/// Whether memory may be another process's: its own GPU may use it or not.
 fn is_candidate(allocation: &&Allocation) -> bool {
     is_of_device(allocation) && allocation.handle_types == 0 && allocation.access != 0
 }
@@ -76,7 +76,7 @@ fn is_of_device(allocation: &Allocation) -> bool {
     allocation.kind == Kind::Virtual as u64 && allocation.location_type == DEVICE
 }
 
-/// Limits of descriptors, security modules and the like are found before anything is changed.
+/// Finds limits of descriptors, security modules and the like before anything is changed.
 fn try_each_pair(all: &[(&Visit, &Found)], shares: &[Share]) -> Result<(), SurveyError> {
     let mut largest = BTreeMap::<_, Share>::new();
     for share in shares {
