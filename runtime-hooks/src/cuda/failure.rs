@@ -11,11 +11,11 @@ use crate::cuda::stopped::Stop;
 use crate::cuda::{CudaError, CudaState, GpuUuid};
 use crate::host::deadline::{PROC, within};
 
-/// How long a process that has crashed may take to be seen to end.
+/// The most time until a crashed process is seen to end.
 const CRASHED: Duration = Duration::from_millis(200);
-/// How long the kernel may take to end one that does.
+/// The most time for the kernel to end a dying process.
 const DYING: Duration = Duration::from_secs(5);
-/// The driver and libc unmap again what they had mapped until one more was refused.
+/// The driver and libc unmap again the mappings that they made until one more was refused.
 const FEW_MAPPINGS: usize = 64;
 
 /// The driver call during which a member failed.
@@ -39,7 +39,7 @@ pub enum Step {
 pub enum Cause {
     #[error("the driver returned {0}")]
     Driver(CudaError),
-    /// The process lacks what a checkpoint has taken away from it.
+    /// The process lacks contents or memory that a checkpoint has taken away from it.
     #[error("{}, and so the driver was not asked", .0.name())]
     NotAsked(CudaError),
     #[error(
@@ -71,7 +71,7 @@ pub enum Cause {
     NoThread(#[source] io::Error),
     #[error("a thread panicked, which is a fault in stasis")]
     Panic,
-    /// Nobody has what the driver would restore; it was not asked.
+    /// No process has the contents that the driver would restore; the driver was not asked.
     #[error(
         "its GPU contents are lost: who held them for its resume was killed, and the image that \
          has them is gone (if it is put back where it was, `resume` finds them)"
@@ -92,10 +92,10 @@ pub struct NoRoom {
     pub uuid: GpuUuid,
     /// Bytes needed, by all processes together.
     pub needed: u64,
-    /// What is free: "39 MiB".
+    /// The free memory: "39 MiB".
     pub free: String,
-    /// What others have reserved of it, or why nobody knows, to follow it; empty if they have
-    /// reserved nothing.
+    /// Text behind `free`: the memory of it that others have reserved, or why that is not known;
+    /// empty if they have reserved nothing.
     pub reserved: String,
 }
 
@@ -137,7 +137,7 @@ impl From<CudaError> for Cause {
 }
 
 impl Cause {
-    /// That a process has nearly as many mappings as it may have, if so.
+    /// Returns the cause if a process has nearly as many mappings as it may have.
     fn no_mappings(pid: i32) -> Option<Self> {
         let most = most_mappings().ok()?;
         let count = within(PROC, move || count_mappings(pid)).ok()?.ok()?;
@@ -161,7 +161,7 @@ impl ProcessFailure {
         ) || self.is_not_permitted()
     }
 
-    /// Whether the driver does not restore to a GPU that is not initialised. That changes nothing.
+    /// Whether the driver refuses to restore to an uninitialised GPU. That changes nothing.
     fn is_not_permitted(&self) -> bool {
         self.step == Step::Restore && matches!(self.cause, Cause::Driver(CudaError::NotPermitted))
     }
@@ -187,7 +187,7 @@ impl ProcessFailure {
             cause @ Cause::Driver(CudaError::OutOfMemory) => {
                 Cause::no_mappings(process.pid()).unwrap_or(cause)
             }
-            // It was stopped behind the look that precedes each query.
+            // The process was stopped after the check that precedes each query.
             cause @ Cause::NoAnswer(_) if step == Step::Query => match Stop::lasting(process.pid())
             {
                 Ok(Some(stop)) => Cause::Stopped(stop),

@@ -132,7 +132,7 @@ impl CudaDriver {
     }
 }
 
-/// libcuda, and its path: the given file, or the first one of `SEARCH` that exists.
+/// Opens libcuda, and returns its path: the given file, or the first one of `SEARCH` that exists.
 pub(crate) fn open_library(path: Option<&Path>) -> Result<(Library, PathBuf), OpenError> {
     let broken = |path: &Path| {
         let path = path.to_owned();

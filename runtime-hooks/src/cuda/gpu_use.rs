@@ -17,11 +17,11 @@ pub type GpuBytes = BTreeMap<GpuUuid, u64>;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CudaProcess {
-    /// Its pid in the container's pid namespace; CRIU restores it with the same pid.
+    /// Pid in the container's pid namespace; CRIU restores it with the same pid.
     pub pid: i32,
-    /// Its command name, for messages.
+    /// Command name, for messages.
     pub name: String,
-    /// Its memory on each GPU, including GPUs that it only had open; empty if it used no GPU.
+    /// Memory on each GPU, including GPUs that it only had open; empty if it used no GPU.
     pub gpus: Vec<GpuUse>,
 }
 
@@ -31,12 +31,12 @@ pub struct CudaProcess {
 pub struct GpuUse {
     /// The GPU.
     pub uuid: GpuUuid,
-    /// In bytes, the context of the process included.
+    /// Length in bytes, the context of the process included.
     pub memory_bytes: u64,
 }
 
 impl CudaProcess {
-    /// Its memory on each GPU.
+    /// Returns the memory on each GPU.
     #[must_use]
     pub fn gpu_bytes(&self) -> GpuBytes {
         let mut sum = GpuBytes::new();
@@ -60,9 +60,9 @@ pub(crate) fn add(sum: &mut GpuBytes, more: &GpuBytes) {
 /// needs a target for each of them. Call this before the GPU checkpoint: a checkpointed process has
 /// no GPU open, and NVML does not list it.
 ///
-/// NVML may know no figure, or list no process at all or by pids of another namespace. What is not
-/// known is never nothing: it is all memory of the GPU that no process is known to have, once for
-/// all of these processes together.
+/// NVML may have no figure, or list no process at all or by pids of another namespace. An unknown
+/// use never counts as 0: it counts as all memory of the GPU that no process is known to have, once
+/// for all of these processes together.
 pub(crate) fn measure(
     processes: &[&ProcessRef],
     inventory: &Inventory,
@@ -78,14 +78,14 @@ pub(crate) fn measure(
     Ok(fill_in(listed, |uuid| unaccounted(uuid, inventory)))
 }
 
-/// The numbers of the GPUs that a process has open.
+/// Reads the numbers of the GPUs that a process has open.
 fn minors(process: &ProcessRef) -> io::Result<BTreeSet<u32>> {
     let open = process.open_nvidia_devices()?;
     Ok(open.filter_map(|path| minor_of(&path)).collect())
 }
 
-/// Adds the GPUs that NVML does not list for a process, and that it has open. If NVML lists it on
-/// another one, it has no context there; otherwise nothing is known.
+/// Adds the GPUs that a process has open, and for which NVML does not list it. If NVML lists the
+/// process on another GPU, it has no context on these; otherwise its use is unknown.
 fn join(mut uses: Vec<ListedUse>, minors: &BTreeSet<u32>, inventory: &Inventory) -> Vec<ListedUse> {
     let memory_bytes = (!uses.is_empty()).then_some(0);
     for (uuid, facts) in &inventory.facts {
@@ -98,8 +98,8 @@ fn join(mut uses: Vec<ListedUse>, minors: &BTreeSet<u32>, inventory: &Inventory)
     uses
 }
 
-/// Gives the first use of a GPU that is not known all that is `unaccounted` for there, and the
-/// others nothing.
+/// Gives the first unknown use of a GPU all memory that is `unaccounted` for there, and the others
+/// nothing.
 fn fill_in(listed: Vec<Vec<ListedUse>>, unaccounted: impl Fn(GpuUuid) -> u64) -> Vec<Vec<GpuUse>> {
     let mut filled = BTreeSet::new();
     let mut measured = |ListedUse { uuid, memory_bytes }| GpuUse {

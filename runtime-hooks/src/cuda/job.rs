@@ -4,10 +4,10 @@
 //! Running --lock--> Locked --checkpoint--> Checkpointed --restore--> Locked --unlock--> Running
 //! ```
 //!
-//! The type records our last step; every step ends by reading the actual states from the driver.
-//! A step back stops, for each member, at the state in which it was found. A step that fails
-//! returns no job: it has brought every member back to how it was found, and its error lists the
-//! members for which that failed.
+//! The type records our last step; every step ends by reading the actual states from the driver. A
+//! step back stops, for each member, at the state in which it was found. A step that fails returns
+//! no job: it has brought every member back to how it was found, and its error lists the members
+//! for which that failed.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -71,8 +71,8 @@ impl<'d> CudaJob<'d, Locked> {
         self.checkpoint_each(|_| {})
     }
 
-    /// As [`Self::checkpoint`]; `is_done` is called for each member whose state is there, while
-    /// that of others is still moved.
+    /// As [`Self::checkpoint`]; calls `is_done` for each member whose state is in host memory,
+    /// while the state of others is still moved.
     pub(crate) fn checkpoint_each(
         self,
         is_done: impl Fn(&ProcessRef) + Sync,
@@ -85,7 +85,7 @@ impl<'d> CudaJob<'d, Locked> {
         })
     }
 
-    /// Gives the members back what they share, whatever comes next.
+    /// Has the members share their memory again, whatever comes next.
     fn share_again(self) -> Result<Self, JobError> {
         let sharing = self
             .members
@@ -114,7 +114,7 @@ impl<'d> CudaJob<'d, Locked> {
 }
 
 impl<'d> CudaJob<'d, Checkpointed> {
-    /// The job of processes that CRIU has just restored, or that are to be taken up again: all of
+    /// Makes the job of processes that CRIU has just restored, or that are to be resumed: all of
     /// them are to run.
     ///
     /// # Errors
@@ -132,8 +132,8 @@ impl<'d> CudaJob<'d, Checkpointed> {
     /// Restores the GPU state of all members, in parallel.
     ///
     /// # Errors
-    /// [`JobError`]; members that could be restored run, those listed as lost do not. All stay as
-    /// they are if the GPUs have no room for them together.
+    /// [`JobError`]; members that could be restored run, the ones listed as lost do not. All stay
+    /// as they are if the GPUs have no room for them together.
     pub fn restore(self, map: &GpuMap) -> Result<CudaJob<'d, Locked>, JobError> {
         let driver = self.driver;
         room::reserve(driver, &self.members, &self.as_found)?;

@@ -2,10 +2,10 @@
 //!
 //! `cuCheckpointProcessLock` holds new calls and waits for submitted work. Ranks wait for each
 //! other in collectives, so a rank whose work cannot end before another one submits its part is
-//! locked only once that one has. So the lock of every rank is under way from the beginning, and
-//! whoever is LOCKED while others still wait takes a step: it is unlocked and at once locked again,
-//! which lets just the call through that the driver has held. So those who are behind come to the
-//! collective that the others wait for, and nobody runs ahead.
+//! locked only after that. So the lock of every rank is under way from the beginning, and a rank
+//! that is LOCKED while others still wait takes a step: it is unlocked and at once locked again, so
+//! that only the call proceeds that the driver has held. So ranks that are behind reach the
+//! collective that the others wait for, and no rank runs ahead.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -19,17 +19,17 @@ use crate::cuda::process_set::{ProcessStates, bring_back};
 use crate::cuda::threads::all_at_once;
 use crate::cuda::{CudaError, CudaState, Driver};
 
-/// How long who is locked waits for the others before it takes a step: the driver's calls take a
-/// millisecond or two, so whoever takes one is locked again by then. Two ranks of a training job
-/// are locked after one step, or eight at most (two H100, driver 580.159.04).
+/// How long a locked process waits for the others before it takes a step: the driver's calls take a
+/// millisecond or two, so a process that takes one is locked again by then. Two ranks of a training
+/// job are locked after one step, or eight at most (two H100, driver 580.159.04).
 const STEP: Duration = Duration::from_millis(10);
-/// How long a lock may wait before it is looked whether another one has failed. The driver lets
-/// calls through in between, so that is to be seldom.
+/// The most time of a lock before a check whether another one has failed. The driver lets calls
+/// through in between, so checks are to be rare.
 const LOOK: Duration = Duration::from_secs(1);
-/// The pause behind a call that did not wait.
+/// The pause after a call that did not wait.
 const PAUSE: Duration = Duration::from_millis(1);
-/// How much longer a locked process waits than the others try to lock: the error must name those
-/// whose work did not finish.
+/// How much longer a locked process waits than the others try to lock: the error must name the
+/// processes whose work did not finish.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Locks all that `find_members` returns; see [`crate::cuda::job::CudaJob::lock`].
@@ -137,7 +137,7 @@ impl<'a> Attempt<'a> {
 
     /// Returns when all processes are locked, one has failed, or the deadline has passed.
     fn lock_with_others(&self, process: &ProcessRef) -> Result<(), ProcessFailure> {
-        // One that was held before us keeps nobody waiting that it did not keep waiting then.
+        // A process that was held before us delays the same processes as before.
         let takes_steps = self.as_found.state_of(process) == SafeState::Running;
         let step = match takes_steps {
             true => STEP,
@@ -189,8 +189,8 @@ impl<'a> Attempt<'a> {
     }
 
     fn unlock_again(&self, process: &ProcessRef) -> Result<(), ProcessFailure> {
-        // A killed operation left the process CHECKPOINTED, or it has ended: others can seldom wait
-        // for it, and it takes long to give it its GPU back.
+        // The process was left CHECKPOINTED by a killed operation, or has ended: others can seldom
+        // wait for it, and it takes long to bring it back.
         if self.driver.unlock(process).is_ok() || self.start.elapsed() < self.deadline / 2 {
             return Ok(());
         }

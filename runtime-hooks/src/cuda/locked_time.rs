@@ -1,4 +1,4 @@
-//! For how long a container is kept from calling CUDA.
+//! The time for which a container cannot call CUDA.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -7,19 +7,19 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Default)]
 pub(crate) struct LockedTime {
     locked: BTreeSet<i32>,
-    /// Since when one is.
+    /// Since when at least one process is locked.
     since: Option<Instant>,
     before: Duration,
 }
 
 impl LockedTime {
-    /// A process was locked.
+    /// Notes that a process was locked.
     pub(crate) fn lock(&mut self, pid: i32, now: Instant) {
         self.locked.insert(pid);
         self.since.get_or_insert(now);
     }
 
-    /// A process was unlocked.
+    /// Notes that a process was unlocked.
     pub(crate) fn unlock(&mut self, pid: i32, now: Instant) {
         self.locked.remove(&pid);
         if self.locked.is_empty() {
@@ -28,7 +28,7 @@ impl LockedTime {
         }
     }
 
-    /// All the time until now.
+    /// Returns all the time until now.
     pub(crate) fn until(&self, now: Instant) -> Duration {
         let last = self.since.map(|since| now.saturating_duration_since(since));
         self.before.saturating_add(last.unwrap_or_default())
@@ -51,7 +51,7 @@ mod tests {
         assert_eq!(time.until(at(5)), Duration::from_secs(4));
         time.unlock(8, at(6));
         assert_eq!(time.until(at(9)), Duration::from_secs(5));
-        // One that was found locked, and then a second try.
+        // A process that was found locked, and then a second try.
         time.unlock(9, at(10));
         time.lock(7, at(10));
         assert_eq!(time.until(at(12)), Duration::from_secs(7));

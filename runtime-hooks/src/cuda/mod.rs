@@ -84,17 +84,17 @@ pub enum CudaError {
     NoThread(i32),
     /// The call was not made: the process has ended.
     Ended,
-    /// The call was made, and what had sped it up could not be taken out of the process.
+    /// The call was made, and the injected code could not be removed from the process.
     NotPutBack,
     /// The call was not made: GPU contents of the process are in the store of a checkpoint, and the
     /// driver would end the process if it looked for them (measured on driver 580.159).
     ContentsAway,
-    /// The same, and nothing has them any more.
+    /// The same, and no process or store has the contents any more.
     ContentsLost,
     /// The call was not made: GPU memory that the process shares with others was given up for their
     /// checkpoint, and is not shared again.
     SharedMemoryAway,
-    /// The same, and a process that it shared it with has ended.
+    /// The same, and a process that shared it has ended.
     SharedMemoryLost,
     /// 1: for a restore, the GPU map does not cover every GPU of the process.
     InvalidValue,
@@ -178,7 +178,7 @@ impl CudaError {
     }
 }
 
-/// How GPU contents were copied.
+/// Figures of how GPU contents were copied.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Copying {
     /// Bytes that were shared out to many threads.
@@ -223,14 +223,14 @@ pub trait Driver: Send + Sync {
     fn restore(&self, process: &ProcessRef, map: &GpuMap) -> Result<(), CudaError>;
 
     /// Whether a process shares GPU memory that was given up for the time of a checkpoint: it is
-    /// unlocked with all that share it, or not at all. No call of the driver's.
+    /// unlocked with all processes that share it, or not at all. No call of the driver's.
     fn shares_memory(&self, process: &ProcessRef) -> bool {
         let _ = process;
         false
     }
 
-    /// Gives all processes back what they share with this one and among each other, once all of
-    /// them are LOCKED.
+    /// Has this process and all that share memory with each other share it again, once all of them
+    /// are LOCKED.
     ///
     /// # Errors
     /// [`CudaError::SharedMemoryAway`], [`CudaError::SharedMemoryLost`]: none of them is unlocked.
@@ -245,34 +245,34 @@ pub trait Driver: Send + Sync {
     /// [`CudaError::IllegalState`] in any other state.
     fn unlock(&self, process: &ProcessRef) -> Result<(), CudaError>;
 
-    /// Says which processes are checkpointed or restored next, at the same time, and how many bytes
-    /// each has on GPUs, or had. No call of the driver's.
+    /// Announces the processes that are checkpointed or restored next, at the same time, and how
+    /// many bytes each has on GPUs, or had. No call of the driver's.
     fn expect(&self, held: &[(ProcessRef, u64)]) {
         let _ = held;
     }
 
-    /// Says that contents of the processes that are restored next are still being loaded. No call
-    /// of the driver's.
+    /// Announces that contents of the processes that are restored next are still being loaded. No
+    /// call of the driver's.
     fn expect_arrivals(&self, arrivals: &Arc<Arrivals>) {
         let _ = arrivals;
     }
 
-    /// How contents were copied since this was asked last. No call of the driver's.
+    /// Returns how contents were copied since the last call of this. No call of the driver's.
     fn copying(&self) -> Copying {
         Copying::default()
     }
 
-    /// How many bytes threads of ours have copied in the calls that are under way, by their own
-    /// count. No call of the driver's.
+    /// Returns how many bytes threads of ours have copied in the driver calls that are under way,
+    /// by their own count. No call of the driver's.
     fn copied(&self) -> u64 {
         0
     }
 
     /// Reserves room on GPUs for processes that are to be restored next. No call of the driver's:
-    /// without a ledger it is taken for granted.
+    /// without a ledger it always succeeds.
     ///
     /// # Errors
-    /// [`NoRoom`]: they must not be restored.
+    /// [`NoRoom`]: these processes must not be restored.
     fn reserve(&self, needed: &GpuBytes) -> Result<(), NoRoom> {
         let _ = needed;
         Ok(())

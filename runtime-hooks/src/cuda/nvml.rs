@@ -38,7 +38,7 @@ pub struct Gpu {
     pub memory_bytes: u64,
 }
 
-/// What NVML lists of one process on one GPU.
+/// The use of one GPU by one process, as NVML lists it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ListedUse {
     /// The GPU.
@@ -83,7 +83,7 @@ pub struct GpuFacts {
     pub mig: Mig,
     /// The processes that use it through an MPS server.
     pub mps_clients: Vec<i32>,
-    /// Whose memory is near to it; `None` where all of the machine's is as near.
+    /// The NUMA node near to it; `None` where all of the machine's memory is as near.
     pub numa_node: Option<NumaNode>,
 }
 
@@ -109,7 +109,7 @@ pub struct Inventory {
     pub facts: BTreeMap<GpuUuid, GpuFacts>,
     /// Free memory of each GPU in bytes.
     pub free_bytes: BTreeMap<GpuUuid, u64>,
-    /// Allocated memory of each GPU in bytes, whoever has it.
+    /// Allocated memory of each GPU in bytes, of any process.
     pub used_bytes: BTreeMap<GpuUuid, u64>,
     /// The GPUs that each process uses.
     pub processes: BTreeMap<i32, Vec<ListedUse>>,
@@ -189,8 +189,8 @@ impl Inventory {
         }
     }
 
-    /// The GPU with this device node, if NVML cannot report on it. One that has fallen off the bus
-    /// has no number: then it is any node that no other GPU has.
+    /// Returns the GPU with this device node, if NVML cannot report on it. A GPU that has fallen
+    /// off the bus has no number: then it is any node that no other GPU has.
     #[must_use]
     pub fn unread_at(&self, minor: u32) -> Option<&UnreadGpu> {
         if self.facts.values().any(|facts| facts.minor == minor) {
@@ -200,7 +200,7 @@ impl Inventory {
         self.unread.iter().find(is_it)
     }
 
-    /// The GPU with this identity, if NVML cannot report on it, as [`Inventory::unread_at`].
+    /// Returns the GPU with this UUID, if NVML cannot report on it, as [`Inventory::unread_at`].
     #[must_use]
     pub fn unread(&self, uuid: GpuUuid) -> Option<&UnreadGpu> {
         if self.facts.contains_key(&uuid) {
@@ -210,7 +210,7 @@ impl Inventory {
         self.unread.iter().find(is_it)
     }
 
-    /// Whose memory is near to all of these GPUs.
+    /// Returns the NUMA node that is near to all of these GPUs.
     #[must_use]
     pub fn numa_node(&self, gpus: impl IntoIterator<Item = GpuUuid>) -> Option<NumaNode> {
         let node = |uuid| self.facts.get(&uuid)?.numa_node;
@@ -219,7 +219,7 @@ impl Inventory {
         nodes.all(|node| node == Some(first)).then_some(first)
     }
 
-    /// The GPU memory of a process; empty if NVML does not list it.
+    /// Returns the GPU memory of a process; empty if NVML does not list it.
     #[must_use]
     pub fn uses(&self, pid: i32) -> Vec<ListedUse> {
         self.processes.get(&pid).cloned().unwrap_or_default()

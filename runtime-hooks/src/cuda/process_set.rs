@@ -58,12 +58,12 @@ pub(crate) fn can_be_queried(process: &ProcessRef) -> Result<bool, ProcessFailur
     }
 }
 
-/// Brings processes back, from any state, to the one in which they were found; returns the
+/// Brings processes back, from any state, to the state in which they were found; returns the
 /// failures.
 ///
-/// Serves rollback and recovery: it queries the driver, and needs no record of our own steps. Those
-/// for which the GPUs have no room stay CHECKPOINTED. Those that share GPU memory are unlocked once
-/// all of them have it again.
+/// Serves rollback and recovery: it queries the driver, and needs no record of our own steps.
+/// Processes for which the GPUs have no room stay CHECKPOINTED. Processes that share GPU memory are
+/// unlocked once all of them have it again.
 #[must_use]
 pub fn bring_back(
     driver: &dyn Driver,
@@ -101,7 +101,7 @@ pub fn bring_back(
         .collect()
 }
 
-/// Unlocks processes that share memory, once they have it again.
+/// Unlocks processes that share memory, once they share it again.
 fn unlock_together(driver: &dyn Driver, locked: &[ProcessRef]) -> Vec<ProcessFailure> {
     let shared = locked
         .first()
@@ -143,14 +143,14 @@ fn bring_one_back(
     };
     let is_back = expect_state(driver, Step::Unlock, process, found.into());
     match unlocked {
-        // It says more than the state that it has left behind.
+        // The error says more than the state after it.
         Err(error) if is_back.is_err() => Err(ProcessFailure::of(Step::Unlock, process, error)),
         _ => is_back,
     }
 }
 
 /// Makes a driver call once more if the driver answers with an error, and returns the first error
-/// if it does so again: nobody is lost for one wrong answer. A call that does not come back would
+/// if it does so again: no process is lost for one wrong answer. A call that does not return would
 /// not do so the next time.
 pub(crate) fn twice<T>(call: impl Fn() -> Result<T, CudaError>) -> Result<T, CudaError> {
     call().or_else(|error| match error {

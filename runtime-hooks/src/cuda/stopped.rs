@@ -1,4 +1,4 @@
-//! Finds out why a process cannot answer the driver: it, or one of its threads, is stopped.
+//! Finds out why a process cannot answer the driver: one of its threads, or all, are stopped.
 
 use std::fmt;
 use std::io;
@@ -13,7 +13,7 @@ use stasis_linux::procfs::{Stat, Status, TaskState, threads};
 /// Longer than a profiler or debugger stops a process that it only looks at (py-spy, gdb -batch).
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What has stopped a process.
+/// The cause of a process's stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stop {
     /// A stop signal (`SIGSTOP`, a Ctrl-Z).
@@ -28,7 +28,7 @@ pub enum Stop {
         /// The tracer; 0 if it is in another pid namespace.
         by: i32,
     },
-    /// A cgroup above the container's is frozen; it is somebody else's to thaw. `None` if it is not
+    /// A cgroup above the container's is frozen, which only its owner may thaw. `None` if it is not
     /// known which.
     FrozenAbove(Option<Cgroup>),
 }
@@ -64,14 +64,14 @@ fn of_status(pid: i32, thread: i32, status: &Status) -> Option<Stop> {
 }
 
 impl Stop {
-    /// As [`Stop::of`], of a process that is not merely stopped for a moment, and not by a child of
-    /// ours, which copies its GPU contents and lets it go on: on a busy machine that takes longer.
+    /// As [`Stop::of`], but ignores stops of a moment, and stops by a child of ours, which copies
+    /// the process's GPU contents and resumes it: on a busy machine that takes longer.
     pub fn lasting(pid: i32) -> io::Result<Option<Self>> {
         let stop = twice(|| Self::of(pid), || sleep(LOOK))?;
         Ok(stop.filter(|stop| !stop.is_ours()))
     }
 
-    /// A process of this container that is held from above.
+    /// The stop of a process of this container that is frozen from above.
     #[must_use]
     pub fn from_above(container: &Cgroup) -> Self {
         Self::FrozenAbove(container.frozen_above().ok().flatten())
@@ -90,7 +90,7 @@ impl Stop {
     }
 }
 
-/// What stops a process, if something does both before and after the pause.
+/// Returns the stop after the pause, if there is one both before and after it.
 fn twice(
     ask: impl Fn() -> io::Result<Option<Stop>>,
     pause: impl FnOnce(),

@@ -47,6 +47,6 @@ fn a_map_is_widened_only_if_there_is_more_to_say() {
         moved.with_others(others.clone()).widened(),
         Some(GpuMap::new(all))
     );
-    // Without pairs every GPU stays, and the driver asks for none.
+    // Without pairs every GPU stays, and the driver needs no other pairs.
     assert_eq!(GpuMap::identity().with_others(others).widened(), None);
 }

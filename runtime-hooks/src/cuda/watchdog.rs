@@ -26,10 +26,10 @@ use crate::cuda::stopped::Stop;
 use crate::cuda::{Copying, CudaError, CudaState, Driver, GpuMap, end_process};
 use crate::host::deadline::{is_left_behind, left_behind};
 
-/// How long a call may take that has nothing to wait for.
+/// The most time of a call that has nothing to wait for.
 pub const MARGIN: Duration = Duration::from_secs(5);
 
-/// How long calls may take.
+/// The most time of calls.
 #[derive(Debug, Clone, Copy)]
 pub struct CallLimits {
     /// Calls that move no memory: state queries, and locks (in addition to their own timeout).
@@ -92,14 +92,14 @@ impl WatchedDriver {
         }
     }
 
-    /// The same, with a place where room is reserved for who is restored.
+    /// Returns the same, with a place where room is reserved for restored processes.
     #[must_use]
     pub fn with_room(self, room: Arc<dyn Room>) -> Self {
         let room = Some(room);
         Self { room, ..self }
     }
 
-    /// For how long processes were locked through this driver, at least one at a time.
+    /// Returns for how long processes were locked through this driver, at least one at a time.
     #[must_use]
     pub fn locked_time(&self) -> Duration {
         lock(&self.locked_time).until(Instant::now())

@@ -55,7 +55,7 @@ impl Drop for Sleepers {
 }
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// For who cannot be locked.
+/// For processes that cannot be locked.
 const SHORT: Duration = Duration::from_millis(300);
 
 fn three(state: CudaState) -> (FakeDriver, Sleepers, Vec<i32>) {
@@ -151,7 +151,7 @@ fn what_cannot_be_saved_rolls_all_back() {
 fn a_roll_back_that_fails_names_the_lost_process() {
     let (driver, sleepers, pids) = three(CudaState::Running);
     driver.fail(Step::Checkpoint, pids[0], &[CudaError::NotSupported]);
-    // It is asked twice.
+    // The driver is asked twice.
     driver.fail(Step::Restore, pids[2], &[CudaError::OutOfMemory; 2]);
     let job = CudaJob::lock(&driver, LIMIT, AsFound::default(), || {
         sleepers.members(&driver)
@@ -230,7 +230,7 @@ fn stop(pid: i32) {
     }
 }
 
-/// A driver that cannot tell.
+/// A driver that cannot report a state.
 struct Mute;
 
 impl Driver for Mute {

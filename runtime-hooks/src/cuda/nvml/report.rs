@@ -1,4 +1,4 @@
-//! What NVML reports on one GPU.
+//! NVML's report on one GPU.
 
 use nvml_wrapper::Device;
 use nvml_wrapper::enums::device::UsedGpuMemory;
@@ -8,10 +8,10 @@ use stasis_linux::numa::NumaNode;
 
 use super::{Gpu, GpuFacts, InventoryError, Mig, Persistence, UnreadGpu, query_failed};
 
-/// More processes do not begin on a GPU while it is asked for those that are there.
+/// More processes do not begin on a GPU between the two queries of its processes.
 const MOST_LISTS: u32 = 100;
 
-/// All that is read of a GPU.
+/// All data that is read of a GPU.
 pub(super) struct GpuReport {
     pub(super) gpu: Gpu,
     pub(super) facts: GpuFacts,
@@ -53,7 +53,7 @@ impl GpuReport {
 }
 
 impl UnreadGpu {
-    /// What is known of a GPU without a report; `None` for one without so much as a handle.
+    /// Makes the entry of a GPU without a report; `device` is `None` for one without a handle.
     pub(super) fn of(device: Option<&Device<'_>>, error: &dyn std::error::Error) -> Self {
         Self {
             uuid: device.and_then(|device| device.uuid().ok()?.parse().ok()),
@@ -97,8 +97,8 @@ impl GpuFacts {
     }
 }
 
-/// NVML is asked how many there are, and then for them: one that has begun in between is one too
-/// many (nvmlDeviceGetComputeRunningProcesses, `NVML_ERROR_INSUFFICIENT_SIZE`).
+/// Lists processes. NVML is asked for their number, and then for them: a process that has begun in
+/// between is one too many (nvmlDeviceGetComputeRunningProcesses, `NVML_ERROR_INSUFFICIENT_SIZE`).
 fn listed<T>(list: impl Fn() -> Result<T, NvmlError>) -> Result<T, NvmlError> {
     let is_over =
         |answer: &Result<T, NvmlError>| !matches!(answer, Err(NvmlError::InsufficientSize(_)));
@@ -106,7 +106,7 @@ fn listed<T>(list: impl Fn() -> Result<T, NvmlError>) -> Result<T, NvmlError> {
     tries.find(is_over).unwrap_or_else(&list)
 }
 
-/// NVML returns an error for a query that it, or the GPU, does not support: that is `None`.
+/// Returns `None` for a query that NVML, or the GPU, does not support: NVML returns an error.
 fn supported<T>(answer: Result<T, NvmlError>) -> Result<Option<T>, NvmlError> {
     match answer {
         Ok(value) => Ok(Some(value)),

@@ -1,4 +1,4 @@
-//! What is not loaded yet of the contents of restored processes, while the driver restores them.
+//! Progress of loading the contents of restored processes, while the driver restores them.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use crate::cuda::process_set::as_found::ProcessId;
 
-/// The longest wait for news of who loads, who may also have hung.
+/// The longest wait for news of the loading process, which may also have hung.
 const LOOK: Duration = Duration::from_millis(100);
-/// The driver is asked once the rest should be there within this time: its deadline is for its own
-/// work.
+/// The driver is called once the rest should be loaded within this time: its deadline is for its
+/// own work.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Told by who loads, and heard by who copies.
+/// Written by the thread that hears of the loading, and read by the one that copies.
 #[derive(Debug)]
 pub struct Arrivals {
     began: Instant,
@@ -28,7 +28,7 @@ struct State {
     load: Load,
 }
 
-/// How the loading is.
+/// State of the loading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Load {
     UnderWay,
@@ -36,20 +36,20 @@ enum Load {
     Failed,
 }
 
-/// What a process is to be told.
+/// News for a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum News {
-    /// No more than before.
+    /// Nothing more is loaded than before.
     None,
     /// So many bytes at the end of its contents are missing.
     Missing(u64),
-    /// Nobody loads any more: nothing is to be waited for. What is not there comes to nothing,
-    /// since the restore fails.
+    /// Loading has ended: there is nothing to wait for. Bytes that are missing do no harm, since
+    /// the restore fails.
     Over,
 }
 
 impl Arrivals {
-    /// Of contents of so many bytes, which have been loaded since `began`.
+    /// Makes it for contents of so many bytes, which have been loaded since `began`.
     pub(crate) fn new(began: Instant, bytes: u64) -> Self {
         Self {
             began,
@@ -67,7 +67,7 @@ impl Arrivals {
         self.changed.notify_all();
     }
 
-    /// Says how it has ended.
+    /// Notes the result of the loading.
     pub(crate) fn over(&self, succeeded: &Result<(), impl Sized>) {
         self.state().load = match succeeded {
             Ok(()) => Load::Done,
@@ -81,7 +81,7 @@ impl Arrivals {
         self.state().load == Load::Failed
     }
 
-    /// What a process is to be told that was told `last`; waits a moment for it.
+    /// Returns news for a process that last received `last`; waits a moment for it.
     pub(crate) fn news(&self, process: &ProcessId, last: Option<u64>) -> News {
         let is_old = |state: &mut State| {
             state.load == Load::UnderWay && state.missing.get(process).copied() == last
@@ -95,14 +95,14 @@ impl Arrivals {
         }
     }
 
-    /// Waits for the end of the loading; whether all is there.
+    /// Waits for the end of the loading; returns whether all is loaded.
     pub(crate) fn all_are_there(&self) -> bool {
         let under_way = |state: &mut State| state.load == Load::UnderWay;
         let waited = self.changed.wait_while(self.state(), under_way);
         waited.unwrap_or_else(PoisonError::into_inner).load == Load::Done
     }
 
-    /// Waits until the rest should be there soon, as fast as it has come up to now.
+    /// Waits until the rest should be loaded soon, at the average speed so far.
     pub(crate) fn until_soon(&self) {
         let is_late = |state: &mut State| {
             let missing = state.missing.values().sum::<u64>();

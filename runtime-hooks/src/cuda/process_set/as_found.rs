@@ -30,8 +30,8 @@ pub struct ProcessId {
     pub start_time: u64,
 }
 
-/// The states in which an operation found processes, and what they held on GPUs. One that is not
-/// listed was found RUNNING: it has begun to use CUDA since.
+/// The states in which an operation found processes, and the memory that they held on GPUs. A
+/// process that is not listed was found RUNNING: it has begun to use CUDA since.
 #[derive(Debug, Clone, Default)]
 pub struct AsFound {
     found: BTreeMap<ProcessId, (SafeState, GpuBytes)>,
@@ -46,25 +46,25 @@ impl AsFound {
         found.map_or(SafeState::Running, |(state, _)| *state)
     }
 
-    /// Adds those of another container.
+    /// Adds the states of another container.
     pub(crate) fn add(&mut self, others: Self) {
         self.found.extend(others.found);
     }
 
-    /// Says that these processes are restored next.
+    /// Announces to the driver that these processes are restored next.
     pub(crate) fn expect(&self, driver: &dyn Driver, processes: &[ProcessRef]) {
         let bytes = |process: &ProcessRef| self.held_by(process).values().sum();
         let held = processes
             .iter()
             .map(|process| (process.clone(), bytes(process)));
         let held: Vec<(ProcessRef, u64)> = held.filter(|(_, bytes)| *bytes > 0).collect();
-        // Of those that CRIU has restored the image knows, and nobody has to be told twice.
+        // The image has the figures of processes that CRIU has restored, which are announced once.
         if !held.is_empty() {
             driver.expect(&held);
         }
     }
 
-    /// What this process held on each GPU; empty if that is not known.
+    /// Returns the memory that this process held on each GPU; empty if that is not known.
     #[must_use]
     pub fn held_by(&self, process: &ProcessRef) -> &GpuBytes {
         let found = self.found.get(&ProcessId::of(process));
@@ -91,7 +91,7 @@ impl ProcessId {
         }
     }
 
-    /// The process; `None` if it has ended.
+    /// Opens the process; `None` if it has ended.
     pub fn open(self) -> io::Result<Option<ProcessRef>> {
         let process = ProcessRef::open(self.pid)?;
         Ok(process.filter(|process| process.start_time() == self.start_time))
@@ -99,7 +99,7 @@ impl ProcessId {
 }
 
 impl SafeState {
-    /// Whether a process that was found in this state needs nothing more: somebody else may have
+    /// Whether a process that was found in this state needs nothing more: another program may have
     /// made it freer than it was.
     #[must_use]
     pub fn is_back(self, now: CudaState) -> bool {
@@ -113,7 +113,7 @@ impl SafeState {
 }
 
 impl From<CudaState> for SafeState {
-    /// What the driver has lost cannot stay as it is: it counts as one that ran.
+    /// A process that the driver has lost cannot stay as it is: it counts as one that ran.
     fn from(state: CudaState) -> Self {
         match state {
             CudaState::Running | CudaState::Failed | CudaState::Unknown(_) => Self::Running,

@@ -1,7 +1,7 @@
 //! Room on the GPUs for processes whose GPU state is in host memory.
 //!
-//! A driver restore without room is final, while a process that stays CHECKPOINTED is safe. So
-//! nobody restores a process before it has been asked for the room of all that go back together.
+//! A driver restore without room is final, while a process that stays CHECKPOINTED is safe. So the
+//! room of all processes that go back together is requested before any is restored.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -14,9 +14,9 @@ use crate::cuda::process_set::{can_be_queried, twice};
 use crate::cuda::threads::for_each;
 use crate::cuda::{CudaState, Driver};
 
-/// Where room on GPUs is reserved.
+/// The place where room on GPUs is reserved.
 pub trait Room: Send + Sync {
-    /// Reserves so much, in place of what was reserved before, and may wait for it.
+    /// Reserves the needed bytes, in place of an earlier reservation, and may wait for them.
     ///
     /// # Errors
     /// [`NoRoom`]; nothing has been changed.
@@ -31,7 +31,7 @@ pub(crate) struct WithoutRoom {
 }
 
 impl WithoutRoom {
-    /// One for each process.
+    /// Returns one failure for each process.
     pub(crate) fn failures(&self) -> Vec<ProcessFailure> {
         let fail = |process| {
             let cause = Cause::NoRoom(Box::new(self.no_room.clone()));
@@ -40,7 +40,7 @@ impl WithoutRoom {
         self.processes.iter().map(fail).collect()
     }
 
-    /// What they lack.
+    /// Returns the room that they lack.
     pub(crate) fn into_cause(self) -> NoRoom {
         self.no_room
     }
@@ -80,8 +80,8 @@ pub(crate) fn reserve(
         .map_err(|no_room| WithoutRoom { processes, no_room })
 }
 
-/// Those whose GPU contents are in host memory, and go back to GPUs. Who cannot be queried does not
-/// go back now.
+/// Returns the processes whose GPU contents are in host memory, and go back to GPUs. A process that
+/// cannot be queried does not go back now.
 fn returning(driver: &dyn Driver, processes: &[ProcessRef], as_found: &AsFound) -> Vec<ProcessRef> {
     let goes_back = |process: &&ProcessRef| {
         as_found.state_of(process) != SafeState::Checkpointed

@@ -20,14 +20,14 @@ impl OddlyNamed {
     fn start(name: &[u8]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let program = directory.path().join(OsStr::from_bytes(name));
-        // A descriptor of ours that can write to it would be a moment in what other tests start,
-        // and execve(2) refuse the program (ETXTBSY).
+        // If a descriptor of ours could write to it, other children would have it for a moment, and
+        // execve(2) refuse the program (ETXTBSY).
         let copied = Command::new("cp").arg("/bin/cat").arg(&program).status();
         assert!(copied.unwrap().success());
         let mut command = Command::new(program);
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        // spawn(3) returns before execve(2) has set the name; one that answers has its name.
+        // spawn(3) returns before execve(2) has set the name; a program that answers has its name.
         child.stdin.as_mut().unwrap().write_all(b"?").unwrap();
         child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         Self {

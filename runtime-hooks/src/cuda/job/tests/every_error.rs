@@ -5,7 +5,7 @@ use std::mem;
 
 use super::*;
 
-/// Those that the checkpoint calls are documented or were seen to give, and some that any call may.
+/// Errors that the checkpoint calls are documented or were seen to give, and some of any call.
 const CODES: [i32; 15] = [
     1, 2, 3, 100, 201, 304, 400, 401, 600, 719, 800, 801, 803, 999, 4711,
 ];
@@ -42,7 +42,7 @@ impl Faulty {
     }
 
     fn restore(&self) -> Result<CudaJob<'_, Locked>, JobError> {
-        // Locking lets those go that it has locked if the others are slow, on a busy machine.
+        // Locking unlocks locked processes if the others are slow, on a busy machine.
         let script = mem::take(&mut *self.driver.script.lock().unwrap());
         let job = self.lock().and_then(CudaJob::checkpoint).unwrap();
         *self.driver.script.lock().unwrap() = script;
@@ -71,7 +71,7 @@ const ALWAYS: usize = 1000;
 fn of_a_lock() {
     for error in errors() {
         let faulty = Faulty::new(Step::Lock, error, ALWAYS);
-        // One of them says that it is not ready yet.
+        // One of the errors means that the lock is not ready yet.
         faulty.are_as_found(&faulty.lock_within(SHORT).unwrap_err(), error);
     }
 }
@@ -93,7 +93,7 @@ fn of_a_gpu_restore_once() {
     }
 }
 
-/// What is not known to be lost is tried again.
+/// A process that is not known to be lost is tried again.
 #[test]
 fn of_each_gpu_restore() {
     for error in errors() {
@@ -145,7 +145,7 @@ const WAYS_BACK: [(CudaState, Step); 5] = [
     (CudaState::Locked, Step::Unlock),
 ];
 
-/// Nobody is lost for one wrong answer.
+/// No process is lost for one wrong answer.
 #[test]
 fn of_the_way_back_once() {
     for (state, step) in WAYS_BACK {
@@ -159,7 +159,7 @@ fn of_the_way_back_once() {
 #[test]
 fn of_the_way_back_each_time() {
     for (state, step) in WAYS_BACK {
-        // A process that does not know CUDA needs nothing.
+        // A process without CUDA needs nothing.
         for error in errors().filter(|error| *error != CudaError::NotInitialized) {
             let lost = back_from(state, step, error, ALWAYS);
             assert_eq!(lost.len(), 1, "{state} {step} {error}: {lost:?}");

@@ -12,11 +12,11 @@ pub(crate) struct FakeDriver {
     pub(super) states: Mutex<BTreeMap<i32, CudaState>>,
     /// Errors to give, in order, for (step, pid); then the call works.
     pub(super) script: Mutex<BTreeMap<(u8, i32), Vec<CudaError>>>,
-    /// The (step, pid) whose calls do not come back while it is in here.
+    /// The (step, pid) whose calls do not return while they are in here.
     pub(super) hanging: Mutex<BTreeSet<(u8, i32)>>,
-    /// Who cannot be locked before another has been let go.
+    /// For pids that cannot be locked yet: the pid that must be unlocked before.
     pub(super) pending_on: Mutex<BTreeMap<i32, i32>>,
-    /// Who has given up what these share.
+    /// Pids that share memory which was given up.
     pub(super) sharing: Mutex<BTreeSet<i32>>,
 }
 

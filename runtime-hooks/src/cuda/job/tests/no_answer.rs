@@ -1,4 +1,4 @@
-//! Driver calls that do not come back.
+//! Driver calls that do not return.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use super::*;
 use crate::cuda::stopped::Stop;
 use crate::cuda::watchdog::{CallLimits, WatchedDriver};
 
-/// Calls on a driver with one process that does not answer come back, with the driver to look
-/// behind it.
+/// Makes a driver whose calls return also for a process that does not answer, and the driver behind
+/// it.
 fn watched(driver: FakeDriver) -> (Arc<FakeDriver>, WatchedDriver) {
     let driver = Arc::new(driver);
     let limit = Duration::from_secs(2);
@@ -47,7 +47,7 @@ fn a_lock_that_does_not_come_back_is_reported_and_the_others_go_on() {
     assert!(error.lost.iter().all(ProcessFailure::may_pass));
     assert!(driver.all_are(CudaState::Running));
 
-    // The call goes on, and takes effect; from then on the process can be asked and given back.
+    // The call goes on, and takes effect; then the process can be queried and brought back.
     driver.hanging.lock().unwrap().clear();
     let second = ProcessRef::open(pids[1]).unwrap().unwrap();
     while watched.state(&second) != Ok(CudaState::Locked) {

@@ -2,7 +2,7 @@ use super::*;
 use crate::cuda::gpu_use::GpuBytes;
 use crate::cuda::process_set::as_found::{ProcessId, SafeState};
 
-/// Three that are checkpointed, of which the first two have given up what they share.
+/// Three processes that are checkpointed; the first two share memory that was given up.
 fn two_share() -> (FakeDriver, Sleepers, Vec<i32>) {
     let (driver, sleepers, pids) = three(CudaState::Checkpointed);
     driver.sharing.lock().unwrap().extend(&pids[..2]);
@@ -39,7 +39,7 @@ fn none_of_them_is_unlocked_if_one_is_not_restored() {
     );
     assert_eq!(state(&driver, pids[0]), CudaState::Locked);
     assert_eq!(state(&driver, pids[2]), CudaState::Running);
-    // Once it can be restored, both go on.
+    // Once the second can be restored, both go on.
     driver.script.lock().unwrap().clear();
     let failures = bring_back(&driver, &sleepers.processes(), &AsFound::default());
     assert!(failures.is_empty(), "{failures:?}");
@@ -76,7 +76,7 @@ fn a_restored_job_shares_again_whatever_comes_next() {
 #[test]
 fn a_restored_job_that_does_not_share_again_is_not_unlocked() {
     let (driver, sleepers, pids) = two_share();
-    // It is one of another container's.
+    // The memory is shared with a process of another container.
     driver.sharing.lock().unwrap().insert(1);
     let processes = sleepers.processes()[..3].to_vec();
     let job = CudaJob::of_restored(&driver, processes).unwrap();
