@@ -1,4 +1,4 @@
-//! Amounts of what a node has only once, and whether they fit beside each other.
+//! Amounts of a node's resources, and whether they fit beside each other.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::cuda::GpuUuid;
 use crate::cuda::gpu_use::GpuBytes;
 
-/// What operations take of a node.
+/// A resource that operations take from a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Resource {
@@ -21,41 +21,41 @@ pub enum Resource {
     Contents,
 }
 
-/// Bytes of each.
+/// Bytes of each resource.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Vec<(Resource, u64)>", into = "Vec<(Resource, u64)>")]
 pub struct Amounts(BTreeMap<Resource, u64>);
 
-/// What one operation has reserved, as others see it.
+/// The reservation of one operation, as others see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Entry {
-    /// What it works on.
+    /// Name of the container that the operation works on, or of other work.
     pub(super) container: String,
-    /// Its process.
+    /// Pid of the operation.
     pub(super) pid: u32,
-    /// The record that is there as long as the operation is to be undone, whoever does that.
+    /// The record that exists as long as the operation is to be undone, by any process.
     pub(super) record: Option<PathBuf>,
     pub(super) amounts: Amounts,
 }
 
-/// What does not fit.
+/// An amount that does not fit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Short {
-    /// Of what there is too little.
+    /// The resource of which there is too little.
     pub resource: Resource,
     /// Bytes wanted.
     pub wanted: u64,
-    /// What nobody has taken yet.
+    /// Bytes that are not in use.
     pub free: Free,
-    /// What of these others have reserved.
+    /// Free bytes that others have reserved.
     pub reserved: Reserved,
 }
 
-/// Bytes that nobody has taken yet; `None` if nobody knows how many.
+/// Bytes that are not in use; `None` if the number is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Free(pub Option<u64>);
 
-/// What others have reserved of the free bytes.
+/// Free bytes that others have reserved.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reserved {
     bytes: u64,
@@ -80,7 +80,7 @@ impl Amounts {
         self.0.is_empty()
     }
 
-    /// Puts these amounts in the place of what there is of the same resources.
+    /// Replaces the amounts of the same resources.
     pub(super) fn replace(&mut self, others: &Self) {
         self.0.extend(&others.0);
         self.0.retain(|_, bytes| *bytes > 0);
@@ -92,12 +92,12 @@ impl Amounts {
     }
 }
 
-/// The first of the wanted amounts that does not fit into what is free beside all that others have
-/// reserved. Of what is not in `free` nothing is known: it fits if nobody else has reserved any, or
-/// if it is `held` already.
+/// Returns the first of the wanted amounts that does not fit into `free` beside all that others
+/// have reserved. If a resource is not in `free`, an amount fits if no other operation has reserved
+/// any, or if it is `held` already.
 ///
-/// What is reserved and already taken counts twice, since it is not free any more. That is the safe
-/// side, and lasts only until it is released.
+/// An amount that is reserved and already taken counts twice, since it is not free any more. That
+/// is the safe side, and lasts only until it is released.
 pub(super) fn short(
     wanted: &Amounts,
     free: &Amounts,
@@ -139,7 +139,7 @@ impl Reserved {
 }
 
 impl Short {
-    /// Whether there is room once those others are done.
+    /// Whether there is room once the operations of the others have ended.
     pub(super) fn is_for_reservations_only(&self) -> bool {
         self.free.0.is_none_or(|free| free >= self.wanted)
     }
@@ -164,7 +164,7 @@ impl fmt::Display for Resource {
     }
 }
 
-/// Follows the free bytes.
+/// Text behind the free bytes.
 impl fmt::Display for Reserved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.holders.is_empty() {

@@ -12,11 +12,11 @@ use crate::ledger::amounts::Entry;
 /// An entry has some hundred bytes.
 const MAX_BYTES: u64 = 1 << 16;
 
-/// The entries that count, apart from the one at `own`: those whose operations live, and those of
+/// Returns the entries that count, apart from the one at `own`: of operations that live, and of
 /// operations that were killed and are still to be undone. The driver finishes a restore whose
-/// caller has died, and takes the memory then. Whoever undoes it, and has this `record`, asks for
-/// itself. Removes the others, whatever is in them. What is no entry is nothing, and stops nobody.
-/// Runs under the ledger's lock.
+/// caller has died, and takes the memory then. A process that undoes an operation, with this
+/// `record`, reserves for itself. Removes all other entries, whatever their contents. A file that
+/// is no entry counts as nothing, and is no error. Runs under the ledger's lock.
 ///
 /// # Errors
 /// The directory cannot be read.
@@ -44,15 +44,15 @@ pub(super) fn of_others(
     Ok(counting)
 }
 
-/// Whether the operation of an entry is still to be undone, by somebody else.
+/// Whether the operation of an entry is still to be undone, by another process.
 fn is_left(entry: &Entry, record: Option<&Path>) -> bool {
     let left = entry.record.as_deref();
     left.is_some_and(|left| record != Some(left) && left.exists())
 }
 
-/// Whether its operation lives: it holds the lock until its end, whatever that is. What is not
-/// known stays. A child that another thread starts has the file open as well for a moment, and must
-/// not look as if it had the lock.
+/// Whether an entry's operation lives: it holds the lock until its end, however it ends. If that is
+/// not known the entry stays. Unlocks, since a child that another thread starts has the file open
+/// as well for a moment, and must not look like the holder.
 fn is_held(file: &File) -> bool {
     let is_free = matches!(try_lock(file, Sharing::Exclusive), Ok(Tried::Locked));
     !is_free || unlock(file).is_err()

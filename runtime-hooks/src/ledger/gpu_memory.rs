@@ -1,4 +1,4 @@
-//! Memory of GPUs, of which NVML says how much is free.
+//! Memory of GPUs, of which NVML reports the free bytes.
 
 use std::convert::Infallible;
 use std::io;
@@ -13,7 +13,7 @@ use crate::cuda::process_set::room::Room;
 use crate::ledger::amounts::{Amounts, Free, Resource, Short};
 use crate::ledger::{NotReserved, Patience, Reservation, WaitFor};
 
-/// What NVML may list as allocated on a GPU that nobody uses.
+/// The most bytes that NVML lists as allocated on a GPU without users.
 const HARDLY_ANYTHING: u64 = 64 << 20;
 
 /// The GPU memory of an operation.
@@ -37,7 +37,7 @@ impl GpuMemory {
         }
     }
 
-    /// Reserves so much for a container that is not on its GPUs, if they have it. Waits only for
+    /// Reserves GPU memory for a container that is not on its GPUs, if they have it. Waits only for
     /// other operations.
     pub(crate) fn admit(
         &self,
@@ -60,10 +60,10 @@ impl GpuMemory {
     }
 }
 
-/// For processes that go back to where they were.
+/// Room for processes that go back to their GPUs.
 impl Room for GpuMemory {
-    /// Where NVML does not answer nothing is known but what others have reserved. Once that is
-    /// nothing the driver is asked: nobody could say until when a process would have to wait.
+    /// If NVML does not answer, only the reservations of others are known. Without any the driver
+    /// is called: there would be no end to a process's wait.
     fn reserve(&self, needed: &GpuBytes) -> Result<(), NoRoom> {
         let free = |inventory: Inventory| free_again(&inventory);
         let look = || Ok(Inventory::read(&self.settings).map_or_else(|_| Amounts::default(), free));
@@ -76,7 +76,7 @@ impl Room for GpuMemory {
     }
 }
 
-/// Nobody may be let in beside others whose reservations cannot be read.
+/// Refuses room beside others whose reservations cannot be read.
 fn no_ledger(needed: &GpuBytes, error: &io::Error) -> Option<NoRoom> {
     let (uuid, needed) = needed.first_key_value()?;
     Some(NoRoom {
@@ -88,7 +88,7 @@ fn no_ledger(needed: &GpuBytes, error: &io::Error) -> Option<NoRoom> {
 }
 
 impl Short {
-    /// The same of a GPU.
+    /// Returns the same as a lack of room on a GPU.
     pub(crate) fn no_room(&self) -> Option<NoRoom> {
         let Resource::Gpu(uuid) = self.resource else {
             return None;
@@ -102,8 +102,8 @@ impl Short {
     }
 }
 
-/// For processes that were on these GPUs before. They fit where nobody else is, also if what they
-/// held could only be estimated, as all that was allocated (`cuda/gpu_use.rs`).
+/// Returns the free memory for processes that were on these GPUs. They fit where no other is, also
+/// if their memory could only be estimated, as all that was allocated (`cuda/gpu_use.rs`).
 fn free_again(inventory: &Inventory) -> Amounts {
     let whole = |(uuid, free): (_, &u64)| {
         let used = inventory.used_bytes.get(uuid).copied().unwrap_or(u64::MAX);

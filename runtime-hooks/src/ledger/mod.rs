@@ -1,12 +1,12 @@
-//! The ledger of the node: what operations that are under way will still take of GPU memory, host
-//! memory and memory for GPU contents.
+//! The ledger of the node: GPU memory, host memory and memory for GPU contents that running
+//! operations will still take.
 //!
-//! To look whether there is room and to take it are two steps, with minutes between them. So who
-//! has seen room reserves it in the same moment, behind a lock of the whole ledger, and nobody
-//! counts it as free until it is released: when it has been taken, or is not needed any more. An
-//! entry is a file that its operation holds locked (flock(2)), so it ends with the operation,
-//! whatever that dies of; but if the operation is to be undone, once that is over. The lock of the
-//! ledger is that of its directory: who goes back to its GPU, and can write no entry, keeps it.
+//! Finding room and taking it are two steps, with minutes between them. So an operation reserves
+//! room as it finds it, behind a lock of the whole ledger, and no other counts it as free until it
+//! is released: when it has been taken, or is not needed any more. An entry is a file that its
+//! operation holds locked (flock(2)), so it ends with the operation, however that ends; but if the
+//! operation is to be undone, once that is over. The lock of the ledger is its directory's: an
+//! operation that goes back to its GPU, and can write no entry, keeps it.
 
 pub mod amounts;
 mod entries;
@@ -28,30 +28,30 @@ use crate::ledger::amounts::{Amounts, Entry, Resource, Short, short};
 
 /// The ledger's directory, below the state directory.
 const DIRECTORY: &str = "ledger";
-/// How long others may hold the lock of the ledger: each looks at the GPUs meanwhile, with a
+/// The most time for others to hold the lock of the ledger: each queries the GPUs meanwhile, with a
 /// deadline (`deadlines.nvml_s`).
 const GATE: Duration = Duration::from_secs(60);
-/// How often it is looked again for room.
+/// Time between two looks for room.
 const POLL: Duration = Duration::from_millis(200);
 
-/// What one operation has reserved, until it is dropped.
+/// The reservation of one operation, until it is dropped.
 #[derive(Debug)]
 pub struct Reservation {
     directory: PathBuf,
-    /// What it works on.
+    /// Name of the container that the operation works on, or of other work.
     container: String,
     purpose: Purpose,
-    /// What is there as long as the operation is to be undone.
+    /// A file that exists as long as the operation is to be undone.
     record: Option<PathBuf>,
     own: Mutex<Own>,
 }
 
-/// What a reservation is for.
+/// The purpose of a reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     /// An operation.
     Operation,
-    /// Somebody who asks whether there is room, and takes none.
+    /// A caller that asks whether there is room, and takes none.
     Look,
 }
 
@@ -73,14 +73,14 @@ pub struct Patience {
     cancel: Cancel,
 }
 
-/// For what it waits.
+/// The event that an operation waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitFor {
     /// The end of other operations, if there is room then: otherwise it is refused at once.
     Reservations,
-    /// Room, whoever has it. It may be on a disk that is full that the operation has failed, and a
-    /// container that is alone must not wait for that: so where no entry can be written, nobody
-    /// else reserves anything until this is released.
+    /// Room, whatever uses it. A full disk may be why the operation has failed, and a container
+    /// that is alone must not wait for that: so if no entry can be written, no other operation
+    /// reserves anything until this is released.
     Room,
 }
 
@@ -88,20 +88,20 @@ pub(crate) enum WaitFor {
 #[derive(Debug)]
 pub(crate) enum NotReserved<E> {
     Short(Box<Short>),
-    /// It could not be looked how much is free.
+    /// The free bytes could not be read.
     Unknown(E),
     /// The ledger cannot be used.
     Ledger(io::Error),
 }
 
 impl Patience {
-    /// At most `limit`, and not beyond a signal.
+    /// Waits at most `limit`, and not beyond a signal.
     #[must_use]
     pub fn new(limit: Duration, cancel: Cancel) -> Self {
         Self { limit, cancel }
     }
 
-    /// For whoever must not wait.
+    /// For a caller that must not wait.
     #[must_use]
     pub fn none() -> Self {
         Self::new(Duration::ZERO, Cancel::not_needed())
@@ -113,14 +113,14 @@ impl Patience {
 }
 
 impl Reservation {
-    /// Of an operation on a container. Nothing is reserved, and nothing written, yet.
+    /// Makes one for an operation on a container. Nothing is reserved, and nothing written, yet.
     #[must_use]
     pub fn new(state_dir: &Path, container: &str) -> Self {
         Self::of(state_dir, container, Purpose::Operation)
     }
 
-    /// Of somebody who asks whether there is room: is refused as an operation would be, and
-    /// reserves nothing.
+    /// Makes one for a caller that asks whether there is room: it is refused as an operation would
+    /// be, and reserves nothing.
     #[must_use]
     pub(crate) fn only_asking(state_dir: &Path) -> Self {
         Self::of(state_dir, "", Purpose::Look)
@@ -136,19 +136,19 @@ impl Reservation {
         }
     }
 
-    /// What it reserves stays reserved if the operation is killed, as long as this record of what
-    /// is to be undone is there; until another reservation with the same record is asked for.
+    /// Keeps amounts reserved if the operation is killed, as long as this record of how to undo it
+    /// exists, until another reservation with the same record is requested.
     #[must_use]
     pub fn recorded(mut self, record: PathBuf) -> Self {
         self.record = Some(record);
         self
     }
 
-    /// Reserves these amounts, in place of what this operation has reserved of the same resources,
-    /// if `look` finds so much free beside what others have reserved.
+    /// Reserves these amounts, in place of this operation's reservation of the same resources, if
+    /// `look` finds them free beside the reservations of others.
     ///
     /// # Errors
-    /// [`NotReserved`]; what was reserved stays.
+    /// [`NotReserved`]; an earlier reservation stays.
     pub(crate) fn reserve<E>(
         &self,
         wanted: &Amounts,
@@ -199,7 +199,7 @@ impl Reservation {
         Ok(None)
     }
 
-    /// Reserves what the operation has already, and is about to free for a time.
+    /// Reserves amounts that the operation has already, and is about to free for a time.
     ///
     /// # Errors
     /// The ledger cannot be used.
@@ -210,8 +210,8 @@ impl Reservation {
         self.write(&mut own)
     }
 
-    /// Releases all but what is kept: it has been taken, or is not needed any more. If that cannot
-    /// be written, it stays reserved until the end of the operation.
+    /// Releases all but the kept amounts: they have been taken, or are not needed any more. If that
+    /// cannot be written, they stay reserved until the end of the operation.
     pub(crate) fn retain(&self, is_kept: impl Fn(Resource) -> bool) {
         let mut own = self.own();
         own.amounts.retain(is_kept);
@@ -227,7 +227,7 @@ impl Reservation {
         self.retain(|_| false);
     }
 
-    /// The lock of the ledger; `None` if this operation has it already. It takes no room on a disk.
+    /// Takes the lock of the ledger, which needs no disk; `None` if this operation has it already.
     fn lock(&self, own: &Own) -> io::Result<Option<File>> {
         if own.gate.is_some() {
             return Ok(None);
@@ -237,7 +237,7 @@ impl Reservation {
         Ok(Some(lock))
     }
 
-    /// Runs under the ledger's lock, so nobody sees half of it.
+    /// Writes the entry. Runs under the ledger's lock, so no other operation reads half of it.
     fn write(&self, own: &mut Own) -> io::Result<()> {
         if own.file.is_none() {
             own.file = Some(self.make()?);
@@ -276,7 +276,7 @@ impl Reservation {
 fn remove(own: &mut Own) {
     own.gate = None;
     if let Some((path, _)) = own.file.take() {
-        // Without its lock it is nothing.
+        // An entry without its lock counts as nothing.
         let _ = fs::remove_file(path);
     }
 }

@@ -8,7 +8,7 @@ fn host(bytes: u64) -> Amounts {
     [(Resource::HostMemory, bytes)].into_iter().collect()
 }
 
-/// Tries to reserve so much of 100 bytes.
+/// Tries to reserve `bytes` of 100 bytes.
 fn reserve(of: &Reservation, bytes: u64) -> Result<(), Box<Short>> {
     let patience = Patience::none();
     let look = || Ok::<_, io::Error>(host(100));
@@ -39,7 +39,7 @@ fn two_that_do_not_both_fit_do_not_both_get_it() {
         "{short:?}"
     );
     reserve(&b, 40).unwrap();
-    // Its own does not count, and more takes the place of less.
+    // An operation's own amount does not count, and more takes the place of less.
     reserve(&a, 50).unwrap();
     assert!(!reserve(&a, 101).unwrap_err().is_for_reservations_only());
     a.release();
@@ -132,7 +132,7 @@ fn what_the_dead_have_left_and_what_is_no_entry_is_nothing() {
             .unwrap()
             .success()
     );
-    // Held as an entry is, and none.
+    // Files that are locked as an entry is, and are none.
     let held = ["huge", "not json"].map(|name| {
         let text = if name == "huge" {
             vec![b'1'; 1 << 20]
@@ -150,7 +150,7 @@ fn what_the_dead_have_left_and_what_is_no_entry_is_nothing() {
     drop(held);
 }
 
-/// Has an operation reserve 60 bytes, and be killed; the record of what is to be undone, and the
+/// Has an operation reserve 60 bytes, and be killed; returns the record of how to undo it, and the
 /// entry.
 fn killed(state_dir: &Path) -> (PathBuf, PathBuf) {
     let record = state_dir.join("undo.json");
@@ -158,7 +158,7 @@ fn killed(state_dir: &Path) -> (PathBuf, PathBuf) {
     let a = Reservation::new(state_dir, "a").recorded(record.clone());
     reserve(&a, 60).unwrap();
     let (entry, lock) = a.own().file.take().unwrap();
-    // What another test has just started may have the file open for a moment.
+    // A child that another test has just started may have the file open for a moment.
     unlock(&lock).unwrap();
     (record, entry)
 }
@@ -195,7 +195,7 @@ fn who_goes_back_and_can_write_no_entry_keeps_others_out() {
     let place = tempfile::tempdir().unwrap();
     let state_dir = long_below(place.path(), 4090 - DIRECTORY.len());
     let ledger = state_dir.join(DIRECTORY);
-    // Nobody can make a file there, as on a full disk: its path would be longer than PATH_MAX.
+    // No file can be made there, as on a full disk: its path would be longer than PATH_MAX.
     std::fs::create_dir_all(&ledger).unwrap();
     let open = || File::open(&ledger).unwrap();
     let a = Reservation::new(&state_dir, "a");
@@ -206,7 +206,7 @@ fn who_goes_back_and_can_write_no_entry_keeps_others_out() {
     go_back().unwrap();
     let tried = try_lock(open(), Sharing::Exclusive).unwrap();
     assert_eq!(tried, Tried::Held);
-    // It has the lock itself.
+    // The operation has the lock itself.
     go_back().unwrap();
     a.release();
     lock_soon(open()).unwrap();
@@ -216,7 +216,7 @@ fn who_goes_back_and_can_write_no_entry_keeps_others_out() {
     lock_soon(open()).unwrap();
 }
 
-/// A path of so many bytes.
+/// Makes a path of so many bytes.
 fn long_below(place: &Path, bytes: usize) -> PathBuf {
     let mut path = place.to_owned();
     loop {
