@@ -2,7 +2,7 @@
 
 use std::fs;
 
-/// The id of this boot, which no other has (random(4)).
+/// Returns the id of this boot, which no other boot has (random(4)).
 pub(crate) fn boot_id() -> Option<String> {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     Some(id.trim().to_owned())

@@ -1,4 +1,4 @@
-//! Who has started this process, for the log of operations.
+//! The process that has started this one, for the log of operations.
 
 use std::env;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -11,12 +11,12 @@ use stasis_linux::cgroup::Membership;
 use stasis_linux::escape::escaped;
 use stasis_linux::procfs::login_user;
 
-/// No more of a command line is kept. Callers' have some twenty arguments, of which the paths of
-/// containerd are the longest.
+/// The most arguments and bytes of a command line that are kept. Callers' have some twenty
+/// arguments, of which the paths of containerd are the longest.
 const MOST_ARGUMENTS: usize = 40;
 const MOST_BYTES: usize = 300;
 
-/// Who has started this process, and how. What others have named is escaped.
+/// The process that has started this one, and its command. Names from elsewhere are escaped.
 #[derive(Debug, Serialize)]
 pub(crate) struct Caller {
     /// The parent process.
@@ -25,7 +25,7 @@ pub(crate) struct Caller {
     name: Option<String>,
     /// Our user.
     uid: u32,
-    /// Who has logged in; `None` for a service.
+    /// The user who has logged in; `None` for a service.
     loginuid: Option<u32>,
     /// The caller's cgroup, which is ours.
     cgroup: Option<String>,
@@ -33,14 +33,14 @@ pub(crate) struct Caller {
     argv: Vec<String>,
 }
 
-/// Looks who has called this process, before that may be gone.
+/// Reads the caller of this process, before it may be gone.
 pub fn remember() {
     Caller::of_this_process();
 }
 
 impl Caller {
-    /// The caller of this process, as it was when this was first called: before the end of an
-    /// operation it may be gone, and what it has started has another parent then.
+    /// Returns the caller of this process, as it was at the first call: before the end of an
+    /// operation it may be gone, and its children have another parent then.
     pub(crate) fn of_this_process() -> &'static Self {
         static CALLER: OnceLock<Caller> = OnceLock::new();
         CALLER.get_or_init(Self::now)

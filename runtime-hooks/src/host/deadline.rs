@@ -1,4 +1,4 @@
-//! A deadline for work that may hang and that nobody can interrupt.
+//! A deadline for work that may hang and cannot be interrupted.
 //!
 //! A thread cannot be cancelled. So a thread of its own does the work, and is left behind with it
 //! if it is overdue: our process does one operation, and ends soon.

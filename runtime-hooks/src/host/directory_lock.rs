@@ -1,4 +1,4 @@
-//! Locks on directories (flock(2)): who has one knows that the directory is still at its path.
+//! Locks on directories (flock(2)): a lock shows that the directory is still at its path.
 
 use std::fs::File;
 use std::io;
@@ -10,13 +10,13 @@ use stasis_linux::file;
 
 use crate::host::file_lock::{Sharing, Tried, try_lock};
 
-/// What has come of a try.
+/// Result of a try.
 #[derive(Debug)]
 #[must_use]
 pub(crate) enum Locked {
-    /// It ends when nobody has this open any more.
+    /// The lock ends once no process has this file open any more.
     Ours(File),
-    /// Somebody else has it, in a way that excludes us.
+    /// Another process has the lock, in a way that excludes us.
     Held,
     /// There is no such directory.
     Missing,
@@ -38,7 +38,7 @@ pub(crate) fn lock_directory(path: &Path, sharing: Sharing) -> io::Result<Locked
             Tried::Locked if file::is_at(&directory, path) => {
                 return Ok(Locked::Ours(directory));
             }
-            // It was moved, or removed, meanwhile.
+            // The directory was moved, or removed, meanwhile.
             Tried::Locked => {}
             Tried::Held => return Ok(Locked::Held),
         }

@@ -1,6 +1,6 @@
-//! Brings a file system to disk, within a time.
+//! Brings a file system to disk, within a time limit.
 //!
-//! Nothing ends a thread that waits in the kernel for a disk, or a file server, that is gone; and a
+//! A thread that waits in the kernel for a lost disk, or file server, cannot be ended; and a
 //! process does not end before all its threads have. So a process of its own does it, which may be
 //! left behind.
 
@@ -21,12 +21,12 @@ const VERB: &str = "stasis-sync";
 const SLOWEST: u64 = 20 << 20;
 const POLL: Duration = Duration::from_millis(5);
 
-/// That process.
+/// The job of that process.
 #[derive(Debug)]
 pub struct Sync(());
 
 impl Sync {
-    /// If this process was started as one.
+    /// The process that this one was started as, if it was.
     #[must_use]
     pub fn of_this_process() -> Option<Self> {
         respawn::job_of(VERB, c"stasis-sync").map(Self)
@@ -43,13 +43,13 @@ impl Sync {
 }
 
 /// Waits until everything that was written to a file system is on disk, as [`FileSystem::sync`]. No
-/// longer than `limit`, and as long as the slowest disk needs for what there is to be written.
+/// longer than `limit`, and the time that the slowest disk needs for all unwritten bytes.
 ///
 /// # Errors
 /// The same; [`io::ErrorKind::TimedOut`].
 pub(crate) fn sync(system: &FileSystem, limit: Duration) -> io::Result<()> {
     let limit = limit.saturating_add(Duration::from_secs(unwritten() / SLOWEST));
-    // The same open file, which is told of errors.
+    // The same open file, which reports errors.
     let directory: OwnedFd = system.try_clone()?;
     let started = respawn::start_with(VERB, &(), [directory.into(), Stdio::null()])?;
     let status = wait(started, limit)?;
@@ -75,7 +75,7 @@ fn wait(mut child: Child, limit: Duration) -> io::Result<ExitStatus> {
     }
 }
 
-/// What all file systems together have to write, in bytes (proc_meminfo(5)).
+/// Returns the bytes that all file systems together have to write (proc_meminfo(5)).
 fn unwritten() -> u64 {
     let Ok(info) = MemInfo::read() else { return 0 };
     let bytes = ["Dirty", "Writeback"].map(|name| info.bytes(name).unwrap_or(0));

@@ -1,4 +1,4 @@
-//! The environment of what we start: made, not inherited.
+//! The environment of programs that we start: made, not inherited.
 //!
 //! runc, crun and CRIU obey variables: `CRIU_CONFIG_FILE` names an action script (criu/config.c),
 //! `CRIU_LIBS_DIR` libraries (criu/plugin.c), `HOME` a directory with a configuration file, and the
@@ -12,10 +12,10 @@ use std::process::Command;
 
 use stasis_config::exposure::{Others, exposed};
 
-/// Where the distributions have programs; runc without any `PATH` finds no CRIU.
+/// The distributions' directories of programs; runc without any `PATH` finds no CRIU.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// What else is handed on. Sockets and the directory of the user's services are runc's and crun's
-/// to use: activation, sd_notify(3), systemd's cgroup driver.
+/// The other variables that are passed on. Sockets and the directory of the user's services are for
+/// runc and crun: activation, sd_notify(3), systemd's cgroup driver.
 const HANDED_ON: [&str; 9] = [
     "DBUS_SESSION_BUS_ADDRESS",
     "LANG",
@@ -28,7 +28,7 @@ const HANDED_ON: [&str; 9] = [
     // Read by debug builds of our plugin alone.
     "STASIS_MEMORY_FAULT",
 ];
-/// What has another program run, or libraries of somebody else's in it.
+/// Prefixes of variables that run another program, or other libraries in a program.
 const OF_THE_LINKER: &[u8] = b"LD_";
 const OF_CRIU: &[u8] = b"CRIU_";
 
@@ -42,15 +42,15 @@ pub(crate) fn make(command: &mut Command) {
     }
 }
 
-/// Leaves a program that takes our place its caller's environment, but for what would have other
-/// code run in it, or in CRIU.
+/// Leaves a program that takes our place its caller's environment, but for variables that would run
+/// other code in it, or in CRIU.
 pub(crate) fn clean(command: &mut Command) {
     for (name, _) in env::vars_os().filter(|(name, _)| is_foreign_code(name)) {
         command.env_remove(name);
     }
 }
 
-/// Where programs are looked for: our caller's directories in which only root can put any.
+/// Returns the search path: our caller's directories in which only root can put programs.
 pub(crate) fn path() -> OsString {
     trusted(env::var_os("PATH").as_deref())
 }
@@ -60,10 +60,10 @@ fn trusted(path: Option<&OsStr>) -> OsString {
     let directories = env::split_paths(path.unwrap_or_default());
     let trusted = directories.filter(|path| match exposed(path).map(|it| it.map(|it| it.to)) {
         Ok(None) => path.is_dir(),
-        // Distributions have some of these for a group.
+        // Distributions have some of these writable for a group.
         Ok(Some(Others::Some)) => standard.contains(path),
         Ok(Some(Others::All)) => false,
-        // One that is not there.
+        // A directory that does not exist.
         Err(_) => standard.contains(path),
     });
     match env::join_paths(trusted) {

@@ -1,8 +1,8 @@
-//! Locks on open files (flock(2)), which end with whoever has them open, whatever that dies of.
+//! Locks on open files (flock(2)), which end with their holders, however these end.
 //!
-//! A lock belongs to the open file: who inherits or is given the descriptor has it as well. One
-//! that somebody else has is no error but a result, and nobody waits for it without a deadline,
-//! apart from [`lock`].
+//! A lock belongs to the open file: a process that inherits or receives the descriptor has it as
+//! well. A lock that another process has is no error but a result, and only [`lock`] waits for it
+//! without a deadline.
 
 use std::fs::File;
 use std::io;
@@ -13,26 +13,26 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::{Errno, retry_on_intr};
 
-/// For a lock that its holders need for a moment only.
+/// The most time for a lock that its holders need for a moment only.
 pub(crate) const MOMENT: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(5);
 
-/// Who else may have a lock.
+/// The other processes that may have a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sharing {
-    /// Nobody.
+    /// None.
     Exclusive,
-    /// Whoever shares it, too.
+    /// Others that share it.
     Shared,
 }
 
-/// A lock that ends with this value. To close its file would not do: a child that another thread
-/// starts has it open as well, until its execve(2).
+/// A lock that ends with this value. Closing its file would not suffice: a child that another
+/// thread starts has it open as well, until its execve(2).
 #[derive(Debug)]
 pub(crate) struct Lock(File);
 
 impl Lock {
-    /// The lock that an open file has, if it has one. Nobody else may be given the file.
+    /// Takes the lock that an open file has, if it has one. No other holder may get the file.
     pub(crate) fn of(file: File) -> Self {
         Self(file)
     }
@@ -49,20 +49,20 @@ impl Drop for Lock {
     }
 }
 
-/// What has come of a try.
+/// Result of a try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Tried {
-    /// It is ours.
+    /// We have the lock.
     Locked,
-    /// Somebody else has it, in a way that excludes us.
+    /// Another process has the lock, in a way that excludes us.
     Held,
 }
 
 /// Tries to take a lock, without waiting.
 ///
 /// # Errors
-/// An error of flock(2) other than that somebody has it.
+/// An error of flock(2) other than that another process has the lock.
 pub(crate) fn try_lock(file: impl AsFd, sharing: Sharing) -> io::Result<Tried> {
     let operation = match sharing {
         Sharing::Exclusive => FlockOperation::NonBlockingLockExclusive,
@@ -75,8 +75,8 @@ pub(crate) fn try_lock(file: impl AsFd, sharing: Sharing) -> io::Result<Tried> {
     }
 }
 
-/// Takes a lock that others have for no longer than `limit`: who has it for longer is stopped, or
-/// waits for a disk.
+/// Takes a lock that others have for no longer than `limit`: a longer holder is stopped, or waits
+/// for a disk.
 ///
 /// # Errors
 /// As [`try_lock`], or [`io::ErrorKind::WouldBlock`] after `limit`.
@@ -91,7 +91,7 @@ pub(crate) fn lock_within(limit: Duration, file: impl AsFd, sharing: Sharing) ->
     }
 }
 
-/// Takes a lock for ourselves that others need for a moment only.
+/// Takes an exclusive lock that others need for a moment only.
 ///
 /// # Errors
 /// As [`lock_within`], after 5 s.
@@ -99,14 +99,14 @@ pub(crate) fn lock_soon(file: impl AsFd) -> io::Result<()> {
     lock_within(MOMENT, file, Sharing::Exclusive)
 }
 
-/// Takes a lock for ourselves, however long others have it.
+/// Takes an exclusive lock, however long others have it.
 pub(crate) fn lock(file: impl AsFd) -> io::Result<()> {
     Ok(retry_on_intr(|| {
         flock(&file, FlockOperation::LockExclusive)
     })?)
 }
 
-/// Gives a lock back, for all who have this open file.
+/// Releases a lock, for all holders of this open file.
 pub(crate) fn unlock(file: impl AsFd) -> io::Result<()> {
     Ok(flock(file, FlockOperation::Unlock)?)
 }
@@ -138,7 +138,7 @@ mod tests {
         let error = lock_within(Duration::ZERO, &second, Sharing::Exclusive).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
         drop(first);
-        // What another test has just started may have it open for a moment.
+        // A child that another test has just started may have it open for a moment.
         lock_soon(&second).unwrap();
     }
 
@@ -147,7 +147,7 @@ mod tests {
         let path = tempfile::NamedTempFile::new().unwrap();
         let [first, second] = [(); 2].map(|()| File::open(path.path()).unwrap());
         lock_soon(&first).unwrap();
-        // As a child has it that is being started.
+        // As a child that is being started has it.
         let childs = first.try_clone().unwrap();
         let lock = Lock::of(first);
         assert_eq!(try_lock(&second, Sharing::Shared).unwrap(), Tried::Held);

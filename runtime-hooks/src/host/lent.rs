@@ -1,5 +1,5 @@
-//! A descriptor of this process for one that works for it, which takes it when it has started: what
-//! is inherited is closed then ([`super::respawn`]).
+//! A descriptor of this process for a child that works for it, which takes it when it has started:
+//! inherited descriptors are closed then ([`super::respawn`]).
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -16,7 +16,7 @@ pub(crate) struct Lent {
 }
 
 impl Lent {
-    /// Who lends it keeps it open until it was taken.
+    /// Lends a descriptor. The lender keeps it open until it was taken.
     pub(crate) fn of(descriptor: BorrowedFd<'_>) -> io::Result<Self> {
         Ok(Self {
             lender: i32::try_from(process::id()).map_err(io::Error::other)?,
@@ -24,14 +24,14 @@ impl Lent {
         })
     }
 
-    /// The same descriptor, as one of this process.
+    /// Duplicates the descriptor into this process.
     ///
     /// # Errors
-    /// Who has lent it has ended; or those of pidfd_getfd(2).
+    /// The lender has ended; or an error of pidfd_getfd(2).
     pub(crate) fn take(self) -> io::Result<OwnedFd> {
         let lender = Pid::from_raw(self.lender);
         let pidfd = pidfd_open(lender.ok_or(io::ErrorKind::NotFound)?, PidfdFlags::empty())?;
-        // The number is nobody else's as long as the lender is our parent.
+        // The pid is the lender's as long as the lender is our parent.
         if getppid() != lender {
             return Err(io::ErrorKind::NotFound.into());
         }

@@ -19,7 +19,7 @@ use stasis_linux::open_files::keep_callers_limit;
 
 use crate::host::environment;
 
-/// The cgroup of these processes: what ends the caller's unit, session or pod does not end them.
+/// The cgroup of these processes: the end of the caller's unit, session or pod does not end them.
 const CGROUP: &str = "stasis";
 /// Far more than a job for hundreds of thousands of processes has, in bytes.
 const MAX_JOB: usize = 64 << 20;
@@ -43,8 +43,8 @@ pub(crate) fn start_with(
     spawn(program(verb, job)?, streams)
 }
 
-/// As [`start_with`], without any environment: what it starts calls libraries that obey variables
-/// of their own.
+/// As [`start_with`], without any environment: the process calls libraries that obey variables of
+/// their own.
 pub(crate) fn start_apart(
     verb: &str,
     job: &impl Serialize,
@@ -55,7 +55,7 @@ pub(crate) fn start_apart(
     spawn(command, streams)
 }
 
-/// Starts a process that talks with this one; with what it reads, and the lines that it says.
+/// Starts a process that talks with this one; returns it, its input, and the lines of its output.
 ///
 /// # Errors
 /// As [`start`].
@@ -69,7 +69,7 @@ pub(crate) fn start_talking(
     Ok((process, input, lines_of(output)))
 }
 
-/// A pipe cannot be read with a limit, but waited for in a thread.
+/// Reads lines in a thread: a pipe cannot be read with a time limit.
 pub(crate) fn lines_of(input: impl io::Read + Send + 'static) -> Receiver<String> {
     let (send, lines) = channel();
     thread::spawn(move || {
@@ -94,8 +94,8 @@ fn program(verb: &str, job: &impl Serialize) -> io::Result<Command> {
     Ok(command)
 }
 
-/// A file in memory with a job. Anybody may read a command line, and an argument has 128 KiB at
-/// most (`MAX_ARG_STRLEN`): too few for a thousand processes.
+/// Writes a job to a file in memory. Any process may read a command line, and an argument has 128
+/// KiB at most (`MAX_ARG_STRLEN`): too few for a thousand processes.
 fn file_of(job: &impl Serialize) -> io::Result<File> {
     let mut file = unnamed("stasis-job")?;
     file.write_all(&serde_json::to_vec(job)?)?;
@@ -117,7 +117,7 @@ fn spawn(mut command: Command, [input, output]: [Stdio; 2]) -> io::Result<Child>
     command.stdin(input).stdout(output);
     keep_callers_limit(&mut command);
     let started = command.spawn()?;
-    // Where it must stay in the caller's cgroups, it works all the same as long as those live.
+    // A process that must stay in the caller's cgroups works as well, as long as they live.
     let _ = set_apart(started.id(), CGROUP);
     Ok(started)
 }
@@ -135,12 +135,12 @@ pub(crate) fn job_of<T: DeserializeOwned>(verb: &str, name: &CStr) -> Option<T> 
     Some(job)
 }
 
-/// What [`file_of`] has written. In its place comes `/dev/null`.
+/// Reads what [`file_of`] has written, and puts `/dev/null` in its place.
 fn job_in_stderr() -> io::Result<Vec<u8>> {
     let mut job = vec![0; 64 << 10];
     let mut length = 0;
     loop {
-        // Who calls us by hand has no file there (ESPIPE), or one for writing (EBADF).
+        // If called by hand, it has no file there (ESPIPE), or one for writing (EBADF).
         match pread(stderr(), &mut job[length..], length as u64) {
             Ok(0) => break,
             Ok(read) => length += read,
@@ -158,10 +158,10 @@ fn job_in_stderr() -> io::Result<Vec<u8>> {
     Ok(job)
 }
 
-/// Says something to the starter, as a line of its own.
+/// Sends a message to the starter, as a line of its own.
 ///
 /// # Errors
-/// Nobody reads it any more.
+/// No process reads it any more.
 pub(crate) fn say(message: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');

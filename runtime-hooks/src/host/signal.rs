@@ -2,10 +2,10 @@
 
 use nix::sys::signal::Signal;
 
-/// The highest one (signal(7)).
+/// The highest signal (signal(7)).
 const HIGHEST: i32 = 64;
 
-/// The number of a signal that is given as "15", "TERM" or "SIGTERM".
+/// Parses a signal that is given as "15", "TERM" or "SIGTERM".
 pub(crate) fn number_of(text: &str) -> Option<i32> {
     if let Ok(number) = text.parse() {
         return (1..=HIGHEST).contains(&number).then_some(number);
@@ -16,7 +16,7 @@ pub(crate) fn number_of(text: &str) -> Option<i32> {
     Some(signal as i32)
 }
 
-/// Its name, for people.
+/// Returns the name of a signal, for people.
 pub(crate) fn name_of(number: i32) -> String {
     Signal::try_from(number).map_or_else(|_| format!("signal {number}"), |it| it.to_string())
 }

@@ -5,20 +5,20 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// The seconds since 1970.
+/// Returns the seconds since 1970.
 pub(crate) fn now() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.unwrap_or_default().as_secs()
 }
 
-/// A time to the second, RFC 3339.
+/// Formats a time to the second, RFC 3339.
 pub(crate) fn rfc3339(time: SystemTime) -> String {
     let time = OffsetDateTime::from(time).replace_nanosecond(0);
     let text = time.map(|time| time.format(&Rfc3339));
     text.ok().and_then(Result::ok).unwrap_or_default()
 }
 
-/// A time of RFC 3339.
+/// Parses a time of RFC 3339.
 pub(crate) fn parsed(time: &str) -> Option<SystemTime> {
     let time = OffsetDateTime::parse(time, &Rfc3339).ok()?;
     Some(time.into())
