@@ -12,7 +12,7 @@ use object::{File, Object, ObjectSection, ObjectSymbol, RelocationKind, SectionF
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Where the sources of an image are, the type that describes it, and what is where in it.
+/// The sources of an image, the type that describes it, and the symbols whose offsets it has.
 struct Image {
     name: &'static str,
     source: &'static str,
@@ -148,7 +148,7 @@ fn stands_alone(linked: &File) -> Result<()> {
     Ok(())
 }
 
-/// Where a symbol of ours is.
+/// Returns the offset of a symbol of ours.
 fn offset(linked: &File, name: &str) -> Result<u64> {
     let symbol = linked.symbol_by_name(&format!("stasis_{name}"));
     Ok(symbol.ok_or_else(|| format!("no {name}"))?.address())

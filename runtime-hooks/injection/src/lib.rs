@@ -3,7 +3,7 @@
 //! In a checkpoint libcuda makes one mapping for all GPU contents of its process and copies them
 //! there, 2 MiB at a time, with one thread. It calls mmap(2) and `memcpy` of the C library through
 //! slots of its procedure linkage table, which lie in writable memory, so 8 bytes of each decide
-//! who answers.
+//! which code answers.
 //!
 //! * [`slots`]: finds these slots, or why they cannot be used. Changes nothing.
 //! * [`code`]: the code that then answers, as it is built from `stasis-injected-copy`.

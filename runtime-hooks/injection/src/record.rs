@@ -37,7 +37,7 @@ pub struct Span {
 /// How a process is put back: to be kept, durably, before [`crate::Prepared::arm`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// The slots and what was in them.
+    /// The slots and their earlier values.
     pub slots: Slots,
     /// The addresses that the slots hold meanwhile.
     pub(crate) memcpy: u64,
@@ -50,7 +50,7 @@ pub struct Record {
     pub(crate) own_page: u64,
     /// Address of the code's report.
     pub(crate) report: u64,
-    /// Address of the word that says how much is not loaded yet.
+    /// Address of the word with the bytes that are not loaded yet.
     pub(crate) missing: u64,
     pub(crate) workers: u64,
     /// Addresses reserved for the mapping that the driver is given.

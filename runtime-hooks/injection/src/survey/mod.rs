@@ -3,8 +3,8 @@
 //!
 //! * [`prepare`]: puts code that no thread executes yet, and a stack, into the process. Its
 //!   [`SurveyRecord`] has to be kept where it survives us before the next step.
-//! * [`ask`]: sends the thread there, again and again, a few milliseconds each time: other requests
-//!   to the driver wait meanwhile, and take longer for a process that is stopped.
+//! * [`ask`]: sends the thread there, again and again, a few milliseconds each time: other callers
+//!   of the driver wait meanwhile, and would take a longer visit for a stopped process.
 //! * [`remove`]: unmaps that memory, also for another process of ours that was killed.
 //!
 //! # If we are killed

@@ -143,7 +143,7 @@ fn a_file_of_such_a_name_alone_is_not_ours() {
     comes_back(workload, contents);
 }
 
-/// A pack of the store: it cannot be changed once it is an image, and it is found all the same.
+/// A pack of the store: it cannot be changed once it is an image, and it is still found.
 #[test]
 fn contents_in_a_pack_come_back_private() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();

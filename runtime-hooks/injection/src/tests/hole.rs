@@ -33,7 +33,7 @@ fn for_reading(file: &File) -> File {
     File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap()
 }
 
-/// Each step is also taken twice.
+/// Takes contents away and gives them back; each step is also taken twice.
 fn away_and_back(variant: Variant, sharing: Sharing) {
     let file = in_memory();
     let (workload, contents) = suspended_in(&file, variant);
@@ -230,7 +230,7 @@ fn a_file_is_sealed_once_nobody_can_write_to_it() {
         assert!(is_sealed(&read_only).unwrap());
         fill(&process, contents, &read_only, 0, Sharing::Private).unwrap();
     }
-    // It would not be opened at once if the lease were kept.
+    // The open would not succeed at once if the lease were kept.
     let writing = File::options()
         .write(true)
         .custom_flags(libc::O_NONBLOCK)
@@ -241,7 +241,7 @@ fn a_file_is_sealed_once_nobody_can_write_to_it() {
     comes_back(workload, contents);
 }
 
-/// Each is contents, and both together are not.
+/// Each file has contents; both together are not one.
 #[test]
 fn two_files_side_by_side_are_two() {
     let (workload, contents) = suspended_in(&in_memory(), Variant::Lazy);

@@ -161,7 +161,7 @@ fn workers_do_not_outlive_the_program() {
     assert_eq!(memory.read_at(&mut [0], address).unwrap(), 1);
     kill(Pid::from_raw(workload.pid()), Signal::SIGKILL).unwrap();
     let began = Instant::now();
-    // The driver, too, waits for as long as its memory is there.
+    // The driver, too, waits for as long as the process has its memory.
     while memory
         .read_at(&mut [0], address)
         .is_ok_and(|read| read == 1)

@@ -42,7 +42,7 @@ pub(super) enum Variant {
 }
 
 impl Workload {
-    /// Starts a program with so many times 2 MiB of "GPU" memory.
+    /// Starts a program with `pieces` times 2 MiB of "GPU" memory.
     pub(super) fn start(pieces: u64, variant: Variant) -> Self {
         let directory = TempDir::new().unwrap();
         let program = build(directory.path(), variant);

@@ -45,7 +45,7 @@ pub(super) fn returned(put_back: PutBack) -> Returned {
     }
 }
 
-/// Every word is what the driver had.
+/// Asserts that every word is the driver's.
 pub(super) fn assert_holds_contents(file: &File) {
     let mut bytes = vec![0; usize::try_from(BYTES).unwrap()];
     file.read_exact_at(&mut bytes, 0).unwrap();

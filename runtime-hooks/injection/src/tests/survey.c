@@ -2,7 +2,7 @@
  * A driver's library and a program that uses it, in one: `survey GATE` prints the address of 64 MiB that pass for GPU memory, and
  * the thread that passes for the one that carries out checkpoints. For each line that it reads it prints how often that thread has
  * waited, or 0 if it has waited badly. A thread that finds the file GATE in cuDeviceGetCount renames it to GATE.reached, and does not
- * come out as long as that is there.
+ * come out as long as GATE.reached exists.
  */
 #define _GNU_SOURCE
 #include <pthread.h>

@@ -41,7 +41,7 @@ impl<'b> Held<'b> {
     pub(super) fn new(bytes: &'b [u8], missing: &[usize]) -> Self {
         let length = bytes.len().next_multiple_of(PAGE);
         let memory = loaded::map(length);
-        // SAFETY: the mapping is ours and as long. A huge page would fill what is to be missing.
+        // SAFETY: the mapping is ours and as long. A huge page would fill the missing ones.
         unsafe { libc::madvise(memory.cast(), length, libc::MADV_NOHUGEPAGE) };
         for (index, page) in bytes.chunks(PAGE).enumerate() {
             if !missing.contains(&(index * PAGE)) {

@@ -80,7 +80,7 @@ fn no_tag_is_left_whenever_who_identifies_is_killed() {
     }
 }
 
-/// Some may be given up; the next process can map them.
+/// Some imports may be given up; the next process can map them.
 #[test]
 fn no_descriptor_is_left_whenever_who_maps_again_is_killed() {
     let mut pair = Pair::start();
