@@ -122,9 +122,9 @@ pub struct Reported {
 impl Board {
     /// Length of the board in bytes: whole pages.
     pub const LENGTH: usize = size_of::<Self>();
-    /// Where [`Settings::to_bytes`] are written.
+    /// Offset of the bytes of [`Settings::to_bytes`].
     pub const SETTINGS: usize = offset_of!(Self, settings);
-    /// Where the bytes for [`Reported::from_bytes`] are read.
+    /// Offset of the bytes for [`Reported::from_bytes`].
     pub const REPORT: usize = offset_of!(Self, report);
     /// Offset of a `u64`: how many bytes at the end of the prepared mapping are not all loaded yet.
     /// A thread that copies from there waits, and reads the word every 10 ms.

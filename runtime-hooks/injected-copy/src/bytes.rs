@@ -19,7 +19,7 @@ fn distance(from: *const u8, to: *const u8) -> usize {
 /// As for memmove(3).
 pub(crate) unsafe fn move_bytes(to: *mut u8, from: *const u8, length: usize) {
     if distance(from, to) >= length {
-        // SAFETY: as the caller promises; what is overwritten has been read before.
+        // SAFETY: as the caller promises; bytes are read before they are overwritten.
         unsafe { copy_bytes(to, from, length) }
     } else if length != 0 {
         let last = length - 1;
@@ -40,7 +40,7 @@ pub(crate) unsafe fn move_bytes(to: *mut u8, from: *const u8, length: usize) {
 /// Copies upwards. The processor moves whole lines (ERMS).
 ///
 /// # Safety
-/// As for memcpy(3); `to` may also lie before `from` in what overlaps.
+/// As for memcpy(3); the ranges may also overlap if `to` lies before `from`.
 pub(crate) unsafe fn copy_bytes(to: *mut u8, from: *const u8, length: usize) {
     // SAFETY: as the caller promises.
     unsafe {

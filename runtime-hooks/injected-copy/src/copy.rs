@@ -80,7 +80,7 @@ impl Board {
             let start = self.settings.offset(to);
             let end = start.saturating_add(length as u64);
             let filled = &self.report.filled;
-            // A gap before it may be filled later, and what lies behind that gap is not counted.
+            // A gap before it may be filled later, but bytes behind that gap are not counted.
             let _ = filled.compare_exchange(start, end, Release, Relaxed);
         }
     }

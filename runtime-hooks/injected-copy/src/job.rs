@@ -3,7 +3,7 @@
 //! A copy is cut into rounds of at most 64 parts. Each part has one word, generation and owner, and
 //! goes through *free*, *owned* (by the caller or by one helper), *done*:
 //!
-//! 1. The caller, who has the helpers to itself (`Job::taken`), writes the job, then makes each
+//! 1. The caller, which has the helpers to itself (`Job::taken`), writes the job, then makes each
 //!    part free in a new generation (store, **Release**), then announces the generation.
 //! 2. A thread that wants a part exchanges exactly the free word that it saw for one with its own
 //!    name (compare-and-swap, **Acquire**), then reads the job, copies, and marks the part done
@@ -204,7 +204,7 @@ impl Taken<'_> {
         let start = self.index * PART;
         let length = job.length.load(Relaxed).saturating_sub(start).min(PART);
         let (to, from) = (job.to.load(Relaxed), job.from.load(Relaxed));
-        // SAFETY: the round waits for this part, so its ranges are valid, and nobody else has it.
+        // SAFETY: the round waits for this part, so its ranges are valid, and no other has it.
         unsafe { copy_bytes(to.add(start), from.add(start), length) };
         let word = &self.board.part(self.index).0;
         word.store(Owner::DONE.instead(word.load(Relaxed)), Release);

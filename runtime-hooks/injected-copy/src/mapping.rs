@@ -87,8 +87,8 @@ pub unsafe fn mmap(board: &Board, call: Call) -> u64 {
     }
 }
 
-/// Makes readable what a checkpoint leaves, without rights, in place of a device's mapping, which a
-/// restore puts back. Threads may look there meanwhile, to see whether a channel has failed
+/// Makes addresses readable that a checkpoint leaves, without rights, in place of a device, which a
+/// restore maps there again. Threads may look there meanwhile, to see whether a channel has failed
 /// (`stasis_injection::readable` lists these ranges): zeros mean none; a fault would end them.
 fn readable(board: &Board, call: Call) -> Call {
     let settings = &board.settings;

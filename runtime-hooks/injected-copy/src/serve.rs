@@ -17,7 +17,7 @@ pub fn helper(board: &Board, index: usize) -> ! {
     system::exit()
 }
 
-/// Serves as the helper at `index` until the board says that helpers end.
+/// Serves as the helper at `index` until the board ends all helpers.
 pub(crate) fn serve(board: &Board, index: usize) {
     let Some(owner) = known(board, index) else {
         return;

@@ -25,7 +25,7 @@ const NAP: [u64; 2] = [0, 10_000_000]; // struct timespec
 /// Whether sleeping is possible.
 #[derive(PartialEq, Eq)]
 pub(crate) enum Slept {
-    /// It was woken, need not sleep, or has slept long enough.
+    /// The thread was woken, need not sleep, or has slept long enough.
     Yes,
     /// A seccomp filter may refuse futex(2).
     Refused,
