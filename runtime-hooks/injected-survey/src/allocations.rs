@@ -14,7 +14,7 @@ use crate::system::now;
 
 /// Where an allocation can begin.
 const STEP: u64 = 2 << 20;
-/// The clock is read once in so many steps, each of which takes some microseconds.
+/// Steps between two reads of the clock. Each takes some microseconds.
 const STEPS: u64 = 64;
 /// `CU_MEMORYTYPE_DEVICE`.
 const DEVICE: u64 = 2;

@@ -1,7 +1,7 @@
 //! Finds whose memory it is: tags are written to memory of the process, and read in the others.
 //!
 //! Two handles of the same memory cannot be compared, but its contents are the same. The processes
-//! are locked, so none uses the memory while a tag is there.
+//! are locked, so none uses the memory while it has a tag.
 
 use crate::board::{Item, State};
 use crate::contexts::Contexts;

@@ -1,4 +1,4 @@
-//! One import: it is mapped as it was, or elsewhere as a trial. A step that fails is undone.
+//! Maps one import as it was, or elsewhere as a trial. A step that fails is undone.
 
 use crate::board::Item;
 use crate::driver::{Driver, Result};

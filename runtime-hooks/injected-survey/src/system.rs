@@ -128,7 +128,7 @@ pub(crate) fn receive(socket: u64, mut take: impl FnMut(u64)) -> Result<()> {
     // SAFETY: from its begin, within one object.
     let files = unsafe { (&raw const (*control).files).cast::<u32>() };
     for index in 0..usize::try_from(count).unwrap_or(0) {
-        // SAFETY: the kernel has written so many.
+        // SAFETY: the kernel has written `count` of them.
         take(u64::from(unsafe { files.add(index).read() }));
     }
     Ok(())

@@ -25,7 +25,7 @@ fn request(what: What, device: u64, from: Cursor, limit_ns: u64) -> Request {
     };
     let mut items = [Item::default(); ITEMS];
     items[0] = range(fake::SPACE.start, fake::SPACE.end - fake::SPACE.start);
-    // Nothing is there.
+    // The second range has no allocation.
     items[1] = range(0x5000_0000, 0x1000);
     Request {
         frame: 0,

@@ -25,11 +25,11 @@ pub struct Allocation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Kind {
-    /// Of cuMemAlloc.
+    /// Memory of cuMemAlloc.
     Ordinary = 1,
-    /// Of virtual memory management (cuMemCreate), or imported as such.
+    /// Virtual memory (cuMemCreate), or imported as such.
     Virtual = 2,
-    /// Of a memory pool.
+    /// Memory of a pool.
     Pool = 3,
     /// Opened by cuIpcOpenMemHandle.
     LegacyImport = 4,

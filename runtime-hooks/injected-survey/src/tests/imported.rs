@@ -207,7 +207,7 @@ extern "C" fn set_access(address: u64, bytes: u64, all: *const Access, count: us
         let mapped = world.mapped.get_mut(&address)?;
         assert_eq!(mapped.bytes, bytes);
         for index in 0..count {
-            // SAFETY: so many are there.
+            // SAFETY: `count` of them exist.
             let Access { location, flags } = unsafe { all.add(index).read() };
             assert_eq!((location.kind, flags), (1, 3));
             mapped.access |= 1 << location.id;
