@@ -104,7 +104,7 @@ pub fn discard(image_dir: &Path, directory: Option<&Path>) -> Result<(), StoreEr
 
 /// Removes the index of this name and the packs from a directory, and nothing else.
 pub(crate) fn clear(directory: &Path, index: &str) -> Result<(), StoreError> {
-    // First, so that a crash here does not leave what looks like a whole store.
+    // First, so that a crash here does not leave a store that looks whole.
     remove_replaced(&directory.join(index))?;
     clear_packs(directory)
 }

@@ -91,7 +91,7 @@ pub enum StoreError {
         /// The reason.
         why: String,
     },
-    /// The index of an image says that its packs are in a store.
+    /// The packs of an image are in a store, and its directory is not known.
     #[error("the memory of {image} is in a store, and which directory of it is not known")]
     NoDirectory {
         /// The image directory.

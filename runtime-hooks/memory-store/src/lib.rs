@@ -2,9 +2,9 @@
 //!
 //! # The store
 //! Memory is stored in *chunks* of at most 4 MiB ([`Chunk`]), without their zero pages, each with a
-//! checksum. Chunks lie in *packs* ([`Pack`]), files that one thread each writes; the
-//! *index* ([`Index`]) says which chunk of which process is where. Packs lie in the image directory
-//! or in a directory of their own ([`PacksIn`]), which is of one image alone.
+//! checksum. Chunks lie in *packs* ([`Pack`]), files that one thread each writes; the *index*
+//! ([`Index`]) has each chunk's place. Packs lie in the image directory or in a directory of their
+//! own ([`PacksIn`]), which is of one image alone.
 //!
 //! * Writing: [`Writer`] makes the store of one checkpoint.
 //! * Reading: [`Reader`] opens the packs of an index, [`Reader::load`] reads the pages of a chunk.

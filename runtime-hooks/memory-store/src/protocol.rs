@@ -96,7 +96,7 @@ pub struct Report {
     pub reused_bytes: u64,
     /// Bytes that were written, after compression.
     pub stored_bytes: u64,
-    /// Duration in seconds.
+    /// Seconds of the work.
     pub copy_seconds: f64,
     /// Contents that differed from the stored or noted ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]

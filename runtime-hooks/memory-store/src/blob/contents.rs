@@ -61,7 +61,7 @@ pub fn encode(blobs: &[BlobContents]) -> Vec<u8> {
     written(&(*MAGIC, VERSION, blobs))
 }
 
-/// The length of a list's entries for so many blobs and contents.
+/// The length of a list's entries for these numbers of blobs and contents.
 pub(super) fn listed_bytes(blobs: usize, contents: usize) -> u64 {
     (blobs * BLOB + contents * CONTENT) as u64
 }

@@ -38,7 +38,7 @@ pub struct LargeFile<'a> {
     pub bytes: u64,
 }
 
-/// Cuts files of a directory, with so many threads, into the input of a [`Plan`](crate::Plan).
+/// Cuts files of a directory, on `threads` threads, into the input of a [`Plan`](crate::Plan).
 pub fn cut_files(
     directory: &Path,
     files: &[LargeFile<'_>],
@@ -157,7 +157,7 @@ struct Cut {
 }
 
 impl Cut {
-    /// Chooses the lengths for so many bytes: the list of contents stays short.
+    /// Chooses the lengths for this many bytes: the list of contents stays short.
     fn of(bytes: u64) -> Self {
         let times = bytes.div_ceil(ENOUGH).max(1);
         let doublings = times.next_power_of_two().ilog2().min(MOST_DOUBLINGS);

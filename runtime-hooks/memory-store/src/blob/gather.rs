@@ -228,7 +228,7 @@ fn index_of(
     let packs = blobs.iter().map(|blob| pack_of(&blob.digest, blob.bytes));
     let packs: Option<Vec<Pack>> = packs.collect();
     let index = Index {
-        // It stays the memory of the same checkpoint, which the manifest names.
+        // The memory stays that of the same checkpoint, which the manifest names.
         image_id: index.image_id,
         packs_in: PacksIn::Image,
         packs: packs.ok_or_else(not_placed)?,

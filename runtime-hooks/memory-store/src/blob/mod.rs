@@ -20,7 +20,7 @@ use crate::{ImageId, PAGE, Pack};
 /// The SHA-256 of a blob.
 pub type BlobDigest = [u8; 32];
 
-/// The most bytes of a blob: less than what the strictest of the large registries take.
+/// The most bytes of a blob: less than the limit of the strictest large registry.
 pub const MOST_BLOB_BYTES: u64 = 9 << 30;
 
 /// The pack that a blob of this length becomes; `None`: the length is impossible.

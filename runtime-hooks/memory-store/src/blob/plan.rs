@@ -9,8 +9,8 @@ use crate::index::codec;
 use crate::index::limits::INDEX_BYTES;
 use crate::{Checksum, Chunk, Index, Reader, StoreError, StoredPages};
 
-/// A blob of which an image needs less than one part in so many is not referred to: a pull of the
-/// image would fetch the rest as well.
+/// A blob is not referred to if an image needs less than one part of it in this number: a pull of
+/// the image would fetch the rest as well.
 const USED: u64 = 4;
 /// The most contents of blobs that are referred to, all of which are listed: they take 12 MiB.
 const MOST_LISTED: usize = 1 << 18;

@@ -116,7 +116,7 @@ fn of_a_second_checkpoint_only_the_differences_are_put_into_blobs() {
     let second = gathered(&images, 2, &changed, &first.blobs, &mut new);
     assert_eq!(moved(&second), 1);
     verify_pulled(&images.image(100), &second, &new, &changed);
-    // A third one finds all of it, in the blobs of both, and says the same.
+    // A third image finds all contents, in the blobs of both, and has the same packs.
     let mut there = second.blobs.clone();
     there.reverse();
     let third = gathered(&images, 3, &changed, &there, &mut new);

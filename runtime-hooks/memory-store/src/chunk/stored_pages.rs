@@ -1,4 +1,4 @@
-//! Which pages of a chunk are stored: those that are not zero.
+//! The stored pages of a chunk: the pages that are not zero.
 
 use std::io::{Read, Result, Write};
 

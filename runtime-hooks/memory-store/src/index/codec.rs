@@ -45,7 +45,7 @@ pub(crate) fn written(value: &impl BorshSerialize) -> Vec<u8> {
     borsh::to_vec(value).unwrap_or_default()
 }
 
-/// The most bytes of an index that has the same areas and chunks in so many packs.
+/// The most bytes of an index that has the same areas and chunks in `packs` packs.
 pub(crate) fn most_bytes(index: &Index, packs: usize) -> u64 {
     let areas = index.areas().count();
     let chunks: usize = index.areas().map(|area| area.chunks.len()).sum();

@@ -9,7 +9,7 @@ use crate::CHUNK;
 use crate::chunk::buffer::Aligned;
 use crate::pack::padded;
 
-/// Compression has to save one part of so many, or the saving is not worth the decompression.
+/// Compression has to save one part in this number, or is not worth the decompression.
 const WORTHWHILE: usize = 16;
 
 /// A thread's compressor, with the memory that it needs.
@@ -23,7 +23,7 @@ pub(crate) struct Compressor {
 /// A content as it is stored.
 pub(crate) struct Compressed<'a> {
     pub(crate) bytes: usize,
-    /// The compressed bytes, with those that fill the last page.
+    /// The compressed bytes, and zeros that fill the last page.
     pub(crate) padded: &'a [u8],
 }
 

@@ -81,7 +81,7 @@ impl Pack {
     }
 }
 
-/// The length of so many bytes of a pack, with those that fill the last page.
+/// Rounds a length in a pack up to whole pages.
 pub(crate) fn padded(bytes: usize) -> usize {
     bytes.next_multiple_of(PAGE)
 }

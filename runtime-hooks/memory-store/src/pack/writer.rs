@@ -148,7 +148,7 @@ fn write_at(file: &File, parts: &[&[u8]], mut offset: u64) -> io::Result<()> {
     while !parts.is_empty() {
         let some = &parts[..parts.len().min(MOST_PARTS)];
         match pwritev(file, some, offset).map_err(io::Error::from) {
-            // Not `WriteZero`, which says nothing: a file system that takes nothing is full.
+            // Not `WriteZero`, which explains nothing: a file system that takes nothing is full.
             Ok(0) => return Err(Errno::NOSPC.into()),
             Ok(written) => {
                 IoSlice::advance_slices(&mut parts, written);

@@ -31,8 +31,8 @@ struct Loading<'a> {
 
 impl Reader {
     /// Fills new files, which have only zeros, with the contents of all holes of these processes,
-    /// by so many threads. Contents that are [`Self::in_place`] are only read and verified. Reports
-    /// to `progress` what is done, which for each file proceeds from its beginning.
+    /// on `threads` threads. Contents that are [`Self::in_place`] are only read and verified.
+    /// Reports to `progress` what is done, which for each file proceeds from its beginning.
     ///
     /// Everything is verified once this has succeeded; after a failure a file may have damaged
     /// contents.

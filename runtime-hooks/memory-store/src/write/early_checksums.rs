@@ -29,7 +29,7 @@ const MAX_BYTES: u64 = 256 << 20;
 pub struct EarlyChecksums(Vec<Checksum>);
 
 impl EarlyChecksums {
-    /// Takes checksums by so many threads, of contents that are put into a new pack
+    /// Takes checksums on `threads` threads, of contents that are put into a new pack
     /// ([`create_pack`](crate::create_pack)) and have at most `bytes`. `filled` returns how many
     /// bytes at the beginning are final; `None`: there is nothing more to wait for.
     pub fn take(

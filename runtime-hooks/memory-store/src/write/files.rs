@@ -46,7 +46,7 @@ pub struct Coming<'w> {
 }
 
 impl Writer {
-    /// Stores contents that `bring` adds meanwhile, by so many threads, each with a stream of its
+    /// Stores contents that `bring` adds meanwhile, on `threads` threads, each with a stream of its
     /// own, and adds the bytes of contents that are done to `progress`. Contents whose file is a
     /// pack of this store ([`create_pack`](crate::create_pack)) stay where they are. Returns the
     /// processes for [`Self::finish`]: contents in a file are a hole for CRIU.

@@ -106,7 +106,7 @@ impl Writer {
         Stream::new(self)
     }
 
-    /// Reads what has been stored so far, by the places that [`Stream::put`] returned; also after
+    /// Reads the contents stored so far, by the places that [`Stream::put`] returned; also after
     /// [`Self::finish`], even if that failed.
     #[cfg(test)]
     pub(crate) fn reader(&self) -> crate::Reader {
@@ -161,7 +161,7 @@ impl Writer {
         Some((place, pack.file.clone()))
     }
 
-    /// Notes that stored contents are not what they should be.
+    /// Notes that stored contents differ from the expected ones.
     pub(crate) fn distrust(&self, pack: &Path, offset: u64, what: &str) {
         self.state().not_reused.get_or_insert_with(|| {
             let pack = pack.display();

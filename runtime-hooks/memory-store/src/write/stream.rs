@@ -20,7 +20,7 @@ pub(crate) struct Stream<'w> {
 /// Figures of a thread's stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StreamReport {
-    /// Bytes that were written, after compression and with those that fill the last page.
+    /// Bytes that were written, after compression and with zeros that fill the last page.
     pub stored_bytes: u64,
     /// Bytes of memory that were stored already.
     pub reused_bytes: u64,

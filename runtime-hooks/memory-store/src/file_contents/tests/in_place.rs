@@ -32,7 +32,7 @@ fn in_place(image: &Path, request: &DumpRequest) -> (usize, usize) {
     (found.count(), index.areas().count())
 }
 
-/// Verifies what can be mapped, and loads the rest.
+/// Verifies contents that can be mapped, and loads the rest.
 fn verify(image: &Path, request: &DumpRequest) -> Result<(), StoreError> {
     let index = Index::read(image).unwrap().unwrap();
     let reader = Reader::open(image, &index, request.directory.as_deref()).unwrap();

@@ -96,7 +96,7 @@ fn files_that_find_the_disk_full_leave_nothing_behind() {
     for seed in 0..12 {
         file.write_all(&content(3 * seed)).unwrap();
     }
-    // Each is a piece of its own, so that other threads are at work when one fails.
+    // Each chunk is a piece of its own, so that other threads are at work when one fails.
     let contents = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11].map(|number| FileContents {
         pid: 7,
         start: START + number * CHUNK as u64,
