@@ -11,7 +11,7 @@ use crate::cuda::process_set::as_found::ProcessId;
 /// Half of the engine's wait: after that it may have the GPU state restored.
 const READABLE_WITHIN: Duration = Duration::from_secs(5);
 
-/// Makes the contents of a process ordinary memory, by so many threads.
+/// Makes the contents of a process ordinary memory, on `threads` threads.
 pub(super) fn make_private(process: ProcessId, threads: NonZeroUsize) -> io::Result<()> {
     let Some(process) = process.open()? else {
         return Ok(());

@@ -36,7 +36,7 @@ pub(super) const VERB: &str = "stasis-gpu-copy";
 /// our processes often kills all, one after the other, and if one is killed while the program makes
 /// a call for it, the program may be lost: not every thread has a way back (`remote-call`).
 const KILLER_IS_DONE: Duration = Duration::from_millis(500);
-/// One of so many threads takes checksums behind the threads that copy, each of which is as fast.
+/// One thread in this number takes checksums behind the others, which copy: each is as fast.
 const BEHIND_ONE_OF: usize = 4;
 const NO_CONTENTS: &str = "its GPU contents are not in one file of ours";
 
@@ -53,7 +53,7 @@ pub enum GpuCopy {
     MakeReadable(ProcessId, Vec<Span>),
     /// Asks locked processes for the GPU memory that they have, and share.
     Survey(Survey),
-    /// Has processes give up what they have imported from each other.
+    /// Has processes give up the memory that they have imported from each other.
     GiveUp(GiveUp),
     /// Has processes share it again.
     ShareAgain(ShareAgain),
@@ -73,7 +73,7 @@ pub struct Part {
 /// The direction of the copy.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Direction {
-    /// From the GPU: the driver's checkpoint asks for at most so many bytes.
+    /// From the GPU: the driver's checkpoint asks for at most `bytes`.
     /// `near` is the NUMA node near to its GPUs.
     Out {
         bytes: u64,
@@ -94,8 +94,8 @@ pub(super) enum Step {
     Make,
     /// Lead the driver's calls to our code.
     Arm,
-    /// Let all be copied but so many bytes at the end, which are not loaded yet. This step comes as
-    /// often as more is loaded.
+    /// Let all be copied but `missing` bytes at the end, which are not loaded yet. This step comes
+    /// as often as more is loaded.
     Loaded { missing: u64 },
     /// Put everything back.
     Disarm,

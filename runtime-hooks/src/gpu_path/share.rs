@@ -23,13 +23,13 @@ impl Share {
         Self { bytes, of_bytes }
     }
 
-    /// Returns the share of so many CPUs, at least one.
+    /// Returns the share of these CPUs, at least one.
     pub(super) fn of(self, cpus: u64) -> u64 {
         let share = u128::from(cpus) * u128::from(self.bytes) / u128::from(self.of_bytes.max(1));
         u64::try_from(share).unwrap_or(cpus).clamp(1, cpus.max(1))
     }
 
-    /// Returns the share of so many threads, at least one.
+    /// Returns the share of these threads, at least one.
     pub(super) fn of_threads(self, threads: NonZeroUsize) -> NonZeroUsize {
         let share = self.of(threads.get() as u64);
         let share = usize::try_from(share).ok().and_then(NonZeroUsize::new);

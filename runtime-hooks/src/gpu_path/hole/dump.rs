@@ -41,7 +41,7 @@ enum Has {
 }
 
 impl Holder {
-    /// Starts the holder of an image whose processes are `expected` to have so many bytes, before
+    /// Starts the holder of an image whose processes are to have `expected` bytes together, before
     /// the driver has put them into files; processes get packs through `mount`. The image is
     /// written in this directory, which `lock` keeps from others, and may be in one of these places
     /// later; `directory` is the operation's, and has the request in this file.

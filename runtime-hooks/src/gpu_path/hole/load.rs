@@ -169,7 +169,7 @@ impl Fronts {
         Self(files.iter().map(front).collect())
     }
 
-    /// Returns the bytes that each process lacks. Of several files only 0 is of use: all are there.
+    /// Returns the bytes that each process lacks. With several files only 0 is of use: complete.
     fn missing(&self, contents: &[Contents], restored: &Restored) -> Vec<(ProcessId, u64)> {
         let missing = |pid: i32| {
             let own = self.0.iter().zip(contents);

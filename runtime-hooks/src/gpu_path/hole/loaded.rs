@@ -39,7 +39,7 @@ pub(crate) struct Arriving {
 }
 
 impl Loaded {
-    /// Loads the contents of the holes of an image, so many bytes, and verifies them, unless the
+    /// Loads the contents of the holes of an image, of `bytes`, and verifies them, unless the
     /// operation is cancelled before; or only begins to.
     ///
     /// # Errors

@@ -81,7 +81,7 @@ pub(crate) fn give_back(directory: &Path) -> io::Result<()> {
     Copier::start(VERB, &job)?.answer(limit)
 }
 
-/// Returns the most time for moving so many bytes.
+/// Returns the most time for moving this many bytes.
 fn limit_for(bytes: u64) -> Duration {
     LEAST + Duration::from_secs(bytes / SLOWEST)
 }

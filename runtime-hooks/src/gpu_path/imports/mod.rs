@@ -1,6 +1,6 @@
 //! GPU memory of one process that another one has imported, as between ranks of NCCL.
 //!
-//! The driver refuses to restore a process with imports (801, driver 580.159). So they are given up
+//! The driver cannot restore a process with imports (801, driver 580.159). So they are given up
 //! while all processes are LOCKED ([`give_up`]), and made again, at the same addresses and with the
 //! same rights, once all are LOCKED again ([`share_again`]). The survey has found the allocation of
 //! each import. The drivers' checkpoint threads do all of it.

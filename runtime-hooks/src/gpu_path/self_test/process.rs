@@ -27,7 +27,7 @@ pub struct SelfTest {
 pub(super) enum Said {
     /// The GPU memory is filled, at this address.
     Ready { address: u64 },
-    /// So many words differ from the pattern.
+    /// The number of words that differ from the pattern.
     Wrong { words: u64 },
     /// The process cannot use the GPU.
     Failed { why: String },
