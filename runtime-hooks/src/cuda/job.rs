@@ -22,11 +22,11 @@ use crate::cuda::process_set::{ProcessStates, bring_back, can_be_queried, expect
 use crate::cuda::threads::for_each;
 use crate::cuda::{CudaError, CudaState, Driver, GpuMap};
 
-/// Marker: members may call CUDA, but for those that were found LOCKED or CHECKPOINTED.
+/// Marker: members may call CUDA, unless they were found LOCKED or CHECKPOINTED.
 #[derive(Debug)]
 pub enum Running {}
-/// Marker: CUDA calls of all members block; their GPU state is on the GPU, but for those that were
-/// found CHECKPOINTED.
+/// Marker: CUDA calls of all members block; their GPU state is on the GPU, unless they were found
+/// CHECKPOINTED.
 #[derive(Debug)]
 pub enum Locked {}
 /// Marker: the GPU state of all members is in host memory.

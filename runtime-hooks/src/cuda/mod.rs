@@ -212,7 +212,7 @@ pub trait Driver: Send + Sync {
     /// GPU. Cannot be interrupted.
     ///
     /// # Errors
-    /// [`CudaError::NotSupported`] for what the driver cannot save; the process stays LOCKED.
+    /// [`CudaError::NotSupported`] if the driver cannot save its memory; the process stays LOCKED.
     fn checkpoint(&self, process: &ProcessRef) -> Result<(), CudaError>;
 
     /// CHECKPOINTED to LOCKED: puts the GPU state back. Cannot be interrupted.

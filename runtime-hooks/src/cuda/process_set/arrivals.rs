@@ -41,7 +41,7 @@ enum Load {
 pub(crate) enum News {
     /// Nothing more is loaded than before.
     None,
-    /// So many bytes at the end of its contents are missing.
+    /// The number of bytes that are missing at the end of its contents.
     Missing(u64),
     /// Loading has ended: there is nothing to wait for. Bytes that are missing do no harm, since
     /// the restore fails.
@@ -49,7 +49,7 @@ pub(crate) enum News {
 }
 
 impl Arrivals {
-    /// Makes it for contents of so many bytes, which have been loaded since `began`.
+    /// Makes it for contents of `bytes`, whose loading has `began`.
     pub(crate) fn new(began: Instant, bytes: u64) -> Self {
         Self {
             began,
