@@ -216,7 +216,7 @@ fn who_goes_back_and_can_write_no_entry_keeps_others_out() {
     lock_soon(open()).unwrap();
 }
 
-/// Makes a path of so many bytes.
+/// Makes a path of this length in bytes.
 fn long_below(place: &Path, bytes: usize) -> PathBuf {
     let mut path = place.to_owned();
     loop {
