@@ -20,7 +20,7 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
 
-/// Makes a bundle, in which containerd has made the fifo for the log.
+/// A script that makes a bundle with the fifo for the log, as containerd makes one.
 const BUNDLE: &str = r#"
 mkdir -p /run/bundles/$0/rootfs && cd /run/bundles/$0
 ctr image mount localhost/stasis-test:latest rootfs >/dev/null
@@ -69,7 +69,7 @@ fn call() -> Call {
     with_timeout(60_000_000_000)
 }
 
-/// Runs `start` as containerd 2.3 does; the address in its answer.
+/// Runs `start` as containerd 2.3 does. Returns the address in its answer.
 fn start(stasis: &StasisHost, id: &str) -> Result<String> {
     let params = BootstrapParams {
         instance_id: id.to_owned(),
@@ -82,12 +82,12 @@ fn start(stasis: &StasisHost, id: &str) -> Result<String> {
     };
     let answer = answered(stasis, id, &params.write_to_bytes()?)?;
     let answer = BootstrapResult::parse_from_bytes(&answer).context("the answer of start")?;
-    // Of 3 containerd would clean up after the pod's first container alone.
+    // With version 3, containerd would clean up after the pod's first container alone.
     assert_eq!((answer.version, answer.protocol.as_str()), (2, "ttrpc"));
     Ok(answer.address)
 }
 
-/// Runs `start` with this on its standard input.
+/// Runs `start` with `input` on its standard input.
 fn answered(stasis: &StasisHost, id: &str, input: &[u8]) -> Result<Vec<u8>> {
     stasis.host.run(&["sh", "-ec", BUNDLE, id])?;
     let bundle = stasis.host.path(format!("/run/bundles/{id}"));
@@ -122,7 +122,7 @@ fn lives(stasis: &StasisHost, tasks: &TaskClient, id: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whatever the request says of standard input, as with containerd's own shim.
+/// The request's `stdin` makes no difference, as with containerd's own shim.
 fn reader_ends_when_its_input_is_closed(stasis: &StasisHost, task: &Task<'_>) -> Result<()> {
     let (id, exec_id) = task.ids("reader");
     let input = Input::new(&stasis.host, &format!("/run/bundles/{id}/input"))?;
@@ -172,7 +172,7 @@ impl Task<'_> {
         Ok(self.tasks.start(call(), &request)?.pid)
     }
 
-    /// The exit statuses that both say.
+    /// Returns the exit statuses that the answers to both requests give.
     fn wait_and_delete(&self, exec: &str) -> Result<(u32, u32)> {
         let (id, exec_id) = self.ids(exec);
         let wait = WaitRequest {

@@ -1,15 +1,13 @@
-//! The shipped snippets for containerd's CRI plugin: containerd loads them, and knows every key.
-//!
-//! containerd is silent about keys that it does not know (1.7) or warns (2.1), and looks at runtime
-//! options only when a pod is started. So what it made of a snippet is read back from `containerd
-//! config dump`, and options are compared with those that its default configuration has.
+//! containerd 1.7 ignores unknown keys in silence, 2.1 warns of them, and both look at runtime
+//! options only when a pod is started. So the settings that containerd has read are taken from
+//! `containerd config dump`, and options are compared with the ones in its default configuration.
 
 use anyhow::{Context, Result, bail, ensure};
 use stasis_integration::client::cri::settings;
 use stasis_integration::host::{Cgroups, Host, Suite};
 use toml::{Table, Value};
 
-/// A snippet, and the series of containerd that it is for.
+/// A snippet's section, and the series of containerd that it is for.
 struct Series {
     suite: Suite,
     section: &'static str,
@@ -48,7 +46,7 @@ fn loads_and_is_checked(series: &Series) -> Result<()> {
         is_understood(&host, series, snippet)?;
         is_loaded(&host, series)?;
     }
-    // What it is for: a mistake in a snippet is found.
+    // The purpose of the test: a mistake in a snippet is found.
     for (right, wrong) in [
         ("runtime_path", "runtime_pth"),
         ("BinaryName", "BinName"),
@@ -65,7 +63,7 @@ fn loads_and_is_checked(series: &Series) -> Result<()> {
     Ok(())
 }
 
-/// The snippet with the lines in force that begin with "#" and no space.
+/// Returns the snippet with the lines in force that begin with "#" and no space.
 fn with_all_suggestions(snippet: &str) -> String {
     let lines = snippet.lines().map(|line| {
         let suggestion = line.trim_start().strip_prefix('#');
@@ -77,7 +75,7 @@ fn with_all_suggestions(snippet: &str) -> String {
     lines.map(|line| line + "\n").collect()
 }
 
-/// Everything that the snippet says is in what containerd has read.
+/// Checks that containerd has read every setting of the snippet.
 fn is_understood(host: &Host, series: &Series, snippet: &str) -> Result<()> {
     let dump = host.run(&["containerd", "config", "dump"])?;
     let stderr = String::from_utf8_lossy(&dump.stderr);

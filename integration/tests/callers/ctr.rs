@@ -35,7 +35,7 @@ fn all_paths(stasis: &StasisHost) -> Result<()> {
     nccl_is_made_checkpointable(stasis)
 }
 
-/// What the annotation asks for is in the environment when the program starts.
+/// The variables that the annotation asks for are in the environment when the program starts.
 fn nccl_is_made_checkpointable(stasis: &StasisHost) -> Result<()> {
     let annotated = ["--annotation", "io.stasis.nccl=checkpointable"];
     stasis.ctr_run("nccl", &annotated, &["/bin/counter", "10009"])?;

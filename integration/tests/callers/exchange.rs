@@ -1,6 +1,6 @@
 //! containerd's own shim and ours are exchanged under running containers, both ways: the link that
-//! containerd has recorded leads to the other one, and containerd is started again. Whoever cleans
-//! up after a killed shim then is the other one.
+//! containerd has recorded is pointed at the other shim, and containerd is restarted. The other
+//! shim then cleans up after a killed one.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{SETTINGS, StasisHost};
 use stasis_integration::on_hosts;
 
-/// The link that containerd finds.
+/// The link by which containerd finds the shim.
 const LINK: &str = "/usr/local/bin/containerd-shim-runc-v2";
 const OURS: &str = "/usr/local/bin/containerd-shim-stasis-v2";
 const THEIRS: &str = "/usr/bin/containerd-shim-runc-v2";
@@ -84,7 +84,7 @@ fn uninstalled_when_nobody_needs_it(kind: HostKind) -> Result<()> {
     assert!(refused.contains(&format!("{BUNDLES}/{id}\n")), "{refused}");
     assert!(refused.contains("a link leads to it"), "{refused}");
 
-    // The shim still runs, and calls the programs that are installed.
+    // The shim still runs, and calls the installed programs.
     lead_to(&stasis, THEIRS)?;
     let refused = stasis.fails(&UNINSTALL)?;
     assert!(!refused.contains(BUNDLES), "{refused}");
@@ -106,7 +106,7 @@ fn uninstalled_when_nobody_needs_it(kind: HostKind) -> Result<()> {
     Ok(())
 }
 
-/// In one step, so that there is a program at every moment.
+/// Points the link at the program in one step, so that there is a program at every moment.
 fn lead_to(stasis: &StasisHost, program: &str) -> Result<()> {
     let script = "ln -sfn \"$0\" /usr/local/bin/.new && mv -T /usr/local/bin/.new \"$1\"";
     stasis
@@ -138,7 +138,7 @@ fn is_managed(stasis: &StasisHost, client: &Containerd, id: &str) -> Result<()> 
     stasis.ctr_remove(id)
 }
 
-/// The shim is killed, and the one that is installed now cleans up.
+/// Kills the shim: the one that is installed now cleans up.
 pub(super) fn is_cleaned_up_after(
     stasis: &StasisHost,
     client: &Containerd,

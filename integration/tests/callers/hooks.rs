@@ -5,7 +5,7 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
 
-/// A command line, and a program with its arguments.
+/// Options for the engine's command line.
 const ANNOTATED: [&str; 4] = [
     "--annotation",
     "io.stasis.hook.before-checkpoint=echo heard",
@@ -22,7 +22,7 @@ fn of_every_engine(kind: HostKind) -> Result<()> {
     of_containerd(stasis).context("containerd")
 }
 
-/// The last operation of this name had a hook that said so.
+/// Checks that a hook of the last operation with this name has written `said`.
 fn heard(stasis: &StasisHost, operation: &str, hook: &str, said: &str) -> Result<()> {
     let line = stasis.operation(operation)?;
     ensure!(line.get("error").is_none(), "{line}");

@@ -24,7 +24,7 @@ const FIRST: &str = "/root/first";
 const SECOND: &str = "/root/second";
 const INSTALLER: &str = "/root/installer.sh";
 pub(super) const PROGRAMS: &str = "/root/programs";
-/// What the programs that the installer calls have been told.
+/// The arguments of the programs that the installer has called.
 pub(super) const LABELLED: &str = "/root/kubectl.said";
 const ASKED_SYSTEMD: &str = "/root/systemctl.said";
 pub(super) const RUNTIME: &str = "/usr/local/bin/stasis-runtime";
@@ -50,7 +50,7 @@ fn installed_upgraded_removed() -> Result<()> {
     assert_eq!(stasis.ask_until_up(10000)?, "101");
     let environment = cri.exec(&container.id, &["cat", "/proc/1/environ"])?.stdout;
     let environment = String::from_utf8_lossy(&environment).into_owned();
-    // What the pod has said has come to the runtime.
+    // The pod's annotation has reached the runtime.
     assert_contains(&environment, &["NCCL_P2P_DISABLE=1"]);
     upgraded_under_it(stasis)?;
     cri.checkpoint(&container.id, "/images/job.tar")?;
@@ -59,7 +59,7 @@ fn installed_upgraded_removed() -> Result<()> {
     stasis.no_container_left_of(&[&container.id])
 }
 
-/// Its containerd has CRI, and its systemd and API server take what they are told.
+/// Sets up a node whose containerd has CRI, and whose systemd and API server record their orders.
 pub(super) fn a_node_without_stasis(stasis: &StasisHost) -> Result<()> {
     without_make_install(stasis)?;
     settings::write(&stasis.host, Suite::Sid, "")?;
@@ -74,7 +74,7 @@ pub(super) fn a_node_without_stasis(stasis: &StasisHost) -> Result<()> {
         stasis.host.run(&["chmod", "755", program])?;
         stasis.host.write(said.trim_start_matches("/host"), "")?;
     }
-    // Test images have none, since theirs ends when it is dumped.
+    // Test images have no sleep: their containers end when they are dumped.
     let sleep = format!("{PROGRAMS}/sleep");
     stasis.host.install(Path::new("/bin/busybox"), &sleep)?;
     let script = repository().join("deploy/kubernetes/image/installer.sh");
@@ -87,7 +87,7 @@ pub(super) fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The tarball of the programs under test as the image has it, and that of a later version.
+/// Makes the tarball of the programs under test as the image has it, and one of a later version.
 fn tarballs(stasis: &StasisHost) -> Result<()> {
     let out = tempfile::tempdir()?;
     let output = Command::new(repository().join("config/package/assemble.sh"))
@@ -107,7 +107,7 @@ fn tarballs(stasis: &StasisHost) -> Result<()> {
     stasis.host.run(&["sh", "-ec", &script]).map(drop)
 }
 
-/// Runs the installer with a package until it has said `end`.
+/// Runs the installer with a package until its output contains `end`.
 fn run<'host>(
     stasis: &'host StasisHost,
     verb: &str,
@@ -125,7 +125,7 @@ fn run<'host>(
     run_image(stasis, Image::DEFAULT_NAME, &mounts, verb, end)
 }
 
-/// The same with an image, and with these paths of the host in place of some of its own.
+/// Does the same with an image, and with these paths of the host in place of some of its own.
 pub(super) fn run_image<'host>(
     stasis: &'host StasisHost,
     image: &str,
@@ -174,13 +174,13 @@ impl Installer<'_> {
         })
     }
 
-    /// As its pod is ended, at once.
+    /// Ends the installer at once, as when its pod is ended.
     fn kill(self) -> Result<()> {
         self.stasis.host.run(&["ctr", "tasks", "kill", &self.id])?;
         self.end().map(drop)
     }
 
-    /// What it has said by its end.
+    /// Waits until the installer has ended. Returns its output.
     pub(super) fn end(self) -> Result<String> {
         self.stasis.ctr_wait_for(&self.id, "STOPPED")?;
         self.stasis.ctr_remove(&self.id)?;
@@ -249,7 +249,7 @@ fn removed_when_it_has_ended(stasis: &StasisHost, pod: Pod<'_>) -> Result<()> {
     ensure!(!has_handler(stasis)?, "the handler is there");
     ensure!(stasis.host.path(SETTINGS).exists(), "the settings are gone");
     assert_eq!(text(stasis, ASKED_SYSTEMD)?.matches(RESTART).count(), 2);
-    // Once more, as a pod that is started again.
+    // Once more, as when a pod is started again.
     run(stasis, "remove", SECOND, "remove: done")?.end()?;
     run(stasis, "stay", SECOND, "")?.kill()
 }

@@ -12,7 +12,7 @@ use crate::installer::{
 };
 
 const NAME: &str = "localhost/installer:test";
-/// Of what the test has of the repository.
+/// The part of the repository that the test needs.
 const REPOSITORY: &str = "/root/repository";
 const PACKAGES: &str = "/root/packages";
 
@@ -38,7 +38,7 @@ fn built_image_installs_and_removes() -> Result<()> {
     Ok(())
 }
 
-/// In the test host, which has podman, and no network: what the script downloads is there.
+/// Builds in the test host, which has podman and no network: the script's downloads are put there.
 fn build(stasis: &StasisHost) -> Result<()> {
     let packages = tempfile::tempdir()?;
     let mut download = Command::new("apt-get");

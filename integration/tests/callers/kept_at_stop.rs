@@ -1,5 +1,5 @@
-//! What ordinary jobs of podman hold, and have again when they go on after a stop: files in
-//! `/dev/shm`, locks of files, a network of their own. What cannot be kept is no reason to be lost.
+//! Resources of ordinary jobs of podman that a stop keeps: files in `/dev/shm`, file locks, a
+//! network of their own. A job with a resource that cannot be kept is not lost for it.
 
 use std::{fs, io};
 
@@ -12,7 +12,7 @@ use stasis_integration::on_hosts;
 
 on_hosts!(all_cases: sid_v2, trixie);
 
-/// How archives of what CRIU does not dump begin in an image.
+/// The prefix of archives, in an image, of file systems that CRIU does not dump.
 const CARRIED: &str = "stasis-mounted-";
 
 fn all_cases(kind: HostKind) -> Result<()> {
@@ -31,7 +31,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
         ("queue", a_queue_is_no_reason_to_be_lost),
         ("semaphore", a_semaphore_with_a_name_is_no_reason_to_be_lost),
     ];
-    // Each is a loss of its own: they are told together.
+    // Each failure is a loss of its own: all are reported together.
     let mut lost = Vec::new();
     for (name, case) in cases {
         if let Err(error) = case(stasis).and_then(|()| stasis.nothing_to_put_right()) {
@@ -77,15 +77,15 @@ fn stop(stasis: &StasisHost, name: &str) -> Result<()> {
     stasis.nobody_is_stopped()
 }
 
-/// Stops a job, which is saved, and starts it again.
+/// Stops a job, which saves it, and starts it again.
 fn stop_and_start(stasis: &StasisHost, name: &str, kept: usize) -> Result<()> {
     stop(stasis, name)?;
     stasis.was_saved_at_stop(&format!("/images/{name}"), kept)?;
     stasis.podman(&["start", name]).map(drop)
 }
 
-/// In the same container, and in another one with the same job; what is damaged starts cold, says
-/// so and finds nothing there.
+/// In the same container, and in another one with the same job. With a damaged archive the job
+/// starts cold with a note, and finds no file there.
 fn files_in_shared_memory_come_back(stasis: &StasisHost) -> Result<()> {
     let job = ["/bin/kept", "10005", "shared"];
     run(stasis, "shared", "host", &job)?;
@@ -118,7 +118,7 @@ fn started_cold(stasis: &StasisHost, why: &str) -> Result<()> {
     Ok(())
 }
 
-/// podman unmounts it when nobody has it any more.
+/// podman unmounts the volume when no container uses it any more.
 fn files_of_a_volume_in_memory_come_back(stasis: &StasisHost) -> Result<()> {
     let in_memory = ["--opt=type=tmpfs", "--opt=device=tmpfs"];
     stasis.podman(&[&["volume", "create"], &in_memory[..], &["memory"]].concat())?;
@@ -138,7 +138,7 @@ fn files_of_a_volume_in_memory_come_back(stasis: &StasisHost) -> Result<()> {
     stasis.podman(&["volume", "rm", "memory"]).map(drop)
 }
 
-/// The volume that the job had stays; the next container has got another.
+/// The job's volume stays; the next container gets another one.
 fn another_volume_is_told_of(stasis: &StasisHost) -> Result<()> {
     let job = ["/bin/kept", "10005", "volume"];
     for (volume, answer) in [("one", "1 ok"), ("one", "2 ok"), ("other", "3 volume")] {
@@ -154,8 +154,8 @@ fn another_volume_is_told_of(stasis: &StasisHost) -> Result<()> {
     stasis.podman(&["volume", "rm", "one", "other"]).map(drop)
 }
 
-/// What is locked is a file of the container, which another one has not: that starts cold, and
-/// finds nothing of the image in its `/dev/shm`.
+/// The locked file belongs to the container, and another container lacks it: that one starts cold,
+/// and finds no file of the image in its `/dev/shm`.
 fn locks_are_held_again(stasis: &StasisHost) -> Result<()> {
     let job = ["/bin/kept", "10005", "locks", "shared"];
     run(stasis, "locks", "host", &job)?;
@@ -187,7 +187,7 @@ fn both_come_back_with_a_gpu(stasis: &StasisHost) -> Result<()> {
     stasis.podman_remove("gpu")
 }
 
-/// podman's own checkpoint has them in an archive of podman's. It asks for no locks.
+/// podman's own checkpoint keeps the files in podman's archive, and does not ask for locks.
 fn podman_keeps_its_own_files_once(stasis: &StasisHost) -> Result<()> {
     run(
         stasis,
@@ -230,12 +230,12 @@ fn a_network_of_its_own_reaches_itself(stasis: &StasisHost) -> Result<()> {
     stasis.podman_remove("network")
 }
 
-/// CRIU dumps none: the job gets its signal, as if it had asked for nothing.
+/// CRIU dumps no message queue: the job gets its signal, as without the annotation.
 fn a_queue_is_no_reason_to_be_lost(stasis: &StasisHost) -> Result<()> {
     gets_its_signal(stasis, "queue", "message-queue")
 }
 
-/// glibc maps it by a name that it has removed, and CRIU is not told to make another.
+/// glibc maps it by a name that it has removed, and CRIU has no order to recreate names.
 fn a_semaphore_with_a_name_is_no_reason_to_be_lost(stasis: &StasisHost) -> Result<()> {
     gets_its_signal(stasis, "semaphore", "deleted-file")
 }

@@ -1,4 +1,4 @@
-//! Those who call stasis: ctr, Docker and podman, containerd with the shipped settings; and the
+//! The callers of stasis: ctr, Docker and podman, containerd with the shipped settings; and the
 //! test hosts themselves, with stock programs alone.
 
 mod bootstrap;

@@ -75,7 +75,7 @@ fn counter_is_checkpointed_and_restored(stasis: &StasisHost) -> Result<()> {
     stasis.ctr_remove("counter")
 }
 
-/// It takes the shim's address from the file in the bundle.
+/// containerd takes the shim's address from the file in the bundle.
 fn task_outlives_containerd(stasis: &StasisHost) -> Result<()> {
     let id = "outlives";
     stasis.ctr_run(id, &[], &["/bin/counter", "10000"])?;

@@ -18,7 +18,7 @@ const SECOND: &str = "/root/stasis_0.1.1_amd64.deb";
 const ID: &str = "packaged";
 const SHIM: &str = "/usr/bin/containerd-shim-stasis-v2";
 const BUNDLE: &str = "/run/containerd/io.containerd.runtime.v2.task/default/packaged";
-/// What is in the package beside programs.
+/// The files of the package other than programs.
 const FILES: [&str; 9] = [
     "/usr/lib/stasis/libstasis_memory.so",
     "/usr/lib/systemd/system/stasis-recover.service",
@@ -48,7 +48,7 @@ fn installed_upgraded_removed(kind: HostKind) -> Result<()> {
     stasis.shim_run(ID, &options, &["/bin/counter", "10000"])?;
     assert_eq!(stasis.ask_until_up(10000)?, "101");
 
-    // The settings were changed here and are the same in both packages: nobody is asked.
+    // The settings were changed here and are the same in both packages: dpkg asks no question.
     stasis.host.run(&["dpkg", "-i", SECOND])?;
     is_told_of_the_new_version(&stasis)?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("102"));
@@ -57,7 +57,7 @@ fn installed_upgraded_removed(kind: HostKind) -> Result<()> {
 
     let refused = stasis.fails(&["dpkg", "-r", "stasis"])?;
     assert!(refused.contains(&format!("{BUNDLE}\n")), "{refused}");
-    // The old program, which is no file any more.
+    // The running program is the old one, whose file is gone.
     assert!(refused.contains("it runs: process"), "{refused}");
     is_told_of_the_new_version(&stasis)?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("104"));
@@ -70,14 +70,14 @@ fn installed_upgraded_removed(kind: HostKind) -> Result<()> {
     is_removed(&stasis)
 }
 
-/// The programs that the host has of `make install`, and its settings.
+/// Removes the programs and settings that `make install` has put into the host.
 pub(crate) fn without_make_install(stasis: &StasisHost) -> Result<()> {
     let script = "rm -r /usr/local/bin/stasis* /usr/local/bin/cuda-checkpoint \
                   /usr/local/lib/stasis /etc/stasis";
     stasis.host.run(&["sh", "-ec", script]).map(drop)
 }
 
-/// Makes a package of the programs under test, and one of a later version that is the same.
+/// Makes a package of the programs under test, and an identical one of a later version.
 pub(crate) fn package(stasis: &StasisHost) -> Result<()> {
     let out = tempfile::tempdir()?;
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -98,8 +98,8 @@ pub(crate) fn package(stasis: &StasisHost) -> Result<()> {
     stasis.host.run(&script).map(drop)
 }
 
-/// Each file is in the list of the package (hosts leave manual pages out), and the plugin that is
-/// used is that of the package.
+/// Checks that each file is in the package's list (hosts leave manual pages out), and that the
+/// plugin in use is the package's.
 fn is_whole(stasis: &StasisHost) -> Result<()> {
     let asked = ["dpkg-query", "-W", "-f", "${Maintainer}", "stasis"];
     let maintainer = stasis.host.run_for_text(&asked)?;
@@ -140,7 +140,7 @@ fn is_removed(stasis: &StasisHost) -> Result<()> {
     assert_eq!(left, format!("/etc\n/etc/stasis\n{SETTINGS}"));
     let programs = ["/usr/bin/stasis", "/usr/bin/cuda-checkpoint", SHIM];
     for file in programs.iter().chain(&FILES) {
-        // A link that leads nowhere is there, too.
+        // A dangling link counts as existing.
         let path = stasis.host.path(file);
         assert!(fs::symlink_metadata(path).is_err(), "{file}");
     }

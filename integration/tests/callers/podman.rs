@@ -46,7 +46,7 @@ fn counter_is_checkpointed_and_restored(stasis: &StasisHost) -> Result<()> {
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("102"));
     assert_succeeded(stasis, "restore")?;
     assert_eq!(stasis.podman_status("counter")?, "running");
-    // What was restored can be checkpointed again.
+    // A restored container can be checkpointed again.
     stasis.podman_container(&["checkpoint"], "counter")?;
     stasis.podman_container(&["restore"], "counter")?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("103"));
@@ -81,7 +81,7 @@ fn counter_goes_on_when_left_running(stasis: &StasisHost) -> Result<()> {
         assert_eq!(stasis.podman_status("left")?, "running");
         assert_eq!(stasis.ask(10002)?.as_deref(), Some(answer));
     }
-    // The kept files hold the container as it was at the second checkpoint.
+    // The kept files hold the container's state at the second checkpoint.
     stasis.podman_kill("left")?;
     stasis.podman_container(&["restore"], "left")?;
     assert_eq!(stasis.ask(10002)?.as_deref(), Some("103"));
@@ -111,8 +111,8 @@ fn archive_is_imported_under_another_name(stasis: &StasisHost) -> Result<()> {
     Ok(())
 }
 
-/// A new container begins with the image of another one, at its `create`. crun cannot hold what it
-/// restores, so it starts cold there.
+/// A new container begins with the image of another one, at its `create`. crun cannot hold a
+/// restored container back, so the new one starts cold there.
 fn new_container_begins_with_an_image(stasis: &StasisHost) -> Result<()> {
     stasis.set(&stasis.low_level, "restore.at_create = \"/images\"\n")?;
     stasis.podman_run("origin", &[], &["/bin/counter", "10004"])?;
@@ -157,8 +157,8 @@ fn stopped_container_goes_on_in_another(stasis: &StasisHost) -> Result<()> {
     stasis.set(&stasis.low_level, "")
 }
 
-/// In podman's usual network, at another address there. The counter listens to its own network
-/// alone. The hosts have no nftables, which podman's network needs for rules between them.
+/// In podman's usual network, at another address. The counter listens to its own network alone. The
+/// hosts lack nftables, which podman's network needs for rules between networks.
 fn another_network_has_another_address(stasis: &StasisHost) -> Result<()> {
     if stasis.low_level != "runc" {
         return Ok(());
@@ -285,7 +285,7 @@ fn assert_succeeded(stasis: &StasisHost, operation: &str) -> Result<()> {
     Ok(())
 }
 
-/// Where podman has CRIU's images of a container that it keeps itself.
+/// Returns the directory with CRIU's images of a container that podman keeps itself.
 fn image_directory(stasis: &StasisHost, name: &str) -> Result<String> {
     stasis.podman(&["inspect", "--format", "{{.State.CheckpointPath}}", name])
 }

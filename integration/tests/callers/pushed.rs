@@ -1,5 +1,5 @@
-//! podman's archives by way of `stasis push` and `pull`: the container is gone with its archive,
-//! and podman imports what was pulled, with what the container had written and removed.
+//! podman's archives by way of `stasis push` and `pull`: the container is removed with its archive,
+//! and podman imports the pulled one, with the files that the container had written and removed.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -10,7 +10,7 @@ use stasis_integration::{needs, on_hosts};
 const ARCHIVE: &str = "/images/job.tar";
 const PULLED: &str = "/images/pulled.tar";
 const REFERENCE: &str = "oci:/images/layout:job";
-/// It removes a file of its image, and writes another.
+/// The command removes a file of its image, and writes another.
 const COMMAND: &str = "echo kept > /kept && rm /bin/pause && exec /bin/counter 10008";
 const PORT: u16 = 10008;
 
@@ -45,7 +45,7 @@ fn podman_imports_what_was_pulled(kind: HostKind) -> Result<()> {
     stasis.podman_remove("job")
 }
 
-/// Others read it as well.
+/// Other programs can read the manifest as well.
 fn the_manifest_says_whose_it_is(stasis: &StasisHost) -> Result<()> {
     let manifest = stasis
         .host

@@ -1,4 +1,4 @@
-//! docs/quickstart.md, as it is written: every block is run in a host, in its order.
+//! docs/quickstart.md as written: each of its blocks is run in a host, in the page's order.
 
 use std::fs;
 use std::path::Path;
@@ -15,17 +15,17 @@ use stasis_integration::{needs, on_hosts};
 use crate::packages::{package, without_make_install};
 use crate::setup::{CONTAINERS, DAEMON, DOCKER, PODMAN};
 
-/// What it says of a node, and of each engine.
+/// The page's headings for a node, and for each engine.
 const NODE: &str = "The node";
 const ENGINES: [&str; 3] = ["podman", "containerd", "Docker"];
 const LOG: &str = "What was done";
-/// What it has in the place of a training: the one thing that is another on a real node.
+/// The page's training image: here a counter, the only difference from a real node.
 const IMAGE: &str = "example.com/train:latest";
 const ARCHIVE: &str = "/root/train.tar";
 const PORT: u16 = 10000;
 const CDI: &str = "/etc/cdi/nvidia.json";
 const SYSTEMCTL: &str = "/usr/local/bin/systemctl";
-/// In the place of systemd, which test hosts have not.
+/// A replacement for systemd, which test hosts lack.
 const RESTART: &str = r#"#!/bin/bash -e
 [ "$1" = restart ]
 case $2 in
@@ -51,7 +51,7 @@ fn every_block_does_what_is_said(kind: HostKind) -> Result<()> {
 
     let [install, doctor] = blocks(&page, NODE)?;
     run(stasis, install)?;
-    // The stand-in is no driver where the settings look for one.
+    // The default settings do not look for a driver where the stand-in is.
     stasis.set(kind.low_level, "")?;
     let found = run(stasis, doctor)?;
     ensure!(found.contains("faults: 0"), "{found}");
@@ -76,8 +76,8 @@ fn every_block_does_what_is_said(kind: HostKind) -> Result<()> {
     Ok(())
 }
 
-/// As one on which nothing is installed of stasis: its package lies there, its engines know nothing
-/// of it, and its GPU has a CDI file.
+/// Makes the host a node on which stasis is not installed: its package lies there, its engines know
+/// nothing of it, and its GPU has a CDI file.
 fn is_a_node(stasis: &StasisHost, kind: HostKind) -> Result<()> {
     let host = &stasis.host;
     without_make_install(stasis)?;
@@ -107,7 +107,7 @@ fn is_a_node(stasis: &StasisHost, kind: HostKind) -> Result<()> {
     image.write(&host.path(ARCHIVE))
 }
 
-/// Nothing can be pulled.
+/// Loads the image, since none can be pulled.
 fn has_the_image(stasis: &StasisHost, engine: &str) -> Result<()> {
     let load: &[&str] = match engine {
         "podman" => &["podman", "load", "-q", "-i", ARCHIVE],
@@ -117,7 +117,7 @@ fn has_the_image(stasis: &StasisHost, engine: &str) -> Result<()> {
     stasis.host.run(load).map(drop)
 }
 
-/// The blocks below a heading.
+/// Returns the blocks below a heading.
 fn blocks<'p, const N: usize>(page: &'p str, heading: &str) -> Result<[&'p str; N]> {
     let heading = format!("\n## {heading}\n");
     let (_, below) = page.split_once(&heading).with_context(|| heading.clone())?;
@@ -128,9 +128,9 @@ fn blocks<'p, const N: usize>(page: &'p str, heading: &str) -> Result<[&'p str; 
     blocks.with_context(|| format!("{heading} has {found} blocks, and {N} are known"))
 }
 
-/// Runs a block as a person would who stands where the package is.
+/// Runs a block in the directory of the package, as a person would.
 fn run(stasis: &StasisHost, block: &str) -> Result<String> {
-    // Test hosts have no controller for processors where version 1 of cgroups has it.
+    // Test hosts with cgroups of version 1 have no controller for processors.
     let block = block.replace("ctr run -d", "ctr run -d --cpu-shares 0");
     let script = format!("cd /root\n{block}");
     let done = stasis

@@ -1,5 +1,5 @@
-//! `stasis setup`: each engine is told of stasis in settings that know nothing of it, uses it, and
-//! has its settings as they were after `--undo`.
+//! `stasis setup`: each engine is configured for stasis from settings that lack it, uses it, and
+//! has its earlier settings after `--undo`.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use stasis_integration::host::{HostKind, Suite};
 use stasis_integration::on_hosts;
 
 pub(crate) const DAEMON: &str = "/etc/docker/daemon.json";
-/// As people write it.
+/// Settings in the layout that people use.
 pub(crate) const DOCKER: &str = r#"{
     "storage-driver": "vfs",
     "bridge": "none", "iptables": false, "ip6tables": false,
@@ -58,7 +58,7 @@ fn docker(stasis: &StasisHost, kind: HostKind) -> Result<()> {
     let daemon = stasis.docker()?;
     stasis.docker_run("job", &[], &["/bin/counter", "10000"])?;
     assert_eq!(stasis.ask_until_up(10000)?, "101");
-    // Docker takes checkpoints for experimental.
+    // To Docker, checkpoints are experimental.
     stasis.docker_checkpoint(&[], "job", "first")?;
     stasis.docker_remove("job")?;
     daemon.kill()?;
@@ -77,7 +77,7 @@ fn docker(stasis: &StasisHost, kind: HostKind) -> Result<()> {
     Ok(())
 }
 
-/// It is not "experimental", and has no runtime of that name.
+/// Docker is not "experimental", and has no runtime of stasis' name.
 fn docker_without_checkpoints(stasis: &StasisHost) -> Result<()> {
     let daemon = stasis.docker()?;
     stasis.docker_run("job", &["--runtime", "runc"], &["/bin/pause"])?;
@@ -155,7 +155,7 @@ fn crio(stasis: &StasisHost) -> Result<()> {
     Ok(())
 }
 
-/// `stasis` finds it by the name that people have for it.
+/// Checks that `stasis` finds the container by the name that people use for it.
 fn is_known(stasis: &StasisHost) -> Result<()> {
     let check = [PROGRAM, "check", "--json", JOB];
     let report: serde_json::Value = serde_json::from_str(&stasis.host.run_for_text(&check)?)?;
@@ -163,7 +163,7 @@ fn is_known(stasis: &StasisHost) -> Result<()> {
     Ok(())
 }
 
-/// As CRI-O annotates a container.
+/// Returns annotations such as CRI-O's.
 fn of_a_pod() -> serde_json::Value {
     serde_json::json!({
         "io.container.manager": "cri-o",
@@ -203,14 +203,14 @@ fn containerd(stasis: &StasisHost, kind: HostKind) -> Result<()> {
         .run(&[PROGRAM, "setup", "containerd", "--undo"])?;
     assert!(!stasis.host.path(CONTAINERD_D).exists());
     let after = text(stasis, CONTAINERD)?;
-    // containerd 1.x needs it once somebody else is listed: it may stay.
+    // containerd 1.x needs this entry once another runtime is listed: it may stay.
     let runc = "\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc]\n\
                 runtime_type = \"io.containerd.runc.v2\"\n";
     assert_eq!(after.replace(runc, ""), before);
     Ok(())
 }
 
-/// Once, and then there is nothing left to change.
+/// Runs the setup of an engine once; a second run has nothing left to change.
 fn is_set(stasis: &StasisHost, engine: &str) -> Result<()> {
     let done = stasis.host.run_for_text(&[PROGRAM, "setup", engine])?;
     assert!(done.contains("\nwritten"), "{done}");

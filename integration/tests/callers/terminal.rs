@@ -9,7 +9,7 @@ use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::host::installed::{PROGRAM, StasisHost};
 use tempfile::NamedTempFile;
 
-/// The terminal (of util-linux' `script`), and all that was shown there.
+/// The terminal (of util-linux' `script`), and all its output.
 pub(crate) struct Terminal {
     script: Child,
     shown: NamedTempFile,
@@ -51,9 +51,9 @@ impl Terminal {
         Ok(keys.write_all(b"\x03")?)
     }
 
-    /// Its exit code, and all that was shown.
+    /// Waits for the program's end. Returns its exit code, and all its output.
     pub(crate) fn end(mut self) -> Result<(Option<i32>, String)> {
-        // What it reads from has to stay open: an end of that is an end of the terminal's input.
+        // `script`'s standard input stays open: its end would end the terminal's input.
         let keys = self.script.stdin.take();
         let mut ended = None;
         let waited = wait_until_clear(|| {
@@ -72,7 +72,7 @@ impl Terminal {
     }
 }
 
-/// A line without its control sequences (ECMA-48: CSI).
+/// Returns a line without its control sequences (ECMA-48: CSI).
 pub(crate) fn visible(line: &str) -> String {
     let mut parts = line.split("\u{1b}[");
     let first = parts.next().unwrap_or_default().to_owned();

@@ -1,5 +1,5 @@
-//! stasis is upgraded under a running container: its shim lives on, and calls the programs that are
-//! installed now.
+//! stasis is upgraded under a running container: its shim lives on, and calls the newly installed
+//! programs.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,11 +14,11 @@ use stasis_integration::on_hosts;
 use crate::exchange::is_cleaned_up_after;
 
 const COUNTER: [&str; 2] = ["/bin/counter", "10000"];
-/// The shim, in the place of containerd's own.
+/// The shim, in place of containerd's own.
 const SHIM: &str = "/usr/local/bin/containerd-shim-runc-v2";
-/// Where the engine is that [`another_engine`] calls.
+/// The path of the engine that [`another_engine`] installs.
 const ENGINE: &str = "/opt/engine/stasis-runtime";
-/// An engine to which the shim is one of another version.
+/// An engine that takes the shim for one of another version.
 const SCRIPT: &str = r#"#!/bin/sh
 given=$1
 shift
@@ -47,7 +47,7 @@ fn new_shim_calls_an_old_engine(stasis: &StasisHost, client: &Containerd) -> Res
     begins_nothing_and_ends_everything(stasis, client, "2", "of the shim's version beside it")
 }
 
-/// The checkpoint is refused and says what to do, which is enough; everything else works.
+/// The checkpoint is refused with a way out; everything else works.
 fn begins_nothing_and_ends_everything(
     stasis: &StasisHost,
     client: &Containerd,
@@ -78,7 +78,7 @@ fn begins_nothing_and_ends_everything(
     own_engine(stasis)
 }
 
-/// As a package does it: a new file takes the name, in one step.
+/// Replaces the programs as a package does: a new file takes the name, in one step.
 fn programs_are_replaced_under_a_container(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     let id = "upgraded";
     stasis.start_gpu_task(client, id, &[], &COUNTER)?;
@@ -110,7 +110,7 @@ fn own_engine(stasis: &StasisHost) -> Result<()> {
         .map(drop)
 }
 
-/// As another version's shim is cleaned up after, and nothing is left.
+/// Kills the shim, and checks that another version cleans up after it and that nothing is left.
 fn ends_with_its_shim(stasis: &StasisHost, client: &Containerd, id: &str) -> Result<()> {
     is_cleaned_up_after(stasis, client, id)?;
     stasis.nothing_left_of(&[id])

@@ -6,12 +6,12 @@ use serde_json::Value;
 
 const COMMANDS: &str = include_str!("../../../../docs/commands.md");
 
-/// The fields of a table, each with the words in code beside it.
+/// A table's fields, each with the words in code beside it.
 type Fields = BTreeMap<String, BTreeSet<String>>;
 
-/// What is wrong with the fields of these objects: each has to be in the table of a section, each
-/// field within a field in the words beside that, and each field of the table but those that are
-/// `absent` here in one of the objects.
+/// Lists the faults of the fields of these objects: each field has to be in the section's table,
+/// each field within a field among the words beside that one, and each field of the table, except
+/// for the `absent` ones, in one of the objects.
 pub(crate) fn faults(section: &str, objects: &[Value], absent: &[&str]) -> Vec<String> {
     let documented = table_of(section);
     let mut seen = BTreeSet::new();
@@ -71,7 +71,7 @@ fn table_of(section: &str) -> Fields {
     fields.collect()
 }
 
-/// What stands between backticks.
+/// Yields the words between backticks.
 fn code(text: &str) -> impl Iterator<Item = String> {
     text.split('`').skip(1).step_by(2).map(str::to_owned)
 }

@@ -36,7 +36,7 @@ fn what_is_not_to_be_kept_goes(kind: HostKind) -> Result<()> {
     contents_go_with_their_image_unless_they_are_open(stasis, &job)
 }
 
-/// What was made first is the oldest, though its time is the latest.
+/// The image that was made first is the oldest one, although its time is the latest.
 fn the_clock_was_ahead_at_the_first(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     let path = job.image_path("one").join("stasis.json");
     let before = fs::read(&path)?;
@@ -129,7 +129,7 @@ fn rests_of_a_checkpoint_go_and_its_image_stays(
     Ok(())
 }
 
-/// Also where nobody may write, and while its processes and CRIU have nothing of it open.
+/// Also on a read-only mount, and while neither its processes nor CRIU have a file of it open.
 fn what_is_being_restored_stays(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     let (image, read_only) = (job.image("three"), "/images/read-only");
     let mount = |arguments: &[&str]| stasis.host.run(&[&["mount"], arguments].concat());
@@ -165,7 +165,7 @@ fn what_is_being_restored_stays(stasis: &StasisHost, job: &Bundle<'_>) -> Result
     Ok(())
 }
 
-/// GPU contents apart from the image count as well.
+/// GPU contents that are stored apart from the image count as well.
 fn contents_go_with_their_image_unless_they_are_open(
     stasis: &StasisHost,
     job: &Bundle<'_>,
@@ -196,7 +196,7 @@ fn contents_go_with_their_image_unless_they_are_open(
     stasis.nothing_to_put_right()
 }
 
-/// A process of the host that has a file open, until its standard input ends.
+/// Starts a process of the host that has a file open until its standard input ends.
 fn reader_of(stasis: &StasisHost, path: &str) -> Result<Child> {
     let script = format!("exec 3<{path}; echo; exec cat");
     let mut reader = stasis.command("sh");

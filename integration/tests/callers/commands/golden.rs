@@ -1,5 +1,5 @@
-//! What people and programs read: the text of the commands compared with files, and the fields of
-//! their JSON with those in docs/commands.md.
+//! The commands' output: their text is compared with files, and the fields of their JSON with the
+//! tables in docs/commands.md.
 
 use std::fmt::Write;
 
@@ -19,7 +19,7 @@ const NOT_IN_THIS_LOG: [&str; 3] = ["image_complete", "notes", "shared_out_bytes
 
 const OF_ONE_ELSEWHERE: [&str; 5] = ["digest", "annotations", "subject", "blobs", "archive"];
 
-/// Each command with what it wrote once.
+/// Each command with the text that it once wrote.
 const TEXTS: [(&str, &str); 8] = [
     ("ps", include_str!("golden/ps.txt")),
     ("check job", include_str!("golden/check.txt")),
@@ -115,8 +115,8 @@ fn doctor_of_a_broken_setting(stasis: &StasisHost) -> Result<String> {
     Ok([finding, remedy].map(Option::unwrap_or_default).join("\n"))
 }
 
-/// A text without what differs from one run to the next: numbers, amounts with their units, and
-/// times. Columns are two spaces apart, since they are as wide as what is in them.
+/// Masks numbers, amounts with their units, and times, which differ from one run to the next.
+/// Columns are put two spaces apart, since their width depends on the cells.
 pub(super) fn masked(text: &str) -> String {
     let lines = text.trim_end().lines().map(|line| {
         let cells = line.split("  ").map(str::trim);

@@ -21,7 +21,7 @@ const HEADER: [&str; 7] = [
     "RESTORABLE",
 ];
 
-/// Two images, of which one is damaged where only reading all of it tells.
+/// Two images, one of them damaged in a place that only a complete read finds.
 pub(crate) fn images_are_listed_and_verified(stasis: &StasisHost) -> Result<()> {
     let job = Bundle::make(stasis, "job", &["/bin/memcheck", "48", "10007"])?;
     job.run()?;
@@ -32,7 +32,7 @@ pub(crate) fn images_are_listed_and_verified(stasis: &StasisHost) -> Result<()> 
     }
     damage(stasis, &paths[1])?;
 
-    // What containerd has put elsewhere is not there any more.
+    // containerd has moved the images of its checkpoints elsewhere: they are not listed.
     let (code, rows) = json(stasis, &["images"])?;
     assert_eq!(code, Some(0));
     let images: Vec<_> = rows.iter().map(|row| row["image"].clone()).collect();
@@ -77,7 +77,7 @@ pub(crate) fn images_are_listed_and_verified(stasis: &StasisHost) -> Result<()> 
     job.delete()
 }
 
-/// Flips a bit in the middle of its largest pack.
+/// Flips a bit in the middle of the image's largest pack.
 fn damage(stasis: &StasisHost, image: &str) -> Result<()> {
     let files = fs::read_dir(stasis.host.path(image))?;
     let packs = files.filter_map(|file| {

@@ -10,7 +10,7 @@ use stasis_integration::host::installed::StasisHost;
 
 use super::{json, run};
 
-/// Of the workload `tree`: eight processes, three of which use the GPU.
+/// The image of the workload `tree`: eight processes, three of which use the GPU.
 pub(crate) fn what_is_in_an_image_is_shown(stasis: &StasisHost) -> Result<()> {
     let job = Bundle::make(stasis, "looked-at", &["/bin/tree", "10008"])?;
     job.run()?;
@@ -61,7 +61,7 @@ fn a_damaged_one_is_refused_by_name(stasis: &StasisHost, job: &Bundle<'_>) -> Re
     Ok(())
 }
 
-/// What podman has put beside the image says whose it is.
+/// The files that podman puts beside the image name its container.
 pub(crate) fn an_unpacked_archive_tells_its_name(stasis: &StasisHost) -> Result<()> {
     stasis.podman_run("packed", &[], &["/bin/counter", "10009"])?;
     stasis.ask_until_up(10009)?;
@@ -83,7 +83,7 @@ pub(crate) fn an_unpacked_archive_tells_its_name(stasis: &StasisHost) -> Result<
     archives_are_read(stasis, archive)
 }
 
-/// As they are, and nothing is left beside them.
+/// Archives are read without being unpacked, and no file is left beside them.
 fn archives_are_read(stasis: &StasisHost, archive: &str) -> Result<()> {
     let (code, found) = json(stasis, &["inspect", archive])?;
     assert_eq!((code, &found[0]["name"]), (Some(0), &json!("packed")));

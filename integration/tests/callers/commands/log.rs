@@ -44,7 +44,7 @@ pub(crate) fn operations_are_listed_and_drawn(stasis: &StasisHost) -> Result<()>
         let of_line = [&line["time"], &line["operation"], &line["container"]];
         assert_eq!(of_line, [row[0], row[1], row[2]]);
         assert_eq!(row[5], "done");
-        // Who has entered the host to call it has no pid there.
+        // A caller that has entered the host has no pid there, so its name is unknown.
         let caller = line["caller"]["name"].as_str().unwrap_or("-");
         assert_eq!(caller, row[6]);
     }
@@ -52,7 +52,7 @@ pub(crate) fn operations_are_listed_and_drawn(stasis: &StasisHost) -> Result<()>
     assert_eq!(lines[0]["image_path"], checkpoint[7]);
     let (_, last) = json(stasis, &["log", "--container", "ctr-job", "-n", "1"])?;
     assert_eq!(last, lines[lines.len() - 1..]);
-    // By a name that only its engine knows.
+    // Docker alone knows the container by this name.
     let (_, docker) = json(stasis, &["log", "--container", "docker-job"])?;
     assert_eq!(docker.len(), 2, "{docker:?}");
 
@@ -92,7 +92,7 @@ pub(crate) fn some_are_chosen_and_what_chooses_none_is_refused(stasis: &StasisHo
     Ok(())
 }
 
-/// A line that is cut off, and one that would act on a terminal.
+/// A truncated line, and one with control sequences for a terminal.
 pub(crate) fn what_is_no_line_is_left_out(stasis: &StasisHost) -> Result<()> {
     let (_, before) = json(stasis, &["log"])?;
     let path = stasis.host.path(OPERATIONS_LOG);

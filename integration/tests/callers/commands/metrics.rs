@@ -14,7 +14,7 @@ use super::{COUNTERS, json, run};
 const FILE: &str = "/root/metrics/stasis.prom";
 const UUID: &str = "GPU-57415349-5300-4000-8000-000000000001";
 
-/// What `stasis ps` and `stasis log` show.
+/// The page has the figures that `stasis ps` and `stasis log` show.
 pub(crate) fn all_is_counted(stasis: &StasisHost) -> Result<()> {
     let (code, page, stderr) = run(stasis, &["metrics"])?;
     assert_eq!((code, stderr.as_str()), (Some(0), ""));
@@ -104,7 +104,7 @@ pub(crate) fn they_are_written_to_a_file(stasis: &StasisHost) -> Result<()> {
     Ok(())
 }
 
-/// A link to itself cannot be read, as what a broken disk does not give back.
+/// A link to itself cannot be read, like a file on a broken disk.
 pub(crate) fn what_cannot_be_read_hides_nothing_else(stasis: &StasisHost) -> Result<()> {
     let host = &stasis.host;
     let store = format!("{DISK}/broken");

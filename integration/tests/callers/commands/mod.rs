@@ -22,7 +22,7 @@ use stasis_integration::{needs, on_hosts};
 
 on_hosts!(all_commands: trixie, sid_v2);
 
-/// Each counts on at its port.
+/// The counters: each goes on counting at its port.
 const COUNTERS: [(&str, u16); 3] = [
     ("podman-job", 10001),
     ("ctr-job", 10000),
@@ -63,7 +63,7 @@ fn all_commands(kind: HostKind) -> Result<()> {
     terminal::ctrl_c_has_each_of_several_go_back(stasis)
 }
 
-/// Runs `stasis`; its exit code and what it wrote.
+/// Runs `stasis`. Returns its exit code, standard output and standard error.
 pub(crate) fn run(
     stasis: &StasisHost,
     arguments: &[&str],
@@ -77,19 +77,19 @@ pub(crate) fn run(
     ))
 }
 
-/// The same with `--json`, which has to answer a list.
+/// Runs `stasis` with `--json`, which has to answer with a list.
 pub(crate) fn json(stasis: &StasisHost, arguments: &[&str]) -> Result<(Option<i32>, Vec<Value>)> {
     let (code, stdout, stderr) = run(stasis, &[arguments, &["--json"]].concat())?;
     let list = serde_json::from_str(&stdout);
     Ok((code, list.with_context(|| format!("{stdout}{stderr}"))?))
 }
 
-/// Has `stasis` find the containers of bundles, as if they were where runc has its own.
+/// Has `stasis` find the containers of bundles, as if they were in runc's own root directory.
 fn as_one_of_runc(stasis: &StasisHost) -> Result<()> {
     stasis.host.run(&["ln", "-s", ROOT, "/run/runc"]).map(drop)
 }
 
-/// The cells of each line of a table.
+/// Splits each line of a table into its cells.
 fn cells<'t>(table: &'t str) -> Vec<Vec<&'t str>> {
     let cells = |line: &'t str| {
         let cells = line.split("  ").map(str::trim);

@@ -13,7 +13,7 @@ use super::json;
 
 const TIMES: usize = 20;
 
-/// The commands that answer, with `IMAGE` for an image that there is.
+/// The commands that answer, with `IMAGE` for an existing image.
 const COMMANDS: [&str; 18] = [
     "doctor --self-test",
     "doctor --self-test --json",

@@ -23,7 +23,7 @@ const HEADER: [&str; 10] = [
     "CHECKPOINT",
     "RESTORE",
 ];
-/// What nothing is known of before the first operation.
+/// The fields that are empty before the first operation.
 const NONE_YET: [&str; 5] = [
     "last_image",
     "predicted_checkpoint",
@@ -118,7 +118,7 @@ pub(crate) fn those_that_use_a_gpu_are_shown_by_name(stasis: &StasisHost) -> Res
     Ok(())
 }
 
-/// What a counter of the stand-in holds on its GPU.
+/// The GPU memory of a counter under the stand-in driver.
 const MEMORY: &str = "64.0 MiB";
 
 pub(crate) fn a_checkpoint_is_shown_and_foretells_the_next(stasis: &StasisHost) -> Result<()> {
@@ -164,7 +164,7 @@ pub(crate) fn a_checkpoint_is_shown_and_foretells_the_next(stasis: &StasisHost) 
     Ok(())
 }
 
-/// The driver would be waited for for longer than this may take, once for each of them.
+/// Waiting for the driver once for each container would take longer than the time limit here.
 pub(crate) fn who_does_not_answer_delays_nobody(stasis: &StasisHost) -> Result<()> {
     stasis.set("runc", "deadlines.lock_ms = 90000\n")?;
     stasis.inject("get-state ctr-job hang\nget-state docker-job hang")?;

@@ -1,5 +1,4 @@
-//! What tables show of a container of podman, whose ids and paths are long, on terminals of several
-//! widths.
+//! Tables with a container of podman, whose ids and paths are long, on terminals of several widths.
 
 use anyhow::{Context, Result};
 use stasis_integration::host::HostKind;
@@ -14,7 +13,7 @@ const NARROW: [usize; 2] = [80, 120];
 
 on_hosts!(they_fit_the_terminal: sid_v2);
 
-/// A pipe gets whole ids.
+/// Ids are shortened on a terminal, and whole in a pipe.
 fn they_fit_the_terminal(kind: HostKind) -> Result<()> {
     needs!(StandIn);
     let stasis = &StasisHost::of(kind)?;

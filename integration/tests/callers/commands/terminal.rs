@@ -11,7 +11,7 @@ use crate::terminal::{Terminal, visible};
 /// The first line of a terminal (ECMA-48: CUP).
 const HOME: &str = "\u{1b}[H";
 const COLUMNS: usize = 40;
-/// 128 and SIGINT, as of every program that does not handle it.
+/// 128 + SIGINT, the exit code of every program that does not handle the signal.
 const INTERRUPTED: i32 = 130;
 
 pub(crate) fn a_watch_draws_again_until_ctrl_c(stasis: &StasisHost) -> Result<()> {
@@ -35,7 +35,7 @@ pub(crate) fn a_watch_draws_again_until_ctrl_c(stasis: &StasisHost) -> Result<()
     Ok(())
 }
 
-/// Which processes have not taken a SIGINT yet, the second of the signals.
+/// A script that prints the processes with a pending SIGINT, the second of the signals.
 const PENDING: &str = "for pid in $(pgrep -x stasis); do \
     grep -lE '^(Sig|Shd)Pnd:.*[2367abef]$' /proc/$pid/status 2>/dev/null; done; :";
 
@@ -47,7 +47,7 @@ pub(crate) fn ctrl_c_has_each_of_several_go_back(stasis: &StasisHost) -> Result<
         Ok((!stasis.driver_is_called()?).then(|| "the driver is not called".to_owned()))
     })?;
     terminal.press_ctrl_c()?;
-    // The terminal shows what was pressed once those at it have the signal pending.
+    // The terminal shows the key once its processes have the signal pending.
     terminal.until_shown("^C")?;
     wait_until_clear(|| {
         let pending = stasis.host.run_for_text(&["bash", "-c", PENDING])?;

@@ -49,14 +49,14 @@ fn a_test_that_hangs_ends_and_says_where() {
         said.contains("was ended after STASIS_HOST_LIMIT_S"),
         "{said}"
     );
-    // What has been started by then depends on the machine.
+    // The set of processes that have been started by then depends on the machine.
     assert!(said.contains("(bash) S "), "{said}");
     assert!(said.contains(": bash -c #!/bin/bash"), "{said}");
 }
 
 #[test]
 fn a_host_outlives_no_killed_test() {
-    // What it leaves comes here, and not to the machine's first process.
+    // Orphans of the test come to this process, and not to the machine's first one.
     prctl::set_child_subreaper(true).unwrap();
     let mut test = Command::new(env!("CARGO_BIN_EXE_test-host"))
         .args([
@@ -96,8 +96,8 @@ fn a_host_outlives_no_killed_test() {
     assert_eq!(cgroups_named(&name), Vec::<PathBuf>::new());
 }
 
-/// The machine's first process may let it be a zombie for a minute, and a host with one seems to be
-/// at work, and cannot end.
+/// The machine's first process may leave an orphan a zombie for a minute; a host with a zombie
+/// looks busy, and cannot end.
 #[test]
 fn what_loses_its_parent_outside_of_its_host_comes_to_the_test() -> Result<()> {
     let host = Host::start(Suite::Trixie, Cgroups::V2)?;

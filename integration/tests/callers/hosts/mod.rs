@@ -1,5 +1,5 @@
-//! The test hosts themselves: what the other tests stand on must stand, with stock programs only,
-//! and leave nothing.
+//! The test hosts themselves, with stock programs only: the basis of the other tests has to be
+//! sound, and to leave nothing behind.
 
 #![allow(
     clippy::unwrap_used,
@@ -161,7 +161,7 @@ fn docker_runs(host: &Host) {
     assert_eq!(stdout.unwrap(), "hello");
 }
 
-/// The pid, inside the host, of a task that runs.
+/// Returns the pid, inside the host, of a running task.
 fn task_pid(host: &Host, id: &str) -> String {
     let tasks = host.run_for_text(&["ctr", "task", "ls"]).unwrap();
     let task = tasks

@@ -1,5 +1,5 @@
-//! What each engine has checkpointed at one host is restored by the same engine at another, and
-//! begins a new container of it there that names it.
+//! Each engine restores at one host the checkpoint that it has made at another, and begins a new
+//! container there from the image, which an annotation names.
 
 use anyhow::Result;
 use stasis_integration::client::containerd::{
@@ -13,21 +13,21 @@ use stasis_integration::host::installed::StasisHost;
 use super::preempted::SETTINGS;
 use super::{host_at, host_for_registry, moved, named, with_registry};
 
-/// Says how often it has verified all its GPU and host memory, and changed it then.
+/// A program that reports how often it has verified its GPU and host memory, and then changes both.
 const MEMCHECK: [&str; 2] = ["/bin/memcheck", "6"];
 const SIGKILL: u32 = 9;
 
-/// A job that one engine has at the first host, and then at the second.
+/// A job that one engine runs at the first host, and then at the second.
 struct Job {
     name: &'static str,
     port: &'static str,
-    /// Begins it under this name, with an image that an annotation names, or cold.
+    /// Begins the job under this name, with an image that an annotation names, or cold.
     begin: fn(&StasisHost, &Job, &str, Option<&str>) -> Result<()>,
-    /// Ends it, with an image in this directory of the host.
+    /// Ends the job, with an image in the returned directory of the host.
     save: fn(&StasisHost, &Job) -> Result<String>,
-    /// Restores it from what is pulled into the directory that it chooses.
+    /// Restores the job from an image that it pulls into a directory of its choice.
     go_on: fn(&StasisHost, &Job) -> Result<()>,
-    /// Ends it, and removes the container.
+    /// Ends the job, and removes the container.
     end: fn(&StasisHost, &Job) -> Result<()>,
 }
 
@@ -112,7 +112,7 @@ impl Job {
     }
 }
 
-/// The annotation as an option of engines, if there is one.
+/// Returns the annotation as an option of engines, if an image is given.
 fn annotation(image: Option<&str>) -> Vec<String> {
     let option = image.map(|image| format!("--annotation=io.stasis.restore={image}"));
     option.into_iter().collect()
@@ -229,7 +229,7 @@ fn save_docker(stasis: &StasisHost, job: &Job) -> Result<String> {
     directory_of_docker(stasis, job, "saved")
 }
 
-/// Docker has a directory for the checkpoints of a container as soon as it has that.
+/// Docker makes the directory for a container's checkpoints when it creates the container.
 fn restore_docker(stasis: &StasisHost, job: &Job) -> Result<()> {
     stasis.docker_create(job.name, &job.command())?;
     pull(stasis, job, &directory_of_docker(stasis, job, "pulled")?)?;

@@ -10,7 +10,7 @@ use super::{host_at, host_for_registry, moved, named, with_registry};
 
 const ARCHIVE: &str = "/images/checkpoint.tar";
 const PORT: u16 = 10000;
-/// Of the pods' namespace.
+/// The pod's name, in the namespace of pods.
 const NAME: &str = "default/pod";
 
 fn job() -> ContainerConfig {

@@ -1,5 +1,5 @@
-//! What checkpointctl says of archives that engines have made under stasis, before they were in a
-//! registry and after.
+//! checkpointctl reads archives that engines have made under stasis, before and after their way
+//! through a registry.
 
 use std::env;
 use std::path::Path;

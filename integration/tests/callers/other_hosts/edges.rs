@@ -1,4 +1,4 @@
-//! What may come between the stop at one host and the create at another.
+//! Events between the stop at one host and the create at another.
 
 use anyhow::{Context, Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;
@@ -10,7 +10,7 @@ use stasis_integration::host::{Daemon, Host, HostKind};
 use super::preempted::{SETTINGS, asked, asks_for, begin, ended, job};
 use super::{host_at, host_for_registry, with_registry};
 
-/// Where the job is stopped, and where it goes on, or does not.
+/// The host where the job is stopped, and the one where it goes on, or does not.
 struct Pair<'h> {
     registry: &'h Host,
     from: (&'h StasisHost, &'h Bundle<'h>),
@@ -56,7 +56,7 @@ fn no_job_goes_back_in_time_and_none_is_lost() -> Result<()> {
 }
 
 impl Pair<'_> {
-    /// The jobs have this key, and their hosts these settings beside the usual.
+    /// Gives both jobs this key, and their hosts these settings in addition to the usual ones.
     fn is_asked_for(&self, key: &str, waits: &str) -> Result<()> {
         for (host, job) in [self.from, self.to] {
             host.set(&host.low_level, &format!("{SETTINGS}{waits}"))?;
@@ -65,8 +65,8 @@ impl Pair<'_> {
         Ok(())
     }
 
-    /// In the registry, of a job that was asked once; it runs again where it was, and was asked
-    /// once more.
+    /// Puts an image of a job that was asked once into the registry; the job runs again at its
+    /// host, and is asked once more.
     fn first_image(&self) -> Result<()> {
         let (host, job) = self.from;
         begin(job)?;
@@ -78,7 +78,7 @@ impl Pair<'_> {
         asked(host, 1)
     }
 
-    /// The job goes on at the other host, where it is asked, and is gone.
+    /// Checks that the job goes on at the other host, where it is asked, and removes it.
     fn goes_on(&self, before: u32) -> Result<()> {
         let (host, job) = self.to;
         begin(job)?;
@@ -105,10 +105,10 @@ impl Pair<'_> {
     }
 }
 
-/// An announcement holds for half of that.
+/// The stall limit; an announcement holds for half of it.
 const WAITS: &str = "deadlines.stalled_s = 16\n";
 
-/// Nobody is at it any more, and nothing is left to be pushed.
+/// Waits until no process pushes, and no image is left to be pushed.
 fn nothing_is_pushed(host: &StasisHost) -> Result<()> {
     wait_until_clear(|| {
         let noted = ["find", "/images/.to-push", "-type", "f"];
@@ -129,7 +129,7 @@ fn a_checkpoint_that_fails_gives_the_earlier_one_back(pair: &Pair<'_>) -> Result
     pair.goes_on(1)
 }
 
-/// The checkpoint of a stop that is killed goes on.
+/// The process that handles the stop is killed, and its checkpoint goes on.
 fn who_is_killed_leaves_it_to_who_pushes(pair: &Pair<'_>) -> Result<()> {
     let (host, job) = pair.from;
     host.hold_driver("checkpoint job", "killed")?;
@@ -141,8 +141,8 @@ fn who_is_killed_leaves_it_to_who_pushes(pair: &Pair<'_>) -> Result<()> {
     ended(host, job)
 }
 
-/// What it has announced ends by itself, and the job goes on elsewhere with the image before. Once
-/// the host is there again, nobody gets the image that it has.
+/// The lost host's announcement expires, and the job goes on elsewhere with the earlier image. When
+/// the host is back, its image is pushed to no one.
 fn what_a_lost_host_was_to_push_is_left_behind(pair: &Pair<'_>) -> Result<()> {
     let (host, job) = pair.from;
     host.hold_driver("checkpoint job", "lost")?;
@@ -166,7 +166,7 @@ fn what_a_lost_host_was_to_push_is_left_behind(pair: &Pair<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What is said of it holds for a few seconds, again and again.
+/// The announcement holds for a few seconds, and is renewed.
 fn what_is_not_there_in_time_is_not_gone_back_from(pair: &Pair<'_>) -> Result<()> {
     let (host, job) = pair.from;
     let holds = format!("{SETTINGS}deadlines.stalled_s = 8\n");
@@ -184,8 +184,8 @@ fn what_is_not_there_in_time_is_not_gone_back_from(pair: &Pair<'_>) -> Result<()
     pair.goes_on(2)
 }
 
-/// The stop is not held up, and the image is pushed once the registry is there again: as at boot,
-/// by whoever puts things right, since who was to push it was killed.
+/// The stop is not delayed, and the image is pushed once the registry is back: by `recover`, as at
+/// boot, since the process that was to push it was killed.
 fn the_registry_is_away_for_a_while<'h>(pair: &Pair<'h>, daemon: Daemon<'h>) -> Result<Daemon<'h>> {
     let (host, job) = pair.from;
     daemon.kill()?;
@@ -210,8 +210,8 @@ fn the_registry_is_away_for_a_while<'h>(pair: &Pair<'h>, daemon: Daemon<'h>) -> 
     Ok(daemon)
 }
 
-/// Who pushed it was killed before it could say that it is there. The image could not be pushed
-/// once more.
+/// The process that pushed the image was killed before it could record that. The image is
+/// incomplete now, so it could not be pushed again.
 fn what_is_there_is_not_pushed_again(host: &StasisHost) -> Result<()> {
     let script = "rm /images/away/*-stop/inventory.img; cp -a /root/to-push/. /images/.to-push/";
     host.host.run(&["sh", "-ec", script])?;

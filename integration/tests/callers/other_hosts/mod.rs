@@ -1,4 +1,4 @@
-//! Images that travel: jobs end with one host, and go on at another one, which has nothing of the
+//! Images that travel: jobs end at one host, and go on at another one, which has no file of the
 //! first, by way of a registry in a third.
 
 mod by_engine;
@@ -14,18 +14,18 @@ use stasis_integration::host::installed::{PROGRAM, StasisHost};
 use stasis_integration::host::network::Network;
 use stasis_integration::host::{Cgroups, Daemon, Host, HostKind, Suite};
 
-/// A host with a registry, in a network of its own.
+/// Gives a host a network of its own, and a registry.
 fn with_registry(host: &Host) -> Result<(Network<'_>, Daemon<'_>)> {
     let network = Network::around(host)?;
     Ok((network, host.docker_registry(&[])?))
 }
 
-/// A plain one for it.
+/// Starts a plain host for the registry.
 fn host_for_registry() -> Result<Host> {
     Host::start(Suite::Trixie, Cgroups::V2)
 }
 
-/// A host with stasis, as this number in the network of a registry.
+/// Starts a host with stasis, with this number in the network of a registry.
 fn host_at(
     kind: HostKind,
     registry: &Host,
@@ -42,7 +42,7 @@ fn named(name: &str) -> String {
     format!("{REGISTRY}/jobs/{name}:1")
 }
 
-/// Runs `stasis`, which has to succeed.
+/// Runs `stasis`, which has to succeed. Returns its answer.
 fn moved(stasis: &StasisHost, arguments: &[&str]) -> Result<Value> {
     let command = [&[PROGRAM], arguments, &["--json"]].concat();
     let text = stasis.host.run_for_text(&command)?;

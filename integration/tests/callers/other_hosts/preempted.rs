@@ -10,13 +10,13 @@ use stasis_integration::load;
 
 use super::{host_at, host_for_registry, with_registry};
 
-/// It says how often it has verified all its GPU and host memory, and changes it then.
+/// The program reports how often it has verified its GPU and host memory, and then changes both.
 const JOB: [&str; 3] = ["/bin/memcheck", "4", "10000"];
 pub(super) const SETTINGS: &str = "restore.at_create = \"/images\"\nrestore.keep_at_stop = 2\n\
     restore.registry = \"registry.test:5443/jobs\"\n";
 
-/// The next one is created as soon as the end of the one before is seen: its image is not complete
-/// then, or not pushed. The clock of the first host is far ahead.
+/// The next job is created as soon as the previous one is seen to have ended: its image is
+/// incomplete at that moment, or not pushed yet. The clock of the first host is far ahead.
 #[test]
 fn a_preempted_job_goes_on_at_the_other_host_each_time() -> Result<()> {
     let registry = host_for_registry()?;
@@ -47,14 +47,14 @@ fn a_preempted_job_goes_on_at_the_other_host_each_time() -> Result<()> {
     Ok(())
 }
 
-/// One that moves, in a bundle.
+/// Makes the bundle of a job that moves.
 pub(super) fn job<'h>(stasis: &'h StasisHost, key: &str) -> Result<Bundle<'h>> {
     let job = Bundle::make(stasis, "job", &JOB)?;
     asks_for(&job, key)?;
     Ok(job)
 }
 
-/// It is saved with this key when it is stopped, and begins with the latest image of it.
+/// Has the job be saved with this key when it is stopped, and begin with the key's latest image.
 pub(super) fn asks_for(job: &Bundle<'_>, key: &str) -> Result<()> {
     job.change(|spec| {
         spec["annotations"] = json!({
@@ -70,7 +70,7 @@ pub(super) fn begin(job: &Bundle<'_>) -> Result<()> {
     job.start()
 }
 
-/// Its memory is right, and was changed so often before.
+/// Checks that the job's memory is right, and was changed `before` times.
 pub(super) fn asked(stasis: &StasisHost, before: u32) -> Result<()> {
     let answer = stasis.ask_until_up(10000)?;
     let notes = stasis.operation("create")?["notes"].take();
@@ -81,7 +81,7 @@ pub(super) fn asked(stasis: &StasisHost, before: u32) -> Result<()> {
     Ok(())
 }
 
-/// As engines see it: the first process has ended.
+/// Waits for the end of the first process, which is the container's end to engines.
 pub(super) fn ended(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     wait_until_clear(|| {
         let status = job.status()?;

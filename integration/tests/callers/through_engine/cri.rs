@@ -1,5 +1,5 @@
-//! Containers of Kubernetes. No test host has crictl, of which Debian has no package: a script is
-//! called that has the test make the call of CRI, which crictl makes.
+//! Containers of Kubernetes. No test host has crictl, of which Debian has no package: stasis calls
+//! a script, which has the test make the CRI call that crictl would make.
 
 use std::process::{Child, Stdio};
 
@@ -72,7 +72,7 @@ pub(super) fn counter_is_checkpointed_by_its_name(stasis: &StasisHost, cri: &Cri
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("102"));
     ensure!(stasis.host.path(ARCHIVE).is_file(), "no archive");
 
-    // Kubernetes restores a container as another one, of another pod.
+    // Kubernetes restores a container as another one, in another pod.
     cri.stop(&container.id, 10)?;
     let (code, outcome) = object(stasis, &["restore", name])?;
     assert_eq!((code, &outcome["kind"]), (Some(1), &"no-container".into()));
@@ -102,7 +102,7 @@ fn what_kubernetes_cannot_do_is_refused(stasis: &StasisHost, name: &str) -> Resu
     Ok(())
 }
 
-/// It tells what it was called with, and ends as it is told.
+/// Installs a script that reports its arguments, and ends as the test orders.
 fn a_script_in_the_place_of_crictl(stasis: &StasisHost) -> Result<()> {
     let script = format!(
         "#!/bin/sh\necho \"$@\" >{ASKED}.new && mv {ASKED}.new {ASKED}\nread -r said <{ANSWER}\n\
@@ -114,7 +114,7 @@ fn a_script_in_the_place_of_crictl(stasis: &StasisHost) -> Result<()> {
     Ok(())
 }
 
-/// Runs `stasis`, and does for crictl what it has been called for.
+/// Runs `stasis`, and does crictl's work when `stasis` calls it.
 fn while_crictl(
     stasis: &StasisHost,
     arguments: &[&str],

@@ -1,4 +1,4 @@
-//! Containers of Kubernetes by the real crictl, which Debian has no package of: `STASIS_CRICTL`
+//! Containers of Kubernetes by the real crictl, of which Debian has no package: `STASIS_CRICTL`
 //! names one.
 
 use std::path::Path;
@@ -12,7 +12,7 @@ use stasis_integration::host::installed::{DEVICES, DRIVER, StasisHost};
 use super::object;
 use crate::commands::json as answer;
 
-/// crictl gives up after two seconds otherwise, which a loaded machine may take.
+/// Without the option crictl gives up after two seconds, too few for a loaded machine.
 const CRICTL: [&str; 2] = ["crictl", "--timeout=60s"];
 const POD: &str = "/root/pod.json";
 const CONTAINER: &str = "/root/container.json";
@@ -58,7 +58,7 @@ pub(super) fn counter_is_checkpointed_and_restored(stasis: &StasisHost, _: &Cri)
     stasis.nothing_left_of(&[&of_before])
 }
 
-/// Creates and starts a container of an image, or of an archive; its id.
+/// Creates and starts a container of an image, or of an archive. Returns its id.
 fn started(stasis: &StasisHost, pod: &str, image: &str) -> Result<String> {
     let devices = DEVICES
         .map(|path| json!({"container_path": path, "host_path": path, "permissions": "rwm"}));

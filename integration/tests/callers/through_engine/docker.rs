@@ -20,7 +20,7 @@ pub(super) fn counter_is_checkpointed_by_its_name(stasis: &StasisHost) -> Result
     let kept = images.iter().filter_map(|image| image["image"].as_str());
     let kept = kept.filter(|path| path.ends_with("/checkpoints/kept"));
     assert_eq!(kept.count(), 1, "{images:?}");
-    // Docker has one of that name.
+    // Docker has a checkpoint of that name already.
     let (code, outcome) = object(stasis, &["checkpoint", "job", "--image", "kept"])?;
     assert_eq!((code, &outcome["kind"]), (Some(1), &"engine".into()));
     assert_eq!(outcome["state"], "unharmed");
@@ -43,7 +43,7 @@ pub(super) fn counter_is_checkpointed_by_its_name(stasis: &StasisHost) -> Result
     stasis.docker_wait_for("job", "exited")?;
     restored(stasis, &["--image", "kept"])?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("104"));
-    // Together with none: it is ended behind Docker's back, which sees that.
+    // A group of one: the container is ended behind Docker's back, and Docker notices.
     let group = [
         "checkpoint",
         "--group",
@@ -61,8 +61,8 @@ pub(super) fn counter_is_checkpointed_by_its_name(stasis: &StasisHost) -> Result
     stasis.docker_remove("job")
 }
 
-/// Tries it as long as Docker refuses it for what its containerd has not collected yet
-/// ([`StasisHost::docker_restore`]).
+/// Retries as long as Docker refuses the restore because of entries that its containerd has not
+/// collected yet ([`StasisHost::docker_restore`]).
 fn restored(stasis: &StasisHost, image: &[&str]) -> Result<()> {
     let restore = [&["restore", "job"], image].concat();
     wait_until_clear(|| {

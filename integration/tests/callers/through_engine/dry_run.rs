@@ -8,7 +8,7 @@ use stasis_integration::host::installed::StasisHost;
 use super::object;
 use crate::commands::run;
 
-/// Of a container "job" of podman's, a counter that has answered 101.
+/// For podman's container "job", a counter that has answered 101.
 pub(super) fn changes_nothing_and_names_what_is_in_the_way(stasis: &StasisHost) -> Result<()> {
     let dry_run = ["checkpoint", "job", "--dry-run"];
     let (code, answer) = object(stasis, &dry_run)?;
@@ -31,7 +31,7 @@ pub(super) fn changes_nothing_and_names_what_is_in_the_way(stasis: &StasisHost) 
     let words = ["job: a checkpoint would begin, with 64.0 MiB", &command];
     assert_contains(&stdout, &words);
 
-    // Hooks are told, and not run: there is no such program.
+    // Hooks are listed, and not run: this program does not exist.
     stasis.set(
         &stasis.low_level,
         "hooks.before_checkpoint = [\"/bin/nil\", \"now\"]\n",
@@ -48,7 +48,7 @@ pub(super) fn changes_nothing_and_names_what_is_in_the_way(stasis: &StasisHost) 
         &["hook \"/bin/nil now\" would be run in it, for up to 30 s"],
     );
 
-    // What was started by exec ends with its container, and is in no image.
+    // A process that was started by exec ends with its container, and is in no image.
     stasis.set(&stasis.low_level, "preflight.exec = \"refuse\"\n")?;
     stasis.podman(&["exec", "-d", "job", "/bin/pause"])?;
     let (code, answer) = object(stasis, &dry_run)?;
@@ -65,7 +65,7 @@ pub(super) fn changes_nothing_and_names_what_is_in_the_way(stasis: &StasisHost) 
     let (code, stdout, stderr) = run(stasis, &["checkpoint", "nobody", "--dry-run"])?;
     assert_eq!((code, stdout.as_str()), (Some(2), ""));
     assert_contains(&stderr, &["[no-container]"]);
-    // Nothing was done: it counts on, and nothing is logged.
+    // Nothing was done: the counter goes on, and no line is logged.
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("102"));
     assert!(stasis.operation("checkpoint").is_err());
     assert_eq!(stasis.podman_status("job")?, "running");

@@ -39,7 +39,7 @@ pub(super) fn engines_see_what_has_ended(stasis: &StasisHost) -> Result<()> {
         let image = format!("/images/group-2/{name}");
         stasis.host.run(&[PROGRAM, "verify", "--here", &image])?;
     }
-    // Nothing is in the way of its next start.
+    // Nothing prevents its next start.
     stasis.podman(&["start", "of-podman"])?;
     ensure!(stasis.ask_until_up(PORTS[0])? == "101");
     stasis.podman(&["rm", "--force", "--time", "0", "of-podman"])?;
@@ -48,7 +48,7 @@ pub(super) fn engines_see_what_has_ended(stasis: &StasisHost) -> Result<()> {
     Ok(())
 }
 
-/// What the others wait for.
+/// The line names the container for which the others wait.
 fn progress_is_shown(stasis: &StasisHost) -> Result<()> {
     stasis.hold_driver("checkpoint of-podman", "progress")?;
     let into = ["--into", "/images/group-shown", "-R"];

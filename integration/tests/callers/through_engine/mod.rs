@@ -99,7 +99,7 @@ fn of_crictl() -> Result<()> {
     on_a_node(kind, &[crictl::counter_is_checkpointed_and_restored])
 }
 
-/// Runs `stasis` with `--json`, which has to answer an object; its exit code and that.
+/// Runs `stasis` with `--json`, which has to answer with an object. Returns its exit code and that.
 fn object(stasis: &StasisHost, arguments: &[&str]) -> Result<(Option<i32>, Value)> {
     let (code, stdout, stderr) = run(stasis, &[arguments, &["--json"]].concat())?;
     let object = serde_json::from_str(&stdout);

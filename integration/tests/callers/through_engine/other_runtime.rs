@@ -7,12 +7,12 @@ use stasis_integration::host::installed::StasisHost;
 use super::object;
 use crate::commands::{counts_on, json, run};
 
-/// The engine's own name for what it would call, and the port of its counter.
+/// The engine's name for the container, and the port of its counter.
 pub(super) const PLAIN: (&str, u16) = ("plain", 10001);
-/// What starts it.
+/// The command that starts the container.
 pub(super) const COUNTER: [&str; 2] = ["/bin/counter", "10001"];
 
-/// Of the container [`PLAIN`]: whatever is asked says the same, and nothing is done.
+/// For the container [`PLAIN`]: every command gives the same reason, and changes nothing.
 pub(super) fn is_refused_before_anything_is_done(stasis: &StasisHost, called: &str) -> Result<()> {
     let (name, port) = PLAIN;
     stasis.ask_until_up(port)?;

@@ -7,7 +7,7 @@ use stasis_integration::host::installed::StasisHost;
 use super::{object, other_runtime, terminal};
 use crate::commands::{json, run};
 
-/// Of a container "job", a counter that has answered 102.
+/// For a container "job", a counter that has answered 102.
 pub(super) fn counter_is_checkpointed_by_its_name(stasis: &StasisHost) -> Result<()> {
     let (code, outcome) = object(stasis, &["checkpoint", "job", "--leave-running"])?;
     assert_eq!(code, Some(0), "{outcome}");
@@ -29,7 +29,7 @@ pub(super) fn counter_is_checkpointed_by_its_name(stasis: &StasisHost) -> Result
     assert!(stdout.trim_end().ends_with("it has ended"), "{stdout}");
     assert_eq!(stasis.podman_status("job")?, "exited");
     assert_eq!(stasis.gpu_descriptors()?, 0);
-    // podman knows of it, as of a checkpoint that was asked of itself.
+    // podman knows of the checkpoint, as if it had been asked for it directly.
     let (code, answer) = object(stasis, &["restore", "job", "--dry-run"])?;
     assert_eq!((code, &answer["begins"]), (Some(0), &true.into()));
     assert_eq!(answer["engine"], "podman");

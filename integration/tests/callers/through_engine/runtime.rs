@@ -34,7 +34,7 @@ pub(super) fn counter_is_checkpointed_by_its_id(stasis: &StasisHost) -> Result<(
     assert_eq!(job.status()?, "");
     terminal::ctrl_c_takes_a_restore_back(stasis, "job", &restore[2..])?;
     assert_eq!(job.status()?, "");
-    // The last one of the log.
+    // The restore takes the last image in the log.
     let (code, outcome) = object(stasis, &restore)?;
     assert_eq!((code, &outcome["image"]), (Some(0), &image.clone().into()));
     assert_eq!(job.status()?, "running");

@@ -1,4 +1,4 @@
-//! `stasis` at a terminal: how far it is, and Ctrl-C.
+//! `stasis` at a terminal: its progress, and Ctrl-C.
 
 use anyhow::{Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;
@@ -7,7 +7,7 @@ use stasis_integration::host::installed::StasisHost;
 use crate::commands::counts_on;
 use crate::terminal::{Terminal, visible};
 
-/// The checkpoint of a counter that goes on, with arguments behind the name.
+/// The checkpoint of a counter that goes on; `more` are arguments behind the name.
 pub(super) fn progress_is_shown_also_in_a_narrow_window(
     stasis: &StasisHost,
     name: &str,
@@ -31,7 +31,7 @@ pub(super) fn progress_is_shown_also_in_a_narrow_window(
     Ok(())
 }
 
-/// Of a container that has ended, in the middle of its restore.
+/// For a container that has ended, in the middle of its restore.
 pub(super) fn ctrl_c_takes_a_restore_back(
     stasis: &StasisHost,
     name: &str,
@@ -52,7 +52,7 @@ pub(super) fn ctrl_c_takes_a_restore_back(
     stasis.nothing_to_put_right()
 }
 
-/// The same once the driver has been asked for the last step, which is carried out.
+/// Ctrl-C after the driver has been called for the last step, which is carried out.
 pub(super) fn ctrl_c_may_come_too_late(
     stasis: &StasisHost,
     name: &str,
@@ -72,7 +72,7 @@ pub(super) fn ctrl_c_may_come_too_late(
     stasis.inject("")
 }
 
-/// Of a counter at a port, in the middle of its checkpoint.
+/// For a counter at a port, in the middle of its checkpoint.
 pub(super) fn ctrl_c_takes_a_checkpoint_back(
     stasis: &StasisHost,
     (name, port): (&str, u16),
