@@ -1,5 +1,4 @@
-//! Faults at every step of every operation: of this kind and that one after the other, and at
-//! random.
+//! Faults at every step of every operation: systematically, one after the other, and at random.
 
 mod sweep;
 
@@ -12,14 +11,14 @@ use stasis_integration::campaign::sequence::hosts;
 use stasis_integration::check::seed::seed;
 use stasis_integration::needs;
 
-/// `make campaign` goes on from here.
+/// `make campaign` continues from here.
 #[test]
 fn fifty_random_faults() -> Result<()> {
-    // Who moves GPU contents is hit by `make campaign`.
+    // The processes that move GPU contents are hit by `make campaign`.
     random_faults(50, Victims::Programs)
 }
 
-/// `make campaign STOPS=1` goes on from here.
+/// `make campaign STOPS=1` continues from here.
 #[test]
 fn random_faults_in_stops_and_creates() -> Result<()> {
     random_faults(25, Victims::Stops)

@@ -21,20 +21,20 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::needs;
 
-/// No operation makes so many calls.
+/// More calls than any operation makes.
 pub(crate) const NEVER: u32 = u32::MAX;
 
-/// A victim, and the operations in which it is hit.
+/// A victim, and the operations during which it is hit.
 #[derive(Debug)]
 pub(crate) struct Case {
     pub(crate) counted: Program,
     pub(crate) class: Class,
     pub(crate) what: What,
-    /// Those of every run; `STASIS_STEPS=all` takes all.
+    /// The operations of every run; `STASIS_STEPS=all` takes all.
     pub(crate) verbs: &'static [Verb],
 }
 
-/// Goes through the cases in one host, with these settings.
+/// Runs the cases in one host, with these settings.
 pub(crate) fn sweep(
     kind: HostKind,
     settings: &str,
@@ -83,7 +83,7 @@ impl Case {
     }
 }
 
-/// The first call, and how far it is from one to the next, if not only some have their turn.
+/// Returns the first call and the distance between calls. `None`: some calls of each step.
 fn stride() -> Result<Option<(u32, usize)>> {
     let Ok(steps) = env::var("STASIS_STEPS") else {
         return Ok(None);
@@ -106,11 +106,11 @@ struct Sweep<'s, 'l> {
     fault: AtCall,
     before: &'s Inventory,
     tally: &'s mut Tally,
-    /// One must not hide the others.
+    /// The failures so far: one must not hide the others.
     failures: &'s mut Vec<String>,
 }
 
-/// Whether a fault had its call.
+/// Whether the operation reached the fault's call.
 #[derive(Debug, PartialEq, Eq)]
 enum Fired {
     Yes,
@@ -135,8 +135,8 @@ impl Sweep<'_, '_> {
         Ok(())
     }
 
-    /// The numbers of calls: one in the middle of each phase of the operation, those right after
-    /// the record for the keeper was there, or was gone, and those that fail to record an intent.
+    /// Returns call numbers: the middle of each phase, the first one after the keeper's record is
+    /// made or removed, and the ones that fail to record an intent.
     fn some_of_each_step(&mut self) -> Result<BTreeSet<u32>> {
         let calls = self.try_at(NEVER)?.calls;
         ensure!(!calls.is_empty(), "no calls");
@@ -162,7 +162,7 @@ impl Sweep<'_, '_> {
         Ok(chosen)
     }
 
-    /// The fault at a call; afterwards everything works, and nothing is left.
+    /// Injects the fault at a call; afterwards everything works, and nothing is left.
     fn at(&mut self, number: u32) -> Result<Fired> {
         let (verb, victim) = (self.verb.name(), self.fault.victim());
         match self.try_at(number) {

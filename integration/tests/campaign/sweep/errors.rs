@@ -34,8 +34,8 @@ fn of_the_disk() -> Result<()> {
     sweep(HostKind::sid()?, "", Workload::Memcheck, &cases)
 }
 
-/// CRIU does not see that it could not open such a file, and the image would not restore. It is
-/// told so before it ends the tasks.
+/// CRIU does not notice that it could not open such a file, and the image would not restore. The
+/// post-dump action makes CRIU fail before it ends the tasks.
 #[test]
 fn of_the_contents_of_each_tmpfs() -> Result<()> {
     needs!(StandIn);
@@ -49,7 +49,7 @@ fn of_the_contents_of_each_tmpfs() -> Result<()> {
         let (first, _) = numbered.next().context("no tmpfs is dumped")?;
         let (last, _) = numbered.last().context("only one tmpfs is dumped")?;
         let mut seen = 0;
-        // From one dump to the next their numbers may differ by one or two.
+        // Call numbers may differ by one or two from one dump to the next.
         for number in first..=last {
             let outcome = subject.does(verb, criu_fails_at(number))?;
             eprintln!("{verb}, {number}: {:?}: {}", outcome.fired, outcome.end);

@@ -14,10 +14,10 @@ use stasis_integration::needs;
 
 use crate::sweep::NEVER;
 
-/// In the first they give up their devices, in the second their parent does.
+/// The children give up their devices in the first phase, their parent in the second.
 const PHASES: [&str; 2] = ["lock", "gpu checkpoint"];
-/// The start of the process that takes the devices, what is done while it works, and calls of the
-/// stand-in for a GPU checkpoint.
+/// The start of the process that takes the devices, its work, and the stand-in's calls for a GPU
+/// checkpoint.
 const CALLS: [&str; 3] = ["clone", "mkdir", "pwrite"];
 const LAST: usize = 10;
 
@@ -42,7 +42,7 @@ fn they_can_be_checkpointed_whenever_the_engine_was_killed() -> Result<()> {
     forker.end()
 }
 
-/// A child may be lost with whoever makes it call at a wrong moment, and callers kill the engine.
+/// The engine traces no child: a killed tracer may take a child along, and callers kill the engine.
 fn has_no_child_in_its_hands(forker: &mut Subject<'_>, verb: Verb) -> Result<()> {
     forker.start_again()?;
     let outcome = forker.does(verb, killed_at(Class::Tracing, NEVER))?;
@@ -50,7 +50,7 @@ fn has_no_child_in_its_hands(forker: &mut Subject<'_>, verb: Verb) -> Result<()>
     Ok(())
 }
 
-/// The last of those calls.
+/// Returns the numbers of the last of those calls.
 fn numbers(forker: &mut Subject<'_>, verb: Verb) -> Result<Vec<u32>> {
     forker.start_again()?;
     let outcome = forker.does(verb, killed_at(Class::Changes, NEVER))?;

@@ -14,7 +14,7 @@ use stasis_integration::host::HostKind;
 
 use crate::sweep::{Case, sweep};
 
-/// Operations with which most of the steps of all are taken.
+/// The operations that take most of all steps.
 const MOST: &[Verb] = &[Verb::LeaveRunning, Verb::Restore];
 const OF_SHARING: &[Verb] = &[Verb::LeaveRunning, Verb::Restore, Verb::Suspend, Verb::Wake];
 const OF_CRIU: &[Verb] = &[Verb::Checkpoint, Verb::LeaveRunning, Verb::Restore];
@@ -38,7 +38,7 @@ fn of_the_keeper_and_the_caller() -> Result<()> {
     sweep(HostKind::trixie()?, "", Workload::Memcheck, &cases)
 }
 
-/// Whoever shares GPU memory has it again, whoever brings the processes back.
+/// Processes that share GPU memory share it again, whichever process brings them back.
 #[test]
 fn of_those_that_share_memory() -> Result<()> {
     let cases = [
