@@ -1,4 +1,4 @@
-//! How processes look from outside that the driver cannot save, and those that it can.
+//! How processes that the driver can or cannot save look from outside.
 
 use crate::by_pid::ByPid;
 use anyhow::{Context, Result};
@@ -13,7 +13,7 @@ use super::driver;
 use super::gpus::TWO;
 use super::workload::Workload;
 
-/// The names of what is in the way of a checkpoint of a process.
+/// Returns the names of the blockers of a checkpoint of a process.
 pub(crate) fn names(pid: i32) -> Result<String> {
     let process = ProcessRef::open(pid)?.context("the workload has ended")?;
     let state = driver().state(pid)?;
@@ -42,7 +42,7 @@ fn managed_memory_shows_in_the_mappings_and_other_memory_does_not() -> Result<()
     Ok(())
 }
 
-/// Nothing but the memory shows: nothing tells whether peer access is enabled.
+/// Only the memory shows from outside, and not whether peer access is enabled.
 #[test]
 fn peer_access_is_possible_with_large_memory_on_two_gpus() -> Result<()> {
     needs!(TwoGpus);

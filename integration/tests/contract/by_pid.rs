@@ -5,7 +5,7 @@ use std::time::Duration;
 use stasis::cuda::{CudaError, CudaState, Driver, GpuMap};
 use stasis_linux::ProcessRef;
 
-/// [`Driver`], whose calls take a process that is held.
+/// [`Driver`], whose calls take a process reference.
 pub(crate) trait ByPid: Driver {
     fn state(&self, pid: i32) -> Result<CudaState, CudaError> {
         Driver::state(self, &held(pid)?)

@@ -1,5 +1,5 @@
 //! Driver calls and looks at the GPUs from a process of their own, which can be killed and which
-//! sees faults and a machine of its own.
+//! has faults and a machine of its own.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -17,10 +17,10 @@ use stasis_integration::host::c_build;
 
 use crate::{LIBCUDA, NVML, blockers, driver, library};
 
-/// What the caller has to do, as "CALL PID [MAP]".
+/// The variable with the caller's order, as "CALL PID [MAP]".
 const ORDER: &str = "STASIS_CONTRACT_CALL";
 
-/// Short, so that a lock that must fail does so soon.
+/// The timeout of a lock: short, so that a lock that must fail does so soon.
 const TIMEOUT: Duration = Duration::from_millis(200);
 
 #[test]
@@ -56,14 +56,14 @@ fn caller() -> Result<()> {
     Ok(())
 }
 
-/// What NVML says of the machine: its own, or the stand-in for it.
+/// Reads the inventory from the machine's own NVML, or from the stand-in's.
 pub(crate) fn inventory() -> Result<Inventory> {
     let mut settings = Settings::default();
     settings.driver.nvml = library(NVML);
     Ok(Inventory::read(&settings)?)
 }
 
-/// The GPUs that a process is on, by their places in the inventory.
+/// Returns the GPUs that a process is on, by their places in the inventory.
 fn places(inventory: &Inventory, pid: i32) -> String {
     let mut found = String::new();
     for gpu in inventory.uses(pid) {
@@ -76,7 +76,7 @@ fn places(inventory: &Inventory, pid: i32) -> String {
     found.trim().to_owned()
 }
 
-/// A map as "0>1,1>0", by the places of the GPUs in the inventory. Further ones stay what they are.
+/// Parses a map such as "0>1,1>0", by the places of GPUs in the inventory. Further GPUs stay.
 fn gpu_map(text: &str) -> Result<GpuMap> {
     let inventory = inventory()?;
     let uuid = |place: &str| -> Result<_> {
@@ -100,23 +100,23 @@ fn gpu_map(text: &str) -> Result<GpuMap> {
     Ok(GpuMap::new(pairs))
 }
 
-/// Restores a process with a map, such as "0>1,1>0", on a machine of this description; the driver's
-/// code.
+/// Restores a process with a map, such as "0>1,1>0", on a machine of this description. Returns the
+/// driver's code.
 pub(crate) fn restore_onto(machine: &str, pid: i32, map: &str) -> Result<i32> {
     Ok(answer(start(machine, &format!("restore {pid} {map}"))?)?.parse()?)
 }
 
-/// The GPUs that a process is on, such as "0 1".
+/// Returns the GPUs that a process is on, such as "0 1".
 pub(crate) fn gpus_of(machine: &str, pid: i32) -> Result<String> {
     answer(start(machine, &format!("where {pid}"))?)
 }
 
-/// What is in the way of a checkpoint of a process, on a machine of this description.
+/// Returns the blockers of a checkpoint of a process, on a machine of this description.
 pub(crate) fn blockers_of(machine: &str, pid: i32) -> Result<String> {
     answer(start(machine, &format!("blockers {pid}"))?)
 }
 
-/// The inventory of a machine of this description, as text.
+/// Returns the inventory of a machine of this description, as text.
 pub(crate) fn look(machine: &str) -> Result<String> {
     answer(start(machine, "look 0")?)
 }
@@ -127,12 +127,12 @@ fn answer(mut child: Child) -> Result<String> {
     Ok(answer)
 }
 
-/// Makes one call while the stand-in has the given faults; the driver's code.
+/// Makes one call while the stand-in has the given faults. Returns the driver's code.
 pub(crate) fn call_with_fault(faults: &str, call: &str, pid: i32) -> Result<i32> {
     Ok(answer(start(faults, &format!("{call} {pid}"))?)?.parse()?)
 }
 
-/// Kills the caller of a checkpoint in the middle of it; the state that the driver gives then.
+/// Kills the caller of a checkpoint in the middle of it. Returns the driver's state after that.
 pub(crate) fn kill_during_checkpoint(
     pid: i32,
     state: impl Fn() -> Result<CudaState, CudaError>,
@@ -157,8 +157,8 @@ pub(crate) fn kill_during_checkpoint(
     }
 }
 
-/// Waits until the stand-in has read the order for a call: then its caller is in that call, which
-/// has just begun, however late this machine lets it run.
+/// Waits until the stand-in has read the order for a call. The caller is then in that call, which
+/// has just begun, however late this machine schedules it.
 fn until_called(caller: &Child) -> Result<()> {
     let faults = format!("/proc/{}/root/run/stasis-standin/faults", caller.id());
     wait_until_clear(|| {

@@ -1,5 +1,5 @@
-//! How the driver moves GPU contents, as code of ours sees it that answers its calls: what the
-//! engine makes files of, and shares out among threads.
+//! The driver's moves of GPU contents, as seen by our code that answers its calls: the engine
+//! stores these contents in files, and divides the copying among threads.
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -21,15 +21,15 @@ use crate::workload::Workload;
 use crate::{driver, lock};
 
 const MIB: u64 = 1 << 20;
-/// What the driver moves with one memcpy.
+/// The bytes that the driver moves with one memcpy.
 const STEP: usize = 2 << 20;
-/// What the driver asks for beside what NVML says; measured: 9 MiB on driver 580.159.
+/// The bytes that the driver asks for beyond NVML's figure; measured: 9 MiB on driver 580.159.
 const BESIDE: u64 = 64 * MIB;
-/// What the driver may leave out, or write without memcpy: far less than one of its steps of 2 MiB.
-/// Measured: 880 bytes on driver 580.159; the stand-in leaves the ends of pages out.
+/// The bytes that the driver may leave out, or write without memcpy: far less than its step of 2
+/// MiB. Measured: 880 bytes on driver 580.159; the stand-in leaves the ends of pages out.
 const OWN_WRITES: u64 = 128 << 10;
 
-/// Has our code answer the driver's calls during one of its own.
+/// Has our code answer the driver's calls during one call of the driver's API.
 fn answered(
     process: &ProcessRef,
     transfer: Transfer,
@@ -55,7 +55,7 @@ fn on_gpu(pid: i32) -> Result<u64> {
     bytes.context("NVML does not say how much memory the process uses")
 }
 
-/// A workload that is locked, and a file for its contents.
+/// A locked workload, and a file for its contents.
 struct Locked {
     memcheck: Workload,
     process: ProcessRef,
@@ -131,11 +131,11 @@ fn one_mmap_is_for_all_and_memcpy_moves_them_both_ways() -> Result<()> {
     Ok(())
 }
 
-/// A number for each step of the contents that is said to be filled, taken when that is said.
+/// Returns a hash of each step of the contents, taken when the step is reported as filled.
 fn follow(armed: &Armed, file: &File, is_over: &AtomicBool) -> Result<Vec<u64>> {
     let mut seen = Vec::new();
     loop {
-        // Before the look: what is filled at the end is looked at as well.
+        // Read before the report, so that steps filled at the end are hashed as well.
         let was_over = is_over.load(Ordering::Acquire);
         let filled = armed.reported()?.filled;
         while filled >= ((seen.len() + 1) * STEP) as u64 {
@@ -156,7 +156,7 @@ fn number(file: &File, step: usize) -> Result<u64> {
     Ok(hasher.finish())
 }
 
-/// Checksums are taken behind the copy: what is filled once must not change.
+/// Checksums are taken behind the copy: a filled step must not change.
 #[test]
 fn what_is_filled_does_not_change() -> Result<()> {
     let Locked {

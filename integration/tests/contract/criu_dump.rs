@@ -27,7 +27,7 @@ fn criu_dumps_only_what_is_off_the_gpu() -> Result<()> {
     driver.checkpoint(pid)?;
     dump(&host, &inside)?;
 
-    // It is restored with the same pid.
+    // CRIU restores the process with the same pid.
     let dumped = host.path(format!("/proc/{inside}"));
     wait_until_clear(|| Ok(dumped.exists().then(|| "the dumped process".to_owned())))?;
     restore(&host)?;
@@ -39,7 +39,7 @@ fn criu_dumps_only_what_is_off_the_gpu() -> Result<()> {
     Ok(())
 }
 
-/// Virtual memory is in files while it is on the GPU, which CRIU must not see.
+/// Virtual memory is in files while it is on the GPU, and CRIU must not see those files.
 #[test]
 fn criu_dumps_virtual_memory_that_is_off_the_gpu() -> Result<()> {
     needs!(StandIn);
@@ -63,7 +63,7 @@ fn criu_dumps_virtual_memory_that_is_off_the_gpu() -> Result<()> {
     Ok(())
 }
 
-/// A host with the stand-in and this workload, and its driver.
+/// Starts a host with the stand-in and this workload. Returns the host and its driver.
 fn host_with(workload: &str) -> Result<(Host, CudaDriver)> {
     let host = Host::start(Suite::Trixie, Cgroups::V2)?;
     let built = c_build::build()?;
@@ -77,7 +77,7 @@ fn host_with(workload: &str) -> Result<(Host, CudaDriver)> {
     Ok((host, driver))
 }
 
-/// The children of a process of the host, as they are called here.
+/// Returns the children of a process of the host, as pids outside the host.
 fn children(host: &Host, inside: &str) -> Result<Vec<i32>> {
     let list = format!("/proc/{inside}/task/{inside}/children");
     let pids = host.run_for_text(&["cat", &list])?;
@@ -85,8 +85,8 @@ fn children(host: &Host, inside: &str) -> Result<Vec<i32>> {
     outside.map(|pid| Ok(pid?.as_raw())).collect()
 }
 
-/// Starts a workload at port 10000 that outlives the shell; its pid in the host. Descriptors from
-/// outside the host, which CRIU cannot find a mount for, are closed before.
+/// Starts a workload at port 10000 that outlives the shell. Returns its pid in the host.
+/// Descriptors from outside the host, for which CRIU cannot find a mount, are closed first.
 fn start(host: &Host, workload: &str) -> Result<String> {
     let script = format!(
         "for descriptor in $(ls /proc/$$/fd); do
@@ -107,7 +107,7 @@ fn dump(host: &Host, pid: &str) -> Result<()> {
     Ok(())
 }
 
-/// Restores it; the error has the end of CRIU's log.
+/// Restores the process; the error has the end of CRIU's log.
 fn restore(host: &Host) -> Result<()> {
     let script = "criu restore -d -D /tmp/dump -o restore.log || { tail -n 20 /tmp/dump/restore.log; exit 1; }";
     host.run(&["bash", "-c", script])?;

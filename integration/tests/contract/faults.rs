@@ -1,4 +1,4 @@
-//! Failures of the driver, which can be had only by order.
+//! Failures of the driver that occur only by order.
 
 use crate::by_pid::ByPid;
 use anyhow::{Result, ensure};

@@ -1,5 +1,5 @@
-//! Children that a process with CUDA has forked and that never exec: they keep its nodes and have
-//! no CUDA, also those that have its memory.
+//! Children that a process with CUDA has forked and that never exec: they keep its device nodes and
+//! have no CUDA, also if they share its memory.
 
 use crate::by_pid::ByPid;
 use anyhow::Result;
@@ -43,8 +43,8 @@ fn their_parent_is_checkpointed_and_restored_without_them() -> Result<()> {
     Ok(())
 }
 
-/// Before it execs, a child of vfork(2) has its parent's memory; whatever is asked about it is not
-/// the parent's.
+/// Before it execs, a child of vfork(2) shares its parent's memory; the driver's answers about the
+/// child are not the parent's.
 #[test]
 fn who_has_the_memory_of_a_cuda_process_has_no_cuda() -> Result<()> {
     let workload = Workload::with_same_memory()?;

@@ -1,5 +1,5 @@
-//! What the driver does with GPU contents in a checkpoint: they go into one new mapping, made and
-//! filled by calls that libcuda makes through slots which can be changed.
+//! The driver's handling of GPU contents in a checkpoint: they go into one new mapping, made and
+//! filled by libcuda's calls through slots that can be patched.
 
 use std::fs;
 use std::ops::Range;
@@ -17,14 +17,14 @@ use crate::{bring_back, driver, lock, put_away};
 
 const MIB: u64 = 1 << 20;
 const DATA: u32 = 64;
-/// What the stand-in's NVML says of a context, of which there is nothing to save.
+/// The size of a context to the stand-in's NVML; none of it has to be saved.
 const STANDIN_CONTEXT: u64 = 64 * MIB;
 
 /// One area of /proc/PID/smaps.
 struct Area {
     range: Range<u64>,
     permissions: String,
-    /// Of a file, or of the kernel's own; none if anonymous.
+    /// The path of a file, or the kernel's name; none if anonymous.
     name: Option<String>,
     resident: u64,
 }
@@ -49,7 +49,7 @@ fn areas(pid: i32) -> Result<Vec<Area>> {
     Ok(areas)
 }
 
-/// How many bytes of it were in none of these; the kernel joins areas that touch.
+/// Returns the bytes of the area that no earlier area had; the kernel joins adjacent areas.
 fn new_bytes(area: &Area, before: &[Area]) -> u64 {
     let Range { start, end } = area.range;
     let overlaps = before.iter().map(|old| {
@@ -59,7 +59,7 @@ fn new_bytes(area: &Area, before: &[Area]) -> u64 {
     end - start - overlaps.sum::<u64>()
 }
 
-/// The new private anonymous area that holds so much, all of it populated.
+/// Returns the new private anonymous area of at least `bytes`, all of it populated.
 fn holder<'a>(areas: &'a [Area], before: &[Area], bytes: u64) -> Option<&'a Area> {
     areas.iter().find(|area| {
         area.name.is_none()
@@ -69,7 +69,7 @@ fn holder<'a>(areas: &'a [Area], before: &[Area], bytes: u64) -> Option<&'a Area
     })
 }
 
-/// What a checkpoint has to save: all that NVML says of the process.
+/// Returns the bytes that a checkpoint has to save: all that NVML reports for the process.
 fn to_save(pid: i32) -> Result<u64> {
     let uses = inventory()?.uses(pid);
     let bytes: Option<u64> = uses.iter().map(|used| used.memory_bytes).sum();
@@ -110,7 +110,7 @@ fn are_moved_by_calls_through_slots_in_writable_memory() -> Result<()> {
     let memcheck = Workload::memcheck(1)?;
     assert_eq!(memcheck.ask()?, "ok 0");
     let pid = memcheck.pid();
-    // Once through, so that whatever the driver makes read-only is.
+    // One cycle first: after it, slots that the driver makes read-only are read-only.
     put_away(pid)?;
     bring_back(pid)?;
     let areas = areas(pid)?;
@@ -133,7 +133,7 @@ fn are_moved_by_calls_through_slots_in_writable_memory() -> Result<()> {
     Ok(())
 }
 
-/// Only the stand-in is known to need nothing else of the process.
+/// Only the stand-in is known to need no other memory of the process.
 #[test]
 fn without_room_for_them_the_process_stays_locked_and_can_go_on() -> Result<()> {
     needs!(StandIn);

@@ -1,4 +1,4 @@
-//! Several GPUs: what NVML says of them, what a process sees, and what a restore makes of them.
+//! Several GPUs: NVML's facts about them, the view of a process, and the effect of a restore.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::nodes::{descriptors, mappings};
 use crate::workload::Workload;
 use crate::{bring_back, driver, put_away};
 
-/// The stand-in's machine; a real one is as it is.
+/// The stand-in's machine; a real one is left as it is.
 pub(crate) const TWO: &str = "gpus 2";
 
 #[test]
@@ -68,7 +68,7 @@ fn a_process_with_memory_on_two_gpus_has_them_swapped() -> Result<()> {
     Ok(())
 }
 
-/// The driver has recorded both GPUs, whatever the process was told to see.
+/// The driver has recorded both GPUs, whatever CUDA_VISIBLE_DEVICES has shown to the process.
 #[test]
 fn a_map_that_leaves_a_gpu_out_is_refused_and_the_next_one_taken() -> Result<()> {
     needs!(TwoGpus);
@@ -89,7 +89,7 @@ fn a_map_that_leaves_a_gpu_out_is_refused_and_the_next_one_taken() -> Result<()>
     Ok(())
 }
 
-/// By which a process with managed memory is known before it is locked.
+/// A process with managed memory is recognised by this mapping before it is locked.
 #[test]
 fn managed_memory_is_a_mapping_of_the_uvm_node_above_64_gib() -> Result<()> {
     let high = |pid| -> Result<usize> {
@@ -108,7 +108,7 @@ fn managed_memory_is_a_mapping_of_the_uvm_node_above_64_gib() -> Result<()> {
     Ok(())
 }
 
-/// What is only ever so by order.
+/// Machines that exist only by order.
 mod of_the_standin {
     use super::*;
 
@@ -138,7 +138,7 @@ mod of_the_standin {
         let counter = Workload::counter()?;
         counter.ask()?;
         let pid = counter.pid().to_string();
-        // Other tests' processes may be listed, too.
+        // Processes of other tests may be listed, too.
         let is_client = |machine: &str| -> Result<bool> {
             let seen = look(machine)?;
             let clients = seen.split("mps_clients: [").nth(1).unwrap_or_default();
@@ -191,7 +191,7 @@ mod of_the_standin {
         Ok(())
     }
 
-    /// A counter that sees one GPU, checkpointed.
+    /// Checkpoints a counter that sees one GPU.
     fn put_away_on_one() -> Result<Workload> {
         let counter = Workload::counter()?;
         counter.ask()?;

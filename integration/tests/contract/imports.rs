@@ -1,5 +1,5 @@
-//! GPU memory that a process has from another one is given up, and mapped again after a restore,
-//! while both are locked.
+//! Imported GPU memory of another process is given up, and mapped again after a restore, while both
+//! processes are locked.
 
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
@@ -69,7 +69,7 @@ fn a_rehearsal_leaves_mappings_and_descriptors_as_they_were() -> Result<()> {
     Ok(())
 }
 
-/// So whoever has such memory is refused.
+/// The reason why a process with such memory is refused.
 #[test]
 fn memory_of_512_mib_cannot_be_shared_again_after_a_restore() -> Result<()> {
     needs!(TwoGpus);
@@ -89,14 +89,14 @@ fn memory_of_512_mib_cannot_be_shared_again_after_a_restore() -> Result<()> {
     Ok(())
 }
 
-/// A process with code of ours in it.
+/// A process with our code in it.
 struct Member {
     process: ProcessRef,
     record: SurveyRecord,
 }
 
 impl Member {
-    /// Of a locked process.
+    /// Injects the code into a locked process.
     fn of(pid: i32) -> Result<Self> {
         let process = ProcessRef::open(pid)?.context("it has ended")?;
         let record = prepare(&process, ByPid::restore_thread(driver(), pid)?)?;
@@ -110,14 +110,14 @@ impl Member {
         }
     }
 
-    /// Takes our code out.
+    /// Removes our code.
     fn goes(self) -> Result<i32> {
         let removed = remove(&self.process, &self.record)?;
         ensure!(matches!(removed, Removed::Gone), "{removed:?}");
         Ok(self.process.pid())
     }
 
-    /// Those of virtual memory management, on a device.
+    /// Returns the allocations of virtual memory management, on a device.
     fn memory(&self, is_own: impl Fn(&Allocation) -> bool) -> Result<Vec<Allocation>> {
         let all = ask(&self.process, &self.record)?.allocations;
         let is_virtual = |each: &Allocation| each.kind == Kind::Virtual as u64;
@@ -127,7 +127,7 @@ impl Member {
             .collect())
     }
 
-    /// Of mappings and descriptors.
+    /// Counts the process's mappings and descriptors.
     fn counts(&self) -> Result<(usize, usize)> {
         let pid = self.process.pid();
         let mappings = fs::read_to_string(format!("/proc/{pid}/maps"))?;
@@ -136,7 +136,7 @@ impl Member {
     }
 }
 
-/// The owner and the importer.
+/// Locks the owner and the importer.
 fn locked(sharing: &Workload) -> Result<[Member; 2]> {
     let [owner, importer] = members(sharing)?;
     for pid in [owner, importer] {
@@ -145,7 +145,7 @@ fn locked(sharing: &Workload) -> Result<[Member; 2]> {
     Ok([Member::of(owner)?, Member::of(importer)?])
 }
 
-/// The import of so many bytes, and the memory that it is.
+/// Returns the import of this many bytes, and the memory that it maps.
 fn pair(owner: &Member, importer: &Member, bytes: u64) -> Result<(Allocation, Allocation)> {
     let own = owner.memory(|each| each.handle_types != 0)?;
     let others = importer.memory(|each| each.handle_types == 0)?;
@@ -193,7 +193,7 @@ fn as_import(allocation: &Allocation) -> Import {
     }
 }
 
-/// As it is to come back.
+/// Gives an import up. Returns it as it is to be mapped again.
 fn given_up(importer: &Member, allocation: &Allocation) -> Result<Import> {
     let import = as_import(allocation);
     let [references] = drop_imports(&importer.visited(), &[import])?[..] else {
@@ -207,7 +207,7 @@ fn given_up(importer: &Member, allocation: &Allocation) -> Result<Import> {
     })
 }
 
-/// Twice: what is there stays.
+/// Maps the imports twice: the second time, existing mappings stay.
 fn map_again(importer: &Member, imports: &[Import], files: &[OwnedFd]) -> Result<()> {
     let files = files.iter().map(AsFd::as_fd);
     let imports: Vec<_> = imports.iter().copied().zip(files).collect();
@@ -216,7 +216,7 @@ fn map_again(importer: &Member, imports: &[Import], files: &[OwnedFd]) -> Result
     Ok(())
 }
 
-/// Both to the host and back; they are LOCKED again, with code of ours.
+/// Moves both to host memory and back; they are LOCKED again, with our code.
 fn through_host_memory(members: [Member; 2]) -> Result<[Member; 2]> {
     let [owner, importer] = members;
     let pids = [owner.goes()?, importer.goes()?];

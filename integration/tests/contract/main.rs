@@ -1,8 +1,8 @@
-//! What the engine relies on in a CUDA driver, as cases that the stand-in and a real driver both
+//! The engine's assumptions about a CUDA driver, as cases that both the stand-in and a real driver
 //! have to pass.
 //!
-//! A machine with a GPU is asked for its own driver. The test also runs from a copied binary,
-//! without cargo and gcc: `STASIS_NATIVE` is then the directory of what gcc had made, and
+//! On a machine with a GPU its own driver is tested. The test also runs from a copied binary,
+//! without cargo and gcc: `STASIS_NATIVE` is then the directory of gcc's output, and
 //! `STASIS_LIBCUDA` and `STASIS_NVML` may name the driver's libraries.
 
 #![allow(clippy::unwrap_used)]
@@ -37,14 +37,14 @@ use stasis_integration::host::c_build;
 
 /// Far more than any lock takes.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Long enough for an answer that comes although it must not.
+/// Long enough to notice an answer that must not come.
 const MOMENT: Duration = Duration::from_millis(300);
 
-/// The driver's libraries: the variable that may name one, and the stand-in's.
+/// The driver's libraries: the variable that may name one, and the stand-in's file.
 const LIBCUDA: (&str, &str) = ("STASIS_LIBCUDA", "libcuda.so.1");
 const NVML: (&str, &str) = ("STASIS_NVML", "libnvidia-ml.so.1");
 
-/// The library to use, unless it is the first that is found.
+/// Returns the library to use; `None` for the first one that the loader finds.
 fn library((variable, file): (&str, &str)) -> Option<PathBuf> {
     let named = std::env::var_os(variable).map(PathBuf::from);
     named.or_else(|| {

@@ -1,4 +1,4 @@
-//! Which NVIDIA device nodes a process has.
+//! The NVIDIA device nodes of a process.
 
 use std::fs;
 use std::ops::ControlFlow;
@@ -13,8 +13,8 @@ use crate::by_pid::ByPid;
 use crate::workload::Workload;
 use crate::{PATIENCE, driver, lock};
 
-/// A thread that looks there meanwhile would end the process, so the engine makes it readable. What
-/// is not reserved is nothing: driver 580.159 unmaps one of them from the second time on.
+/// A thread that reads these addresses meanwhile would end the process, so the engine makes them
+/// readable. Unreserved ones are unmapped: driver 580.159 unmaps one range from the second time on.
 #[test]
 fn where_devices_were_is_reserved_and_they_come_back_whatever_is_there() -> Result<()> {
     let memcheck = Workload::memcheck(64)?;
@@ -48,7 +48,7 @@ fn total(spans: &[Span]) -> u64 {
     spans.iter().map(|span| span.length).sum()
 }
 
-/// What of these addresses is mapped.
+/// Returns the mapped parts of these addresses.
 fn mapped(process: &ProcessRef, spans: &[Span]) -> Result<Vec<Span>> {
     let mut found = Vec::new();
     for_each_mapping::<()>(process.pid(), |mapping| {
@@ -68,7 +68,7 @@ fn addresses(mappings: &[String]) -> Vec<&str> {
     mappings.iter().filter_map(|line| range(line)).collect()
 }
 
-/// Its mappings of nodes, as lines of /proc/PID/maps.
+/// Returns the process's mappings of nodes, as lines of /proc/PID/maps.
 pub(crate) fn mappings(pid: i32) -> Result<Vec<String>> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
     Ok(maps
@@ -78,7 +78,7 @@ pub(crate) fn mappings(pid: i32) -> Result<Vec<String>> {
         .collect())
 }
 
-/// The nodes that it has descriptors of.
+/// Returns the nodes that the process has descriptors of.
 pub(crate) fn descriptors(pid: i32) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for descriptor in fs::read_dir(format!("/proc/{pid}/fd"))? {
@@ -93,7 +93,7 @@ pub(crate) fn descriptors(pid: i32) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// Whether it has a descriptor or a mapping of one.
+/// Whether the process has a descriptor or a mapping of a node.
 pub(crate) fn holds_device(pid: i32) -> Result<bool> {
     Ok(!mappings(pid)?.is_empty() || !descriptors(pid)?.is_empty())
 }

@@ -1,4 +1,4 @@
-//! One process, or two that have nothing to do with each other, through the driver's states.
+//! One process, or two independent ones, through the driver's states.
 
 use std::fs;
 use std::path::Path;
@@ -33,8 +33,8 @@ fn all_threads_are_stopped(pid: i32) -> Result<bool> {
     Ok(true)
 }
 
-/// Not this test's own process: calls that move others to another GPU make it one that uses CUDA
-/// (seen on driver 580.159).
+/// Another process than this test's own: calls that move processes to another GPU make the caller
+/// one that uses CUDA (seen on driver 580.159).
 #[test]
 fn a_process_without_cuda_is_not_initialized() -> Result<()> {
     let mut other = Command::new("sleep").arg("60").spawn()?;
@@ -59,7 +59,7 @@ fn the_restore_thread_is_a_thread_of_the_process() -> Result<()> {
     Ok(())
 }
 
-/// Why the engine thaws a container before it asks, and refuses one with a stopped CUDA process.
+/// The reason why the engine thaws a container before it asks, and refuses a stopped CUDA process.
 #[test]
 fn a_stopped_process_gets_no_answer_until_it_runs_again() -> Result<()> {
     let counter = Workload::counter()?;
@@ -224,7 +224,7 @@ fn at_once(pids: [i32; 2], step: fn(i32) -> Result<(), CudaError>) -> Result<()>
 
 #[test]
 fn the_driver_finishes_what_a_killed_caller_began() -> Result<()> {
-    // The real driver needs a while for 2 GiB; the stand-in is told to.
+    // The real driver needs a while for 2 GiB; the stand-in has an order to be slow.
     let memcheck = Workload::memcheck(if c_build::has_gpu() { 2048 } else { 16 })?;
     assert_eq!(memcheck.ask()?, "ok 0");
     let pid = memcheck.pid();

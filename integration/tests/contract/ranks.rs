@@ -15,11 +15,11 @@ use stasis_linux::ProcessRef;
 use crate::workload::Workload;
 use crate::{MOMENT, driver, lock};
 
-/// A try that fails has to fail soon: one rank keeps the others from going on.
+/// The timeout of one attempt, which has to fail soon: one locked rank stops the others.
 const TRY: Duration = Duration::from_millis(200);
-/// As the settings have it.
+/// The deadline's default in the settings.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Of one job.
+/// The number of locks of one job.
 const LOCKS: usize = 10;
 
 #[test]
@@ -56,8 +56,8 @@ fn all_ranks_together_are_locked_after_a_few_tries() -> Result<()> {
     Ok(())
 }
 
-/// Where a rank looks at its results seldom, it always has work submitted that waits for the
-/// others: all at the same time is then never enough.
+/// A rank that seldom looks at its results always has submitted work that waits for the others:
+/// locking all at the same time is then never enough.
 #[test]
 fn ranks_of_which_two_run_ahead_are_locked_by_letting_the_others_catch_up() -> Result<()> {
     needs!(TwoGpus);
@@ -75,7 +75,7 @@ fn four_and_eight_ranks_are_locked_by_steps() -> Result<()> {
     Ok(())
 }
 
-/// Again and again.
+/// Locks the ranks again and again.
 fn are_locked_by_steps(ranks: &Workload, count: u64) -> Result<()> {
     answers_ok(&ranks.ask()?, count)?;
     let pids = ranks.children()?;
@@ -101,8 +101,8 @@ fn are_locked_by_steps(ranks: &Workload, count: u64) -> Result<()> {
     Ok(())
 }
 
-/// Locks a rank again and again until that fails, and it waits in a kernel that cannot end: a busy
-/// machine may not have let it come so far.
+/// Locks a rank again and again until the lock fails, and the rank waits in a kernel that cannot
+/// end: a busy machine may be slow to run it that far.
 fn locked_at_rest(rank: i32) -> Result<(), CudaError> {
     for _ in 0..20 {
         thread::sleep(MOMENT);
@@ -117,7 +117,7 @@ fn two(ranks: &Workload) -> Result<[i32; 2]> {
     children.try_into().ok().context("not two ranks")
 }
 
-/// All at the same time with short tries, between which all are unlocked.
+/// Locks both at the same time with short attempts, between which both are unlocked.
 fn lock_all(pids: &[i32; 2]) -> Result<()> {
     for turn in 1..=50 {
         let answers = thread::scope(|scope| {
@@ -138,7 +138,7 @@ fn lock_all(pids: &[i32; 2]) -> Result<()> {
     anyhow::bail!("the ranks could not be locked in 50 tries")
 }
 
-/// "ok RANKS MEETINGS CHECKSUM".
+/// Checks the answer "ok RANKS MEETINGS CHECKSUM".
 fn answers_ok(answer: &str, ranks: u64) -> Result<()> {
     ensure!(answer.starts_with(&format!("ok {ranks} ")), "{answer}");
     Ok(())

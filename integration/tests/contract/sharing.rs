@@ -1,4 +1,4 @@
-//! GPU memory that a process has from another one.
+//! GPU memory that a process imports from another one.
 
 use crate::by_pid::ByPid;
 use anyhow::{Context, Result};
@@ -40,7 +40,7 @@ fn virtual_memory_that_is_not_shared_comes_back_again_and_again() -> Result<()> 
     Ok(())
 }
 
-/// The owner goes on, also once the importer has ended.
+/// The importer is lost. The owner goes on, also once the importer has ended.
 fn importer_is_lost(sharing: &Workload, by: CudaError) -> Result<()> {
     assert_eq!(sharing.ask()?, "101 101");
     assert_eq!(sharing.ask()?, "102 102");
@@ -58,7 +58,7 @@ fn importer_is_lost(sharing: &Workload, by: CudaError) -> Result<()> {
     Ok(())
 }
 
-/// The owner and the importer.
+/// Returns the owner and the importer.
 pub(crate) fn members(sharing: &Workload) -> Result<[i32; 2]> {
     let children = sharing.children()?;
     children.try_into().ok().context("not two processes")

@@ -1,4 +1,4 @@
-//! How a library calls others: the slots of its procedure linkage table, from its own file.
+//! A library's calls of others: the slots of its procedure linkage table, read from its file.
 //!
 //! Source: System V Application Binary Interface, "Dynamic Linking".
 
@@ -10,8 +10,8 @@ use object::{
     RelocationTarget,
 };
 
-/// The slot by which the library with this file, of 64 bits and little-endian, calls a function:
-/// as an address from where the library is mapped.
+/// Returns the slot by which the library with this file, of 64 bits and little-endian, calls a
+/// function: an offset from the library's load address.
 pub(crate) fn jump_slot(file: &[u8], function: &str) -> Result<Option<u64>> {
     let library = ElfFile64::<LittleEndian>::parse(file)?;
     let Some(symbols) = library.dynamic_symbol_table() else {

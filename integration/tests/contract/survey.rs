@@ -1,4 +1,4 @@
-//! The driver's checkpoint thread answers while its process is locked, and tells what there is.
+//! The driver's checkpoint thread answers while its process is locked, and lists its allocations.
 
 use crate::by_pid::ByPid;
 use anyhow::{Context, Result, ensure};
@@ -33,7 +33,7 @@ fn memory_is_found_with_its_size_and_the_process_goes_on() -> Result<()> {
     Ok(())
 }
 
-/// Before a checkpoint and after it: nobody but the thread that asks can tell the difference.
+/// Before a checkpoint and after it: only the asking thread can notice the difference.
 #[test]
 fn peer_access_is_known_and_stays_as_it_was() -> Result<()> {
     needs!(TwoGpus);
@@ -101,7 +101,7 @@ fn what_a_legacy_handle_has_opened_is_no_memory_of_its_own() -> Result<()> {
     Ok(())
 }
 
-/// Of a locked process, which runs again then, and has nothing of ours.
+/// Surveys a process while it is locked, and unlocks it without any code of ours.
 fn look(pid: i32) -> Result<Found> {
     let process = ProcessRef::open(pid)?.context("it has ended")?;
     let before = executable(pid)?;

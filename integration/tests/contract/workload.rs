@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use stasis_integration::host::c_build;
 
-/// How long a healthy workload may take to start or to answer; a real driver takes seconds.
+/// The time that a healthy workload may take to start or to answer; a real driver takes seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The tag by which faults name every workload.
@@ -28,7 +28,7 @@ impl Workload {
         Self::start("counter", 1, &[], &[], &[])
     }
 
-    /// A counter that could see so many GPUs, and counts on these of them.
+    /// Starts a counter that could see this many GPUs, and counts on these of them.
     pub(crate) fn counter_on(
         gpus: usize,
         devices: &[&str],
@@ -49,34 +49,34 @@ impl Workload {
         Self::start("forker", 1, &[], options, &[])
     }
 
-    /// A counter and a process that has its memory, as a child of vfork(2) has.
+    /// Starts a counter and a process that shares its memory, as a child of vfork(2) does.
     pub(crate) fn with_same_memory() -> Result<Self> {
         Self::start("hostile", 1, &["same-memory"], &[], &[])
     }
 
-    /// So many ranks, on two GPUs if there are so many.
+    /// Starts this many ranks, on two GPUs if there are two.
     pub(crate) fn ranks(count: u32, options: &[&str]) -> Result<Self> {
         let count = count.to_string();
         let arguments = [&[count.as_str()], options].concat();
         Self::start("ranks", 2, &[], &arguments, &[])
     }
 
-    /// So much memory on each of two GPUs, with peer access between them.
+    /// Starts a process with this much memory on each of two GPUs, with peer access between them.
     pub(crate) fn peers(mib: u32, options: &[&str]) -> Result<Self> {
         let mib = mib.to_string();
         let arguments = [&[mib.as_str()], options].concat();
         Self::start("peers", 2, &[], &arguments, &[])
     }
 
-    /// An owner of so much GPU memory and an importer of it, on two GPUs if there are so many: its
-    /// children, in this order.
+    /// Starts an owner of this much GPU memory and an importer of it, on two GPUs if there are two:
+    /// the children of the workload, in this order.
     pub(crate) fn sharing(mib: u32, options: &[&str]) -> Result<Self> {
         let mib = mib.to_string();
         let arguments = [&[mib.as_str()], options].concat();
         Self::start("sharing", 2, &[], &arguments, &[])
     }
 
-    /// Starts a program that could see so many GPUs.
+    /// Starts a program that could see this many GPUs.
     fn start(
         program: &str,
         gpus: usize,
@@ -97,12 +97,12 @@ impl Workload {
         Ok(Self { child, port })
     }
 
-    /// The tag by which faults name it.
+    /// Returns the tag by which faults name the workload.
     pub(crate) fn tag(&self) -> &'static str {
         TAG
     }
 
-    /// The processes that it has forked, in the order in which it did.
+    /// Returns the processes that the workload has forked, in that order.
     pub(crate) fn children(&self) -> Result<Vec<i32>> {
         let pid = self.pid();
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
@@ -136,7 +136,7 @@ impl Workload {
 
 impl Drop for Workload {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The workload may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -169,7 +169,7 @@ impl Question {
     }
 }
 
-/// The program on the real driver; or on the stand-in.
+/// Returns a command for the program on the real driver, or on the stand-in.
 fn command_for(program: &str, gpus: usize) -> Result<Command> {
     if c_build::has_gpu() {
         return Ok(Command::new(c_build::build()?.join("bin").join(program)));
@@ -177,15 +177,14 @@ fn command_for(program: &str, gpus: usize) -> Result<Command> {
     c_build::on_standin(program, gpus)
 }
 
-/// A port below those that the kernel gives to sockets without one, other tests' sockets among
-/// them.
+/// Returns a port below the ones that the kernel gives to unbound sockets, other tests' among them.
 fn own_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let offset = std::process::id() % 1000 * 20 + NEXT.fetch_add(1, Ordering::Relaxed);
     u16::try_from(11_000 + offset).unwrap()
 }
 
-/// Looked up and not tried out: a packet that is sent twice may be counted twice.
+/// Looked up in /proc, and not by a packet: one that is sent twice may be counted twice.
 fn port_is_open(port: u16) -> Result<bool> {
     let table = fs::read_to_string("/proc/net/udp")?;
     let local = format!(":{port:04X}");
