@@ -9,7 +9,7 @@ use crate::job::Jobs;
 const CHECKPOINT: &str = "podman container checkpoint --leave-running job";
 const SUSPEND: &str =
     "cuda-checkpoint --toggle --container $(podman inspect --format '{{.Id}}' job)";
-/// As logind names them.
+/// A scope, named as logind names them.
 const SESSION: &str = "session-7.scope";
 
 /// A backup that a timer runs; its job runs in another unit, has port 10000 and counts two answers.
@@ -52,7 +52,7 @@ pub(crate) fn session_is_killed(node: &mut Node, next: u64) -> Result<()> {
 }
 
 fn keeper_is_apart(node: &mut Node) -> Result<()> {
-    // It takes its name some time after it was started.
+    // The keeper takes its name some time after its start.
     let keeper = "until keeper=$(pgrep -x stasis-keeper); do sleep 0.2; done; \
                   cat /proc/$keeper/cgroup";
     let keeper = node.run(keeper)?;

@@ -39,8 +39,8 @@ pub(crate) fn restarts(node: &mut Node) -> Result<()> {
     next_one_works(node)
 }
 
-/// What only cgroups of version 2 with all controllers show, and systemd's driver; systemd in a
-/// container.
+/// Limits, which need cgroups of version 2 with all controllers and systemd's driver; and systemd
+/// in a container.
 pub(crate) fn limits_and_systemd(node: &mut Node) -> Result<()> {
     start_containerd(node)?;
     for check in ["limits", "oom", "systemd"] {
@@ -54,7 +54,7 @@ pub(crate) fn limits_and_systemd(node: &mut Node) -> Result<()> {
 }
 
 fn start_containerd(node: &mut Node) -> Result<()> {
-    // What containerd gives a shim that it finds is short for an emulated processor.
+    // containerd's deadline for a shim that it finds is short for an emulated processor.
     node.run(
         "set -e
          install -m 755 /machine/containerd-shim-stasis-v2 /usr/local/bin/containerd-shim-runc-v2
@@ -83,13 +83,13 @@ fn start(node: &mut Node) -> Result<()> {
     is_of_systemd(node, "RUNNING")
 }
 
-/// A package's upgrade does this.
+/// Restarts containerd, as a package's upgrade does.
 fn restart(node: &mut Node, state: &str) -> Result<()> {
     node.run("systemctl restart containerd")?;
     is_of_systemd(node, state)
 }
 
-/// containerd knows the task in this state, and it is in the scope that systemd has made for it.
+/// Checks that containerd reports this state, and that the task is in the scope that systemd made.
 fn is_of_systemd(node: &mut Node, state: &str) -> Result<()> {
     let task = node.run("ctr tasks ls | grep '^task '")?;
     let words: Vec<_> = task.split_whitespace().collect();

@@ -5,7 +5,7 @@ use stasis_integration::host::image::Image;
 use stasis_integration::host::installed::{DEVICES, DRIVER, RUNTIME};
 use stasis_integration::node::Node;
 
-/// The file that holds driver calls as long as it is there.
+/// The file that holds driver calls as long as it exists.
 const GATE: &str = "/run/stasis-standin/gate";
 /// The orders of the stand-in.
 const ORDERS: &str = "/run/stasis-standin/faults";
@@ -35,8 +35,8 @@ impl Jobs for Node {
         self.answers(port, "ok 0")
     }
 
-    /// Asks until somebody listens, for at most a minute. Who listens is waited for: asked once
-    /// more, it would count on.
+    /// Sends a packet every second until the workload listens, for at most a minute, and waits for
+    /// the answer: a second packet would be counted.
     fn answers(&mut self, port: u16, expected: &str) -> Result<()> {
         let answer = self.run(&format!(
             "for try in {{1..60}}; do
@@ -72,7 +72,7 @@ impl Jobs for Node {
         Ok(())
     }
 
-    /// Waits until it was made.
+    /// Waits until the held call was made.
     fn until_held(&mut self) -> Result<()> {
         self.run(&format!("while grep -q ' 1$' {ORDERS}; do sleep 0.2; done"))?;
         Ok(())

@@ -1,7 +1,5 @@
-//! What only a node shows: systemd, another kernel, version 2 cgroups with all controllers, and a
+//! Tests that need a node: systemd, another kernel, version 2 cgroups with all controllers, and a
 //! power failure.
-//!
-//! CI runs [`on_a_node`]; `make test-node` runs the others as well.
 
 mod callers_unit;
 mod containerd;
@@ -14,7 +12,7 @@ use stasis_integration::node::Node;
 
 use crate::job::Jobs;
 
-/// One boot for all, in the order in which they need it.
+/// One boot for all tests, in the order in which they need it.
 #[test]
 fn on_a_node() -> Result<()> {
     let mut node = Node::boot()?;
@@ -70,10 +68,10 @@ fn suspended_job_outlives_a_reload_of_systemd(node: &mut Node) -> Result<()> {
     Ok(())
 }
 
-/// The image is on the disk when the checkpoint says that it is done, also where the container goes
-/// on: at the end of one, podman's unmounting would bring it there.
+/// The image is on the disk when the checkpoint succeeds, also if the container goes on: at the end
+/// of a container, podman's unmounting would write it there.
 fn image_outlives_a_power_failure(mut node: Node) -> Result<()> {
-    // From now on nothing reaches the disk before somebody asks for it.
+    // From now on nothing reaches the disk without a sync.
     node.run("sync; sysctl vm.dirty_writeback_centisecs=0 vm.dirty_expire_centisecs=360000")?;
     node.run("podman container checkpoint --leave-running job")?;
     node.answers(10000, "ok 3")?;

@@ -1,4 +1,4 @@
-//! Image directories on NFS: the node has them from itself.
+//! Image directories on NFS, which the node serves to itself.
 
 use anyhow::{Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;
@@ -8,8 +8,7 @@ use crate::job::Jobs;
 
 /// Where the node has the file system mounted.
 const MOUNTED: &str = "/mnt/images";
-/// Version 4 alone needs no rpcbind, and a server that knows of no clients from before has nobody
-/// to wait for.
+/// Version 4 alone needs no rpcbind, and a server that knows no earlier clients waits for none.
 const SERVE: &str = "set -e
     modprobe nfsd
     mount -t nfsd nfsd /proc/fs/nfsd
@@ -22,7 +21,7 @@ const SERVE: &str = "set -e
     mount -t nfs4 127.0.0.1:/ /mnt/images
     stat -f -c %T /mnt/images";
 
-/// A job is saved at its stop; and two have their images in one directory, one after the other.
+/// One job is saved at its stop; two have their images in one directory, one after the other.
 pub(crate) fn has_images(mut node: Node) -> Result<()> {
     let kind = node.run(SERVE)?;
     ensure!(kind == "nfs", "{kind}");
@@ -40,7 +39,7 @@ pub(crate) fn has_images(mut node: Node) -> Result<()> {
     one_writer_at_a_time(&mut node)
 }
 
-/// Who is told that it is busy has changed nothing, and the earlier image restores meanwhile.
+/// A checkpoint that fails as busy has changed nothing, and the earlier image restores meanwhile.
 fn one_writer_at_a_time(node: &mut Node) -> Result<()> {
     node.run(&checkpoint("one"))?;
     node.answers(10000, "ok 1")?;
@@ -65,7 +64,7 @@ fn one_writer_at_a_time(node: &mut Node) -> Result<()> {
     node.run("podman rm -f -t 0 one two").map(drop)
 }
 
-/// The lock of whoever makes an image of a key needs a file that is open for both.
+/// NFS gives the lock of a key's image in the making only on a file open for writing.
 fn is_saved_at_its_stop(node: &mut Node) -> Result<()> {
     node.run(&format!(
         "cat >>/etc/stasis/stasis.toml <<'END'

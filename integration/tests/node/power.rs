@@ -1,5 +1,5 @@
-//! Power that fails in the middle of an operation: after the boot nothing is left of it, the image
-//! before it restores, and the next checkpoint works.
+//! Power failures in the middle of an operation: after the boot nothing of it is left, the earlier
+//! image restores, and the next checkpoint works.
 
 use anyhow::{Context, Result, ensure};
 use stasis_integration::node::Node;
@@ -9,10 +9,10 @@ use crate::job::Jobs;
 const PORT: u16 = 10000;
 const CHECKPOINT: &str = "podman container checkpoint --leave-running job";
 const RESTORE: &str = "podman container restore job";
-/// What is frozen stays half done.
+/// A frozen operation stays half done.
 const FREEZER: &str = "/sys/fs/cgroup/system.slice/caller.service/cgroup.freeze";
 
-/// In the GPU checkpoint and in the dump of a checkpoint that has an earlier one in its directory.
+/// In the GPU checkpoint and in the dump of a checkpoint whose directory has an earlier image.
 pub(crate) fn fails_in_a_checkpoint(mut node: Node) -> Result<()> {
     node.run_job("job", PORT, "")?;
     node.run(CHECKPOINT)?;
@@ -38,7 +38,7 @@ pub(crate) fn fails_after_a_checkpoint(mut node: Node) -> Result<()> {
     node.hold("restore job")?;
     node.begin(RESTORE)?;
     node.until_held()?;
-    // podman brings nothing of its own to the disk, and restores nothing with a file cut short.
+    // podman syncs nothing of its own to the disk, and restores nothing with a truncated file.
     node.run("sync")?;
     node = comes_back(node, 1).context("in the GPU restore")?;
 
@@ -51,20 +51,20 @@ fn comes_back(node: Node, counted: u64) -> Result<Node> {
     is_back(node.lose_power()?, counted)
 }
 
-/// The last whole image restores, and counts on from there; so does the next.
+/// Checks that the last whole image restores and counts on, and so does the next one.
 fn is_back(mut node: Node, counted: u64) -> Result<Node> {
     node.unit_has_run_at_boot()?;
     node.nothing_is_left()?;
     node.run(RESTORE)?;
     node.answers(PORT, &format!("ok {counted}"))?;
-    // From now on nothing reaches the disk before somebody asks for it.
+    // From now on nothing reaches the disk without a sync.
     node.run("sync; sysctl vm.dirty_writeback_centisecs=0 vm.dirty_expire_centisecs=360000")?;
     node.run(CHECKPOINT)?;
     Ok(node)
 }
 
-/// Begins a checkpoint and holds it when CRIU has written memory, and not all of the image. What it
-/// has written is on disk.
+/// Begins a checkpoint and holds it when CRIU has written memory, but not the whole image. The
+/// written files are on disk.
 fn half_dumped(node: &mut Node, image: &str) -> Result<()> {
     node.begin(CHECKPOINT)?;
     node.run(&format!(
@@ -83,7 +83,7 @@ fn half_an_image_is_refused(node: &mut Node, image: &str) -> Result<()> {
     Ok(())
 }
 
-/// Where podman has the job's image.
+/// Returns the path of podman's image of the job.
 fn image(node: &mut Node) -> Result<String> {
     let directory = node.run("podman inspect --format '{{.StaticDir}}' job")?;
     Ok(format!("{directory}/checkpoint"))
