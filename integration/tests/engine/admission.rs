@@ -1,5 +1,5 @@
-//! Restores and resumes that are refused before anything is started, leave all as it was, and
-//! succeed once the reason is gone.
+//! Restores and resumes that are refused before anything is started, leave everything as it was,
+//! and succeed once the reason is gone.
 
 use anyhow::{Context, Result};
 use stasis_integration::check::assert_text::assert_contains;
@@ -30,7 +30,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
 
 fn restores_are_refused(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> {
     let (image, spec) = (contents(&memory.image_path("image"))?, memory.spec()?);
-    // What the stand-in's machine is like, which GPU the container is given, parts of the message.
+    // The stand-in's machine, the GPUs that the container is given, and parts of the message.
     let cases: [(&str, &[usize], &[&str]); 9] = [
         (
             "memory 95 0",
@@ -70,7 +70,7 @@ fn restores_are_refused(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> 
         assert_eq!(contents(&memory.image_path("image"))?, image, "{machine}");
         assert_eq!(memory.spec()?, given, "{machine}");
     }
-    // A GPU that is not given may be as it likes, and one that knows nothing of modes will do.
+    // A GPU that is not given may be in any state, and one that knows no modes will do.
     stasis.inject("gpus 2\ndriver 580.105.08\nmemory 1 1\nmig 1\nold 0")?;
     memory.change(|now| *now = spec)?;
     memory.restore("image")?;
@@ -78,7 +78,7 @@ fn restores_are_refused(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> 
     memory.delete()
 }
 
-/// Another container has the GPU that the restored one is to get.
+/// Another container uses the GPU that the restored one is to get.
 fn room_is_made(stasis: &StasisHost) -> Result<()> {
     stasis.inject("gpus 2\nmemory 120")?;
     let memory = Bundle::make(stasis, "moving", &["/bin/memcheck", "32", "10000"])?;
@@ -138,7 +138,7 @@ fn resumes_are_refused(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> {
         );
         assert_eq!(memory.status()?, "paused", "{machine}");
     }
-    // For room nobody has to resume it again: it goes on, and gets its GPU back by itself.
+    // A lack of room refuses no resume: the container goes on, and gets its GPU back by itself.
     stasis.inject("gpus 1\nmemory 95")?;
     assert_eq!(verb("resume")?, "");
     assert_eq!(memory.status()?, "running");
@@ -147,7 +147,7 @@ fn resumes_are_refused(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> {
     stasis.inject("gpus 1\nmemory 97")?;
     assert_eq!(stasis.ask_until_up(PORT)?, "ok 2");
     stasis.nothing_to_put_right()?;
-    // Nothing is left to do: it is paused and resumed like any other, whatever there is room for.
+    // It has its GPU: it is paused and resumed like any other, whatever room there is.
     stasis.inject("gpus 1\nmemory 1").context("no order")?;
     assert_eq!(verb("pause")?, "");
     assert_eq!(verb("resume")?, "");

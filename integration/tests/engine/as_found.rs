@@ -1,6 +1,6 @@
-//! A container whose GPU the operator has freed stays off the GPU, whatever a checkpoint of it
-//! comes to: somebody else may have filled the GPU, and the driver loses a process that finds no
-//! room.
+//! A container whose GPU the operator has freed stays off the GPU, whatever the outcome of its
+//! checkpoint: another process may have filled the GPU, and the driver loses a process that finds
+//! no room.
 
 use std::fs;
 
@@ -46,7 +46,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
     assert_eq!(stasis.ask(PORT)?.as_deref(), Some("ok 1"));
     assert_eq!(stasis.records()?, "", "nothing is left to put right");
     parked.delete()?;
-    // The image has what was in host memory, and its restore needs room as any other.
+    // The image has the contents from host memory, and its restore needs room like any other.
     parked.restore("left-running")?;
     assert_eq!(stasis.ask(PORT)?.as_deref(), Some("ok 1"));
     parked.delete()
@@ -100,7 +100,7 @@ fn a_resume_after_a_kill_leaves_it_suspended(
     parked.resume()
 }
 
-/// The engine is killed when it starts the low-level runtime, which does nothing.
+/// Kills the engine when it starts the low-level runtime, which then does nothing.
 fn kill_a_checkpoint(stasis: &StasisHost, parked: &Bundle<'_>) -> Result<()> {
     const KILLER: &str = "/usr/local/bin/as-found-killer";
     const SCRIPT: &str = "#!/bin/sh\ncase \" $* \" in *\" checkpoint \"*) kill -9 $PPID; exit;; esac\nexec runc \"$@\"\n";
@@ -112,7 +112,7 @@ fn kill_a_checkpoint(stasis: &StasisHost, parked: &Bundle<'_>) -> Result<()> {
     stasis.set("runc", "")
 }
 
-/// Its GPU contents are in host memory, and the record that says so waits for the operator.
+/// Checks that the GPU contents are in host memory, and that their record waits for the operator.
 fn is_suspended(stasis: &StasisHost, parked: &Bundle<'_>) -> Result<()> {
     let states = cuda_checkpoint(stasis, &["--get-state"])?;
     assert!(states.ends_with(" checkpointed\n"), "{states}");

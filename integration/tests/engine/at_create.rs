@@ -1,5 +1,5 @@
-//! Containers that begin with an image: they are created and nothing of them runs, and they go on
-//! at their start; what cannot be restored starts cold, and says why.
+//! Containers that begin with an image: their create runs no process, and they go on at their
+//! start; a container that cannot be restored starts cold, and says why.
 
 mod killed;
 
@@ -19,7 +19,7 @@ use stasis_integration::on_hosts;
 
 on_hosts!(all_cases: sid_v2, trixie);
 
-/// Where the images of [`Bundle`] are.
+/// The setting with the directory of [`Bundle`]'s images.
 const AT_CREATE: &str = "restore.at_create = \"/images\"\n";
 
 fn all_cases(kind: HostKind) -> Result<()> {
@@ -55,7 +55,7 @@ const SLEEPS: &str = "230 ";
 
 type Case = fn(&StasisHost, &Bundle<'_>) -> Result<()>;
 
-/// Created from an image, and not started. A question that comes meanwhile waits.
+/// Creates the container from an image, without a start. A question sent meanwhile waits.
 fn created(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     job.begin_with("job-good")?;
     job.create()?;
@@ -74,7 +74,7 @@ fn it_goes_on_at_its_start(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> 
         let pid = job.pid()?;
         job.start()?;
         assert_eq!((job.status()?.as_str(), job.pid()?), ("running", pid));
-        // The question from before the start was 102.
+        // The question sent before the start was 102.
         assert_eq!(stasis.ask_until_up(10000)?, "103");
         assert_eq!(job.exec("cat /proc/sys/kernel/hostname")?, "another");
         assert_eq!(job.exec("wc -l </told")?, round);
@@ -117,7 +117,7 @@ fn said(refused: Result<()>) -> Result<String> {
     }
 }
 
-/// At the create, before and after CRIU has done its part, and at the start.
+/// Kills at the create, before and after CRIU's part, and at the start.
 fn what_is_killed_leaves_nothing(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     let killed = "kill -9 $PPID; exit 1";
     job.begin_with("job-good")?;
@@ -145,7 +145,7 @@ fn what_is_killed_leaves_nothing(stasis: &StasisHost, job: &Bundle<'_>) -> Resul
     Ok(())
 }
 
-/// A caller that has had no answer asks again: the image is restored, and nobody starts cold.
+/// A caller without an answer asks again: the image is restored, and neither create starts cold.
 fn the_second_of_two_creates_takes_nothing_away(
     stasis: &StasisHost,
     job: &Bundle<'_>,
@@ -175,7 +175,7 @@ fn the_second_of_two_creates_takes_nothing_away(
     job.delete()
 }
 
-/// As a machine leaves images that has lost power. The one before is taken.
+/// Images as a machine leaves them that has lost power. The image before them is taken.
 fn what_is_damaged_is_passed_over(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     let good = job.image("good");
     let script = format!(

@@ -1,9 +1,9 @@
-//! Each capability of the machine taken away in turn: `stasis doctor` tells, a container
-//! with GPU memory is checkpointed and restored all the same, and the note names the fall-back; or,
-//! without a CRIU that stasis uses, refused.
+//! Each capability of the machine is taken away in turn: `stasis doctor` reports it, a container
+//! with GPU memory is still checkpointed and restored, with the fall-back in a note; or refused,
+//! without a CRIU that stasis uses.
 //!
-//! What cannot be taken away here: the kernel's page size (`bulk_memory/plugin.rs` has that), and
-//! a version of cgroups but by the kind of host.
+//! Not taken away here: the kernel's page size (`bulk_memory/plugin.rs` has that), and the version
+//! of cgroups, which the kind of host decides.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -21,18 +21,18 @@ const KERNEL_DATA: &str = "/run/criu.kdat";
 
 on_hosts!(each_is_taken_away: trixie_hybrid, trixie_v2, sid_v2);
 
-/// Who moves GPU contents without a capability.
+/// The mover of GPU contents without a capability.
 enum Left {
-    /// We do.
+    /// stasis.
     Ours,
-    /// The driver and CRIU do. What the note says.
+    /// The driver and CRIU, with this note.
     Criu(&'static str),
-    /// Checkpoints are refused. What the refusal says.
+    /// None: checkpoints are refused with this message.
     Nobody(&'static str),
 }
 
-/// The finding of `stasis doctor` without a capability, if any, how it is taken away, and what is
-/// left.
+/// The finding of `stasis doctor` without a capability, if any, the function that takes it away,
+/// and the mover that is left.
 type Case = (Option<&'static str>, fn(&StasisHost) -> Result<()>, Left);
 
 const CASES: [Case; 4] = [
@@ -74,7 +74,7 @@ fn each_is_taken_away(kind: HostKind) -> Result<()> {
     job.delete()
 }
 
-/// Everything is there.
+/// Puts all capabilities back.
 fn usual(stasis: &StasisHost) -> Result<()> {
     stasis.set(&stasis.low_level, "")?;
     stasis.host.run(&["rm", "-f", CRIU, KERNEL_DATA]).map(drop)
@@ -87,7 +87,7 @@ fn script(stasis: &StasisHost, path: &str, command: &str) -> Result<()> {
     stasis.host.run(&["chmod", "755", path]).map(drop)
 }
 
-/// `stasis doctor` finds it, and no other one is missing.
+/// Checks that `stasis doctor` misses this capability, and no other one.
 fn is_found(stasis: &StasisHost, id: Option<&str>) -> Result<()> {
     let mut command = stasis.command(PROGRAM);
     let output = command.args(["doctor", "--json"]).output()?;
@@ -145,7 +145,7 @@ fn without_plugin(stasis: &StasisHost) -> Result<()> {
     stasis.set(&stasis.low_level, "gpu_contents.plugin = \"/nowhere.so\"\n")
 }
 
-/// One that somebody has built, which says nothing of its version.
+/// A CRIU that does not report its version, such as a home-built one.
 fn with_an_unknown_criu(stasis: &StasisHost) -> Result<()> {
     says_of_itself(stasis, "exit 1")
 }

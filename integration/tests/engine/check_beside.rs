@@ -1,4 +1,4 @@
-//! `stasis check` only looks: it is in the way of no operation on the container.
+//! `stasis check` only looks: it blocks no operation on the container.
 
 use std::process::{Child, Stdio};
 
@@ -30,7 +30,7 @@ fn neither_a_checkpoint_nor_a_resume_waits(kind: HostKind) -> Result<()> {
     counter.delete()
 }
 
-/// A check that waits in the driver for the state of the container's process.
+/// Starts a check that waits in the driver for the state of the container's process.
 fn held_check(stasis: &StasisHost, counter: &Bundle<'_>) -> Result<Child> {
     stasis.hold_driver("get-state looked-at", "look")?;
     let root = ["check", "--root", ROOT, "looked-at"];
@@ -42,7 +42,7 @@ fn held_check(stasis: &StasisHost, counter: &Bundle<'_>) -> Result<Child> {
     Ok(check)
 }
 
-/// Whatever it says of a container that was changed under its eyes, it ends.
+/// The check ends, whatever it reports about a container that has changed meanwhile.
 fn ended(stasis: &StasisHost, mut check: Child) -> Result<()> {
     stasis.let_driver_go("look")?;
     check.wait()?;

@@ -1,5 +1,5 @@
-//! A container's annotation does not give CRIU a configuration file, which may name programs that
-//! run as root on the host.
+//! A container's annotation gives CRIU no configuration file, which could name programs that run as
+//! root on the host.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -81,7 +81,7 @@ fn each(stasis: &StasisHost, low_level: &str, devices: Devices) -> Result<()> {
         "a script of a container's ran at a restore"
     );
 
-    // Where it is allowed, the file takes effect: else nothing was tried above.
+    // If it is allowed, the file takes effect: otherwise the cases above would test nothing.
     stasis.set(low_level, "criu.configuration = \"allow\"\n")?;
     job.restore("image")?;
     ensure!(
@@ -101,7 +101,7 @@ fn refused(stasis: &StasisHost, job: &Bundle<'_>, verb: &str) -> Result<()> {
     let failure = job.failure()?.context("it reports nothing")?;
     let kind = failure.kind.map(|kind| kind.name());
     ensure!(kind == Some("criu-configuration"), "{failure:?}");
-    // Who has asked for it is logged.
+    // The log names the requester.
     let line = stasis.last_operation()?;
     let (caller, operation) = (&line["caller"], &line["operation"]);
     let argv: Vec<_> = caller["argv"].as_array().into_iter().flatten().collect();

@@ -1,4 +1,4 @@
-//! A dump or restore that CRIU fails tells CRIU's reason, wherever its log is, and whoever asked.
+//! A dump or restore that CRIU fails gives CRIU's reason to every caller, wherever its log is.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ use stasis_integration::on_hosts;
 
 on_hosts!(all_cases: sid_v2, trixie);
 
-/// A descriptor that CRIU cannot dump and that is not the driver's to give up.
+/// A descriptor that CRIU cannot dump, and that the driver does not close.
 const UNDUMPABLE: &str = "exec 9</dev/nvidiactl; exec /bin/counter 10000";
 const RUNC_CONF: &str = "/etc/criu/runc.conf";
 const LOGS: &str = "/var/log/stasis";
@@ -31,7 +31,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
     at_a_stop_without_a_gpu(stasis)
 }
 
-/// What CRIU says of it, and nothing of what the kernel lacks.
+/// Checks that the message has CRIU's reason, and no warning about features of the kernel.
 fn has_reason(message: &str) -> Result<()> {
     assert_contains(message, &["[criu]", "CRIU: Error (", "/dev/nvidiactl"]);
     for harmless in ["tun.c", "rlimit"] {
@@ -87,7 +87,7 @@ fn at_a_restore(stasis: &StasisHost) -> Result<()> {
     job.delete()
 }
 
-/// There it is the only report.
+/// The notes of the stop are the only report there.
 fn at_a_stop_without_a_gpu(stasis: &StasisHost) -> Result<()> {
     let settings = format!("{SETTINGS}preflight.allow = [\"nvidia-device\"]\n");
     stasis.set(&stasis.low_level, &settings)?;

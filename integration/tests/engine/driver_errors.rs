@@ -1,5 +1,5 @@
-//! Each call of the driver with errors that it may give, once, on a container that works: it goes
-//! on, or the message says honestly that it is lost, and nothing is left.
+//! Each call of the driver gives each of its errors once, on a container that works: the container
+//! goes on, or the message reports that it is lost, and nothing is left.
 //! (`cuda/job/tests/every_error.rs` has every error of every call, on a driver of its own.)
 
 use anyhow::{Context, Result, ensure};
@@ -12,7 +12,7 @@ use stasis_integration::{needs, on_hosts};
 
 const PORT: u16 = 10000;
 const ID: &str = "faulty";
-/// A call, and an error that it is documented or was seen to give, or that nobody knows.
+/// A call, and an error that is documented, was seen, or is unknown.
 const ERRORS: [(&str, u32); 14] = [
     ("get-state", 3),
     ("get-state", 201),
@@ -84,7 +84,7 @@ fn once(
     );
     ensure!(job.status()? == "running", "{failure:?}");
     match result {
-        // What was made again has left the low-level runtime's words in the log.
+        // A step that was repeated has left the low-level runtime's messages in the log.
         Ok(()) => {}
         Err(_) => {
             let failure = failure.context("it reports nothing")?;

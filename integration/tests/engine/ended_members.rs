@@ -15,7 +15,7 @@ const PORT: u16 = 10000;
 const EXEC_PORT: u16 = 10001;
 /// Kills the first CUDA process of `tree`.
 const KILL_ONE: &str = "kill -KILL $(pgrep -P $pid | head -n 1)";
-/// GPU contents are memory of the processes.
+/// The driver makes GPU contents memory of the processes.
 const BY_DRIVER: &str = "gpu_checkpoint.path = \"driver\"\n";
 
 on_hosts!(all_cases: trixie, sid_v2, crun_on_sid_v2);
@@ -49,7 +49,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
     Ok(())
 }
 
-/// A container with three CUDA processes below its init, and an image of them.
+/// Starts a container with three CUDA processes below its init, and makes an image of it.
 fn tree<'l>(stasis: &'l StasisHost, id: &str) -> Result<Bundle<'l>> {
     let job = Bundle::make(stasis, id, &["/bin/tree", "10000"])?;
     job.suit_crun()?;
@@ -59,7 +59,7 @@ fn tree<'l>(stasis: &'l StasisHost, id: &str) -> Result<Bundle<'l>> {
     Ok(job)
 }
 
-/// A checkpoint into the directory of the earlier image that fails since a process is not there.
+/// Makes a checkpoint into the earlier image's directory, which fails since a process is missing.
 fn fails(job: &Bundle<'_>, options: &[&str]) -> Result<String> {
     let said = job.checkpoint_fails("image", options)?;
     let failure = job.failure()?.context("nothing was reported")?;
@@ -69,7 +69,7 @@ fn fails(job: &Bundle<'_>, options: &[&str]) -> Result<String> {
     Ok(said)
 }
 
-/// The other processes count on, and the earlier image restores all.
+/// Checks that the other processes count on, and that the earlier image restores all.
 fn earlier_image_restores(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     ensure!(stasis.ask(PORT)?.is_some(), "the others do not go on");
     stasis.set(&stasis.low_level, "")?;
@@ -84,7 +84,7 @@ fn one_that_ends_before_the_dump(stasis: &StasisHost) -> Result<()> {
     one_ends(stasis, "killed", "", &[])
 }
 
-/// CRIU asks before it ends the others.
+/// CRIU asks stasis before it ends the other processes.
 fn one_that_ends_with_its_gpu_contents_in_memory(stasis: &StasisHost) -> Result<()> {
     one_ends(stasis, "unseen", BY_DRIVER, &[])
 }
@@ -101,7 +101,7 @@ fn one_ends(stasis: &StasisHost, id: &str, settings: &str, options: &[&str]) -> 
     earlier_image_restores(stasis, &job)
 }
 
-/// The engine looks before it starts the low-level runtime.
+/// The engine checks the processes before it starts the low-level runtime.
 fn one_that_ends_during_the_gpu_checkpoint_of_the_others(stasis: &StasisHost) -> Result<()> {
     let job = tree(stasis, "held")?;
     job.before_criu("echo started >/run/started", BY_DRIVER)?;
@@ -111,7 +111,7 @@ fn one_that_ends_during_the_gpu_checkpoint_of_the_others(stasis: &StasisHost) ->
         let on_gpu = stasis.gpu_processes()?;
         Ok((on_gpu != 1).then(|| format!("{on_gpu} processes are on the GPU")))
     })?;
-    // The engine is to find it gone, and on a busy machine that takes a while.
+    // The engine has to find the process gone, which takes a while on a busy machine.
     let first = format!(
         "first=$(pgrep -P {} | head -n 1); kill -KILL $first; \
          while kill -0 $first 2>/dev/null; do sleep 0.01; done",
@@ -122,7 +122,7 @@ fn one_that_ends_during_the_gpu_checkpoint_of_the_others(stasis: &StasisHost) ->
     let output = checkpoint.wait_with_output()?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(!output.status.success(), "it succeeded");
-    // Whoever looks first.
+    // The message is the same, whichever check finds it first.
     assert_contains(&said, &["(exe)", "it ended", "with its GPU"]);
     let failure = job.failure()?.context("nothing was reported")?;
     assert_eq!(failure.kind, Some(Kind::ProcessEnded), "{said}");

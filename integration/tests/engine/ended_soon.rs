@@ -25,7 +25,7 @@ fn an_image_that_crashes_is_passed_over(kind: HostKind) -> Result<()> {
     let twice = format!("cp -a {KEY}/1 {KEY}/2");
     stasis.host.run(&["sh", "-ec", &twice])?;
     job.begin_with("latest:job-images")?;
-    // Whose end was asked for does not count.
+    // An end by the caller's signal does not count.
     for signal in ["TERM", "KILL"] {
         begins_with(stasis, job, "2").context(signal)?;
         job.start()?;
@@ -53,7 +53,7 @@ fn an_image_that_crashes_is_passed_over(kind: HostKind) -> Result<()> {
     assert_contains(&job.warnings()?, &why);
     job.start()?;
     has_crashed(job)?;
-    // One that a container is to begin with by its name, too.
+    // Also an image that the container names.
     job.begin_with("job-images/1")?;
     job.create()?;
     assert_contains(
@@ -67,7 +67,7 @@ fn an_image_that_crashes_is_passed_over(kind: HostKind) -> Result<()> {
     stasis.nothing_to_put_right()
 }
 
-/// Returns what is noted of it.
+/// Creates the container, which begins with this image. Returns the operation's notes.
 fn begins_with(stasis: &StasisHost, job: &Bundle<'_>, image: &str) -> Result<String> {
     job.create()?;
     assert_eq!(job.warnings()?, "");

@@ -1,5 +1,5 @@
-//! What the engine starts has an environment that it makes: a caller's reaches neither runc nor
-//! CRIU where it could have them run something else.
+//! The engine makes the environment of its children: a caller's variables reach neither runc nor
+//! CRIU where they could make these run another program.
 
 use std::fs;
 
@@ -10,9 +10,9 @@ use stasis_integration::host::installed::{RUNTIME, StasisHost};
 use stasis_integration::on_hosts;
 
 const PORT: u16 = 10000;
-/// A runc that writes down with what it was started.
+/// A runc that records its environment.
 const RECORDING: &str = "/usr/local/bin/recording-runtime";
-/// The caller, with variables that somebody else has chosen.
+/// The caller, with variables that another user has chosen.
 const CALLER: &str = "/usr/local/bin/caller";
 const TRACE: &str = "/root/trace";
 
@@ -68,7 +68,7 @@ fn a_callers_environment_is_not_handed_on(kind: HostKind) -> Result<()> {
         !stasis.host.path(TRACE).exists(),
         "CRIU ran a caller's script"
     );
-    // What is passed on has all but this.
+    // A call that is passed on has all variables but these.
     let environment = recorded(stasis, "state")?;
     for kept in ["HOME=/root/home\n", "GODEBUG=x=1\n", "SECRET=1\n"] {
         ensure!(environment.contains(kept), "{environment}");

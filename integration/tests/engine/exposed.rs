@@ -1,5 +1,5 @@
-//! A low-level runtime that everybody can exchange is not run by root; `stasis doctor` reports one
-//! of a group.
+//! A low-level runtime that every user can replace is not run by root; `stasis doctor` reports one
+//! that a group can replace.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -33,7 +33,7 @@ fn who_could_change_it_matters(kind: HostKind) -> Result<()> {
     Ok(())
 }
 
-/// The findings of programs that others than root could change.
+/// Returns the findings about programs that users other than root could change.
 fn exposed(stasis: &StasisHost) -> Result<Vec<String>> {
     let output = stasis
         .command(PROGRAM)

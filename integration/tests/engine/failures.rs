@@ -1,5 +1,5 @@
-//! Checkpoints that fail: whatever fails, the workload goes on with its GPU, nothing stays locked,
-//! the freezer is as it was, and the message says what was wrong.
+//! Checkpoints that fail: in each case the workload goes on with its GPU, no process stays locked,
+//! the freezer is as before, and the message names the fault.
 
 use std::fs;
 
@@ -33,7 +33,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
         assert_eq!(stasis.records()?, "", "after {name}");
         assert!(tree_is_well(stasis, &tree)?, "after {name}");
     }
-    // It can still be checkpointed.
+    // The container can still be checkpointed.
     tree.checkpoint("good", &[])?;
     tree.restore("good")?;
     assert!(tree_is_well(stasis, &tree)?);
@@ -47,7 +47,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
 
 type Case = fn(&StasisHost, &Bundle<'_>) -> Result<()>;
 
-/// All members answer with numbers that are each one more than before.
+/// Whether every member answers with a number that is one more than before.
 fn tree_is_well(stasis: &StasisHost, tree: &Bundle<'_>) -> Result<bool> {
     assert_eq!(tree.status()?, "running");
     let count = |text: Option<String>| -> Option<Vec<u32>> {
@@ -67,7 +67,7 @@ fn one_that_crashes_is_not_missed_and_noted(stasis: &StasisHost, tree: &Bundle<'
     stasis.inject("")?;
     let notes = stasis.operation("checkpoint")?["notes"].to_string();
     assert_contains(&notes, &["ended before all were locked"]);
-    // The third answers no more, and the others go on.
+    // The third process does not answer any more, and the others go on.
     let answer = stasis.ask(10000)?.unwrap_or_default();
     let words: Vec<&str> = answer.split_whitespace().collect();
     assert!(
@@ -94,7 +94,7 @@ fn lock_deadline_passes_on_one_of_three(stasis: &StasisHost, tree: &Bundle<'_>) 
     Ok(())
 }
 
-/// A process that the second try brings back is not said to be lost.
+/// A process that the second attempt brings back is not reported as lost.
 fn unlock_fails_once_in_the_rollback(stasis: &StasisHost, tree: &Bundle<'_>) -> Result<()> {
     stasis.inject("checkpoint tree-2 error:801\nunlock tree-3 error:999 1")?;
     let message = tree.checkpoint_fails("unlock", &[])?;
@@ -104,7 +104,7 @@ fn unlock_fails_once_in_the_rollback(stasis: &StasisHost, tree: &Bundle<'_>) -> 
     Ok(())
 }
 
-/// The driver never answers for a stopped process: it must not be asked.
+/// The driver never answers for a stopped process: the engine must not ask.
 fn stopped_member_is_refused(stasis: &StasisHost, tree: &Bundle<'_>) -> Result<()> {
     let members = stasis
         .host
@@ -222,7 +222,7 @@ fn frozen_container_is_frozen_again(stasis: &StasisHost) -> Result<()> {
     frozen.delete()
 }
 
-/// A descriptor that CRIU cannot dump and that is not the driver's to give up.
+/// A descriptor that CRIU cannot dump, and that the driver does not close.
 fn criu_fails_after_the_gpu_checkpoint(stasis: &StasisHost) -> Result<()> {
     let command = [
         "/bin/sh",
@@ -281,7 +281,7 @@ fn managed_memory_is_left_alone(stasis: &StasisHost) -> Result<()> {
         &["managed-memory", "/dev/nvidia-uvm", "nothing was changed"],
     );
     assert_eq!(stasis.ask(10004)?.as_deref(), Some("ok 1"));
-    // Where it is not seen beforehand, the driver finds it.
+    // If the pre-flight lets it pass, the driver finds it.
     stasis.set("runc", "preflight.allow = [\"managed-memory\"]\n")?;
     let message = managed.checkpoint_fails("managed", &[])?;
     assert_contains(

@@ -9,7 +9,7 @@ use stasis_integration::on_hosts;
 
 on_hosts!(all_cases: trixie, sid_v2);
 
-/// Their parent opens its devices anew when it gets its GPU back, so they share none with it then.
+/// The parent opens its devices anew when it gets its GPU back, so the children share none with it.
 fn suspended_and_woken(stasis: &StasisHost) -> Result<()> {
     let forker = Bundle::make(stasis, "woken", &["/bin/forker", "10002"])?;
     forker.run()?;
@@ -68,8 +68,8 @@ fn all_cases(kind: HostKind) -> Result<()> {
     devices_of_its_own_are_nobodys_to_take(stasis)
 }
 
-/// A process that is only just starting CUDA has devices open, too, and no CUDA state yet. Here a
-/// shell is in its place.
+/// A process that is just starting CUDA has devices open, too, and no CUDA state yet. A shell
+/// stands for it here.
 fn devices_of_its_own_are_nobodys_to_take(stasis: &StasisHost) -> Result<()> {
     let script = "/bin/counter 10001 & exec 7</dev/nvidia0; wait";
     let own = Bundle::make(stasis, "own", &["/bin/sh", "-c", script])?;

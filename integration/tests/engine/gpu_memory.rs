@@ -1,5 +1,5 @@
-//! How much GPU memory a container holds decides what room its checkpoint and its restore need: it
-//! is measured when nothing can change any more, and what NVML does not know is not nothing.
+//! The amount of a container's GPU memory decides on the room that its checkpoint and restore need:
+//! it is measured when it can change no more, and an amount unknown to NVML does not count as none.
 
 use anyhow::{Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;

@@ -1,5 +1,5 @@
-//! A restore that ends before runc has recorded the container: what CRIU had brought up by then is
-//! ended, what runc had mounted is unmounted, and the next restore succeeds.
+//! A restore that ends before runc has recorded the container: the processes that CRIU had brought
+//! up are ended, runc's mounts are unmounted, and the next restore succeeds.
 
 use std::path::Path;
 
@@ -10,11 +10,11 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::{needs, on_hosts};
 
-/// runc finds it before the other.
+/// A path that runc searches before CRIU's own.
 const CRIU: &str = "/usr/local/sbin/criu";
 const LEFT: &str = "/run/left";
-/// runc has put it into the container's cgroup before it sends the request. What it starts there
-/// holds no descriptor of it, as CRIU's children close theirs; dash cannot close those above 9.
+/// runc has put CRIU into the container's cgroup before it sends the request. The child holds none
+/// of CRIU's descriptors, as CRIU's children close theirs; dash cannot close descriptors above 9.
 const LEAVES_A_CHILD: &str = r#"#!/bin/sh
 [ "$1 $2" = "swrk 3" ] || exec /usr/sbin/criu "$@"
 dd bs=1M count=1 <&3 >/dev/null 2>&1
@@ -76,7 +76,7 @@ fn all_of_it_is_ended(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     Ok(())
 }
 
-/// runc makes mounts below the root file system for a moment, and may be killed then.
+/// runc makes mounts below the root file system for a moment, and may be killed at that time.
 fn its_mounts_are_gone(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     let root = format!("{}/rootfs", job.directory());
     let mount =
@@ -118,7 +118,7 @@ fn is_cut_off(stasis: &StasisHost, job: &Bundle<'_>, end: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whoever has to wait for it may not have done so yet.
+/// Whether the process has ended; its parent may not have waited for it yet.
 fn has_ended(process: &Path) -> bool {
     let stat = std::fs::read_to_string(process.join("stat")).unwrap_or_default();
     stat.is_empty() || stat.contains(") Z ")

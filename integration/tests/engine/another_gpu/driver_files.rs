@@ -1,4 +1,4 @@
-//! Device nodes and libraries of the driver that are others than at the checkpoint.
+//! Device nodes and libraries of the driver that differ from the ones at the checkpoint.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use stasis_integration::host::installed::StasisHost;
 
 use super::{begin, notes};
 
-/// The caller brings the specification of another day, when nvidia-uvm had another major number.
+/// The caller's specification is from another day, when nvidia-uvm had another major number.
 pub(crate) fn stale_device_numbers_are_corrected(
     stasis: &StasisHost,
     memory: &Bundle<'_>,
@@ -37,7 +37,7 @@ pub(crate) fn stale_device_numbers_are_corrected(
         "{noted}"
     );
     memory.delete()?;
-    // And an image whose nodes are another device, or are gone, in a `/dev` with other things.
+    // And an image whose device nodes are wrong or missing, in a `/dev` with other files.
     memory.restore("first")?;
     memory.exec(
         "cd /dev; rm nvidia-uvm nvidiactl; mknod nvidia-uvm b 7 77; mkdir nvidia9; ln -s /etc nvidia-x",
@@ -76,7 +76,7 @@ pub(crate) fn libraries_of_another_patch_version_are_exchanged(
     fs::rename(stasis.host.path(&old), stasis.host.path(&new))?;
     stasis.host.write(&new, "new")?;
     let before = memory.spec()?;
-    // Asked for the very files, and put back after a restore that fails.
+    // "exact" asks for the same files; a failed restore puts the specification back.
     stasis.set(&stasis.low_level, "restore.driver_libraries = \"exact\"\n")?;
     memory.restore_fails("first")?;
     stasis.set(&stasis.low_level, "")?;
@@ -129,7 +129,7 @@ pub(crate) fn libraries_in_use_cannot_change(
         "has 580.105.08",
     ];
     assert_contains(&message, &parts);
-    // The same code under another name is the same code.
+    // The same code is accepted under another name.
     fs::write(&new_path, &contents)?;
     memory.restore("first")?;
     assert_eq!(stasis.ask(port)?.as_deref(), Some("ok 1"));

@@ -1,4 +1,4 @@
-//! Which GPU takes the place of which.
+//! The GPUs that take the places of others.
 
 use anyhow::{Context, Result};
 use serde_json::json;
@@ -7,12 +7,12 @@ use stasis_integration::host::installed::StasisHost;
 
 use super::{begin, notes};
 
-/// The UUID of a GPU of the stand-in.
+/// Returns the UUID of a GPU of the stand-in.
 fn uuid(gpu: usize) -> String {
     format!("GPU-57415349-5300-4000-8000-00000000000{}", gpu + 1)
 }
 
-/// What the manifest of an image says that the process held: the UUIDs, and the bytes on each.
+/// Returns the UUIDs and the MiB of the process's GPUs, from the image's manifest.
 fn recorded(memory: &Bundle<'_>, image: &str) -> Result<Vec<(String, u64)>> {
     let manifest = memory.manifest(image)?;
     let uses = manifest["processes"][0]["gpus"].as_array();
@@ -49,14 +49,14 @@ pub(crate) fn the_gpu_that_is_given_takes_the_place(
     assert!(memory.exec(": </dev/nvidia0").is_err());
     let stdout = memory.exec("mknod /tmp/old b 7 5; (: </tmp/old) 2>&1 || true")?;
     assert!(stdout.contains("not permitted"), "{stdout}");
-    // It is a GPU like another: it can be checkpointed there, and stays there if it may.
+    // The container can be checkpointed on this GPU like on any other, and stays there if it may.
     memory.checkpoint("second", &[])?;
     assert_eq!(recorded(memory, "second")?, [(uuid(1), 96)]);
     memory.give(&[0, 1])?;
     memory.restore("second")?;
     assert_eq!(stasis.ask(port)?.as_deref(), Some("ok 2"));
     assert_eq!(memory.open_gpus()?, ["/dev/nvidia1"]);
-    // The first image still goes back to where it was made.
+    // The first image still returns to the GPU where it was made.
     memory.delete()?;
     memory.give(&[0])?;
     memory.restore("first")?;
@@ -72,7 +72,7 @@ pub(crate) fn all_gpus_of_a_process_are_mapped(
     port: u16,
 ) -> Result<()> {
     begin(stasis, memory, port, &[0, 1])?;
-    // It uses the first and has the second open, too.
+    // The process uses the first GPU, and has the second one open, too.
     assert_eq!(recorded(memory, "first")?, [(uuid(0), 96), (uuid(1), 0)]);
     memory.give(&[2])?;
     let message = memory.restore_fails("first")?;
@@ -91,7 +91,8 @@ pub(crate) fn all_gpus_of_a_process_are_mapped(
     Ok(())
 }
 
-/// The driver has recorded more than the process has open. It says so once, and takes a wider map.
+/// The driver knows of more GPUs than the process has open: it refuses once, then takes a wider
+/// map.
 pub(crate) fn gpus_that_nobody_sees_are_mapped_when_the_driver_asks(
     stasis: &StasisHost,
     memory: &Bundle<'_>,

@@ -1,5 +1,5 @@
-//! Restores to other GPUs than those of the checkpoint: chosen, asked for, with their device nodes
-//! and nothing else in the container.
+//! Restores to other GPUs than at the checkpoint: chosen or asked for, with only their device nodes
+//! in the container.
 
 mod driver_files;
 mod mapping;
@@ -43,7 +43,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
 
 type Case = fn(&StasisHost, &Bundle<'_>, u16) -> Result<()>;
 
-/// Starts it with these GPUs and checkpoints it.
+/// Starts the container with these GPUs and checkpoints it.
 fn begin(stasis: &StasisHost, memory: &Bundle<'_>, port: u16, gpus: &[usize]) -> Result<()> {
     memory.give(gpus)?;
     memory.run()?;

@@ -1,4 +1,4 @@
-//! Who creates a container from an image is killed, and who puts that right is, too.
+//! The process that creates a container from an image is killed, and so is its keeper.
 
 use std::process::Stdio;
 
@@ -14,8 +14,8 @@ fn removes_what_is_to_undo(hit: &Hit) -> bool {
     hit.call.name == "unlink" && path.is_some_and(|path| path.ends_with("undo.json"))
 }
 
-/// At the last step of the create, and when the keeper removes its records: what they leave is not
-/// taken for that of the next container of the id, which starts cold.
+/// Kills at the last step of the create, and when the keeper removes its records: the leftovers are
+/// not taken for records of the next container of the id, which starts cold.
 pub(super) fn nothing_is_left_for_the_next_one_of_its_id(
     stasis: &StasisHost,
     job: &Bundle<'_>,

@@ -13,8 +13,8 @@ use super::{begin, ended, images, notes};
 /// clock_nanosleep(2) in `/proc/PID/syscall`.
 const SLEEPS: &str = "230 ";
 
-/// One that leaves it running: the stop's own begins when that is done, and anybody else's is
-/// refused at once. SIGKILL is the end meanwhile, also if the other one stands still.
+/// A checkpoint that leaves the container running: the stop's own begins after it, and a third one
+/// is refused at once. SIGKILL ends the container meanwhile, also if the other checkpoint hangs.
 pub(super) fn it_waits_for_another_checkpoint(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     for end in ["KILL", "another"] {
         begin(stasis, job, "101")?;
@@ -46,7 +46,7 @@ pub(super) fn it_waits_for_another_checkpoint(stasis: &StasisHost, job: &Bundle<
     job.delete()
 }
 
-/// Until the checkpoint of a stop has met the other operation: it sleeps before it looks again.
+/// Waits until the checkpoint of a stop has met the other operation: it sleeps between two looks.
 fn until_it_waits(stasis: &StasisHost) -> Result<()> {
     let syscall = format!("cat /proc/$(pgrep -f '{CHECKPOINT}')/syscall");
     wait_until_clear(|| {
@@ -56,7 +56,7 @@ fn until_it_waits(stasis: &StasisHost) -> Result<()> {
     })
 }
 
-/// What is noted of the stop, if it is over already.
+/// Returns the notes of the stop, if it is over already.
 fn notes_so_far(stasis: &StasisHost) -> Result<Value> {
     Ok(stasis.operation("stop")?["notes"].take())
 }

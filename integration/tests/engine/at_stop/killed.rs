@@ -1,4 +1,4 @@
-//! Who stops a container is killed, or stands still.
+//! The process that stops a container is killed, or stands still.
 
 use std::fs::File;
 
@@ -15,9 +15,9 @@ use super::{begin, ended, images, notes};
 /// The command line of the checkpoint of a stop.
 pub(super) const CHECKPOINT: &str = "^/proc/self/exe .*checkpoint --image-path";
 
-/// The process that would deliver the signal is killed before it has begun, and at each step of
-/// the checkpoint, which goes on by itself: a second signal does not cut it off, and the next
-/// container waits for it.
+/// The process that would deliver the signal is killed before it has begun, and at each step of the
+/// checkpoint, which continues alone: a second signal does not cut it off, and the next container
+/// waits for it.
 pub(super) fn who_is_killed_beside_it_takes_nothing_along(
     stasis: &StasisHost,
     job: &Bundle<'_>,
@@ -47,7 +47,7 @@ pub(super) fn who_is_killed_beside_it_takes_nothing_along(
         kill_the_stopper(stasis)?;
         match step {
             "ended" => signal_the_checkpoint(stasis, "-CONT")?,
-            // Who has the container's end to come asks once more.
+            // The container has not ended yet: its caller sends the signal again.
             _ => job.kill("TERM")?,
         }
         match step {
@@ -60,7 +60,7 @@ pub(super) fn who_is_killed_beside_it_takes_nothing_along(
         job.delete()?;
         begin(stasis, job, &answer.to_string()).context(step)?;
     }
-    // With the empty one of the checkpoint that never began.
+    // Including the empty directory of the checkpoint that never began.
     assert_eq!(images(stasis, "keys/stopper")?, 5);
     job.kill("TERM")?;
     ended(stasis, job)?;
@@ -70,7 +70,7 @@ pub(super) fn who_is_killed_beside_it_takes_nothing_along(
     Ok(())
 }
 
-/// Shows that a container which had the id before is still being stopped, until this is dropped.
+/// Pretends that an earlier container of this id is still being stopped, until the file is dropped.
 fn behind_another(stasis: &StasisHost) -> Result<File> {
     let beside = stasis
         .host
@@ -97,7 +97,7 @@ pub(super) fn signal_the_checkpoint(stasis: &StasisHost, signal: &str) -> Result
     sent.map(drop)
 }
 
-/// The first one's checkpoint stands still once its container has ended.
+/// The first container's checkpoint stands still once that container has ended.
 pub(super) fn the_next_one_of_its_id_does_not_wait_for_ever(
     stasis: &StasisHost,
     job: &Bundle<'_>,
@@ -130,7 +130,7 @@ pub(super) fn the_next_one_of_its_id_does_not_wait_for_ever(
     job.delete()
 }
 
-/// What is noted of a stop while another one goes on.
+/// Returns the notes of a stop while another one goes on.
 fn notes_of_the_last(stasis: &StasisHost) -> Result<String> {
     let mut notes = String::new();
     wait_until_clear(|| {

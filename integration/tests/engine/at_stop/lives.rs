@@ -1,4 +1,4 @@
-//! Which images stay of the lives that a job has had.
+//! The images that are kept of a job's lives.
 
 use anyhow::Result;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use stasis_integration::host::installed::StasisHost;
 
 use super::{begin, ended, images, notes};
 
-/// Nobody asked for the cold start: here the image may not be restored for a while.
+/// The cold start was not asked for: for a while, the settings do not allow the image.
 pub(super) fn a_life_that_began_cold_takes_nothing_from_the_one_before(
     stasis: &StasisHost,
     job: &Bundle<'_>,
@@ -36,7 +36,7 @@ pub(super) fn a_life_that_began_cold_takes_nothing_from_the_one_before(
     stopped("103", 2)
 }
 
-/// The image that was just made stays, and is the one that the next container begins with.
+/// The newest image stays in spite of its time, and the next container begins with it.
 pub(super) fn the_clock_was_ahead_at_an_earlier_one(
     stasis: &StasisHost,
     job: &Bundle<'_>,
@@ -56,7 +56,7 @@ pub(super) fn the_clock_was_ahead_at_an_earlier_one(
     let ahead = "cd /images/keys/clock; mv *-stop 2099-01-01T00:00:00.000Z-stop";
     stasis.host.run(&["sh", "-ec", ahead])?;
     stopped("102")?;
-    // One that somebody has put there is no stop's to remove.
+    // An image that another program has put there is not removed by a stop.
     let copied = "cd /images/keys/clock; mv *-stop 2199-01-01T00:00:00Z";
     stasis.host.run(&["sh", "-ec", copied])?;
     begin(stasis, job, "103")?;

@@ -1,5 +1,5 @@
-//! Containers that ask for a checkpoint when they are stopped: by the signal of their caller they
-//! are saved and ended, and the next one goes on; where they cannot be saved they get the signal.
+//! Containers that ask for a checkpoint when they are stopped: at their caller's signal they are
+//! saved and ended, and the next one goes on; if they cannot be saved they get the signal.
 
 mod beside;
 mod killed;
@@ -74,7 +74,7 @@ fn begin(stasis: &StasisHost, job: &Bundle<'_>, answer: &str) -> Result<()> {
     Ok(())
 }
 
-/// As engines do it: they wait for the end of the first process.
+/// Waits for the end of the first process, as engines do.
 fn ended(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     wait_until_clear(|| {
         let status = job.status()?;
@@ -86,7 +86,7 @@ fn ended(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What is noted of a stop that is over.
+/// Returns the notes of a stop that is over.
 fn notes(stasis: &StasisHost) -> Result<Value> {
     stasis.nobody_is_stopped()?;
     Ok(stasis.operation("stop")?["notes"].take())
@@ -99,7 +99,7 @@ fn images(stasis: &StasisHost, key: &str) -> Result<usize> {
     Ok(names.lines().count())
 }
 
-/// The next one is created as soon as the end of the first process is seen: it waits for the image.
+/// The next container is created as soon as the first process has ended: it waits for the image.
 fn it_is_saved_and_goes_on(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     let times = load::asked(4, 50);
     for time in 0..times {
@@ -135,7 +135,7 @@ fn a_second_signal_is_not_kept_for_the_next_one(
     job.delete()
 }
 
-/// Whoever stops the first one is held after its end, and another one has its id by then.
+/// The process that stops the first container is held after its end, when another one has its id.
 fn the_next_one_of_its_id_is_saved_as_well(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     begin(stasis, job, "101")?;
     stasis.hold_driver("checkpoint job", "again")?;
@@ -146,7 +146,7 @@ fn the_next_one_of_its_id_is_saved_as_well(stasis: &StasisHost, job: &Bundle<'_>
     stasis.let_driver_go("again")?;
     ended(stasis, job)?;
     stasis.inject("")?;
-    // runc removes what it has checkpointed.
+    // runc removes the container that it has checkpointed.
     wait_until_clear(|| Ok(Some(job.status()?).filter(|status| !status.is_empty())))?;
     job.begin_with("/images/none")?;
     begin(stasis, job, "101")?;
@@ -182,7 +182,7 @@ fn what_cannot_be_saved_gets_the_signal(stasis: &StasisHost, job: &Bundle<'_>) -
     job.delete()
 }
 
-/// In a call of the driver, and in CRIU.
+/// SIGKILL in a call of the driver, and in CRIU.
 fn sigkill_cuts_it_off(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     for step in ["driver", "criu"] {
         begin(stasis, job, "101")?;
@@ -231,7 +231,7 @@ fn a_checkpoint_that_is_killed_is_no_way_to_stay(
     job.delete()
 }
 
-/// By its id, since it names no key, and by another signal; a reload is none.
+/// Saved under its id, since it names no key, and by another signal; a reload is no stop.
 fn without_a_gpu(stasis: &StasisHost) -> Result<()> {
     let script = "trap : HUP; : >/ready; while :; do /bin/pause & wait $!; done";
     let plain = &Bundle::make(stasis, "plain", &["/bin/sh", "-c", script])?;

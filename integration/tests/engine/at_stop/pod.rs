@@ -1,4 +1,4 @@
-//! A container of a pod, whose network outlives it.
+//! A container of a pod, whose network outlives the container.
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -11,8 +11,8 @@ use super::{ended, images, notes};
 
 const POD: &str = "pod";
 
-/// The network is its others' as before, also if all are killed while CRIU has it locked but CRIU:
-/// what that has written whole is the next one's image.
+/// The pod's network works as before, also if all processes but CRIU are killed while CRIU has it
+/// locked: CRIU's complete image is then the next container's.
 pub(super) fn it_is_saved_below_its_namespace(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     job.annotate("io.kubernetes.cri.sandbox-namespace", "red")?;
     join_network(stasis, job)?;
@@ -60,7 +60,7 @@ fn in_network(stasis: &StasisHost, script: &str) -> Result<String> {
     stasis.host.run_for_text(&command)
 }
 
-/// Its answer to one packet, which it gets once it is there.
+/// Returns the job's answer to one packet, which is sent once the job listens.
 fn asked(stasis: &StasisHost) -> Result<String> {
     wait_until_clear(|| {
         let sockets = in_network(stasis, "ss -Hlun")?;
@@ -70,7 +70,7 @@ fn asked(stasis: &StasisHost) -> Result<String> {
     Ok(in_network(stasis, ask)?.trim().to_owned())
 }
 
-/// Over IPv4 and IPv6.
+/// Checks that other processes of the pod can send over IPv4 and IPv6.
 fn others_can_send(stasis: &StasisHost) -> Result<()> {
     let send = "for to in 127.0.0.1 ::1; do echo x >/dev/udp/$to/9; done";
     in_network(stasis, send).map(drop)

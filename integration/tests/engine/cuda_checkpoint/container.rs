@@ -25,7 +25,7 @@ pub(crate) fn a_container_is_toggled_as_a_whole(stasis: &StasisHost) -> Result<(
     assert_eq!(stasis.gpu_descriptors()?, 0);
     succeeds(stasis, &with(&container, &["--toggle"]))?;
     all("running")?;
-    // One that fails takes none of the others with it.
+    // A process that fails takes none of the others along.
     stasis.inject("checkpoint tree-2 error:801")?;
     let parts = ["(801)", "all processes are as before, with their GPU"];
     fails(stasis, &with(&container, &["--toggle"]), &parts)?;
@@ -40,7 +40,7 @@ pub(crate) fn a_container_is_toggled_as_a_whole(stasis: &StasisHost) -> Result<(
         succeeds(stasis, &with(&container, &["--action", step]))?;
         all(state)?;
     }
-    // What is not of one state is not taken for it.
+    // Processes in different states are not treated as if they had one.
     let stdout = states(&container)?;
     let member = stdout.split_whitespace().next().context("no member")?;
     succeeds(stasis, &["--action", "lock", "--pid", member])?;
@@ -67,8 +67,8 @@ pub(crate) fn a_container_is_toggled_as_a_whole(stasis: &StasisHost) -> Result<(
     plain.delete()
 }
 
-/// Ranks wait for each other inside CUDA calls: one alone is never done with its work. On a busy
-/// machine they need longer to meet than a lock has by default.
+/// Ranks wait for each other inside CUDA calls: one alone never finishes its work. On a busy
+/// machine they need longer to meet than a lock's default deadline.
 pub(crate) fn ranks_are_locked_together_or_refused(stasis: &StasisHost) -> Result<()> {
     let container = ["--container", "ranks", "--root", ROOT];
     let toggle = [["--toggle"].as_slice(), &container].concat();
@@ -79,7 +79,7 @@ pub(crate) fn ranks_are_locked_together_or_refused(stasis: &StasisHost) -> Resul
     for _ in 0..2 {
         succeeds(stasis, &toggle)?;
     }
-    // One that fails to come back, and does so when it is tried again, is not left suspended.
+    // A process that fails to come back, but does at the second attempt, is not left suspended.
     succeeds(stasis, &toggle)?;
     stasis.inject("restore ranks-0 error:999 1")?;
     let parts = ["(999)", "all processes are as before, with their GPU"];

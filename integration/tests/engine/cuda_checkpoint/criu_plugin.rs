@@ -11,8 +11,8 @@ use stasis_integration::host::installed::StasisHost;
 
 use super::{counts_on, fails, pid, stdout, succeeds};
 
-/// What CRIU's plugin does, in its order: the lock while the process runs, everything else with all
-/// of its threads stopped but, for the time of the driver's work, the restore thread.
+/// The calls of CRIU's plugin, in its order: the lock while the process runs, all others with its
+/// threads stopped except, while the driver works, the restore thread.
 pub(crate) fn criu_s_plugin_gets_what_it_asks_for(
     stasis: &StasisHost,
     counter: &Bundle<'_>,
@@ -22,7 +22,7 @@ pub(crate) fn criu_s_plugin_gets_what_it_asks_for(
     let restore_thread = stdout(stasis, &["--get-restore-tid", "--pid", &pid])?;
     let number: u32 = restore_thread.trim().parse()?;
     assert_eq!(restore_thread, format!("{number}\n"));
-    // It asks for the state of that thread.
+    // The plugin asks for the state of that thread.
     let thread = restore_thread.trim();
     assert_eq!(
         stdout(stasis, &["--get-state", "--pid", thread])?,
@@ -73,8 +73,7 @@ pub(crate) fn criu_s_plugin_gets_what_it_asks_for(
     counts_on(stasis)
 }
 
-/// Threads that are traced: whoever fails meanwhile must not keep them, or their process never
-/// ends.
+/// Traced threads: a test that fails meanwhile must not keep them, or their process never ends.
 #[derive(Default)]
 struct Traced(Vec<Pid>);
 

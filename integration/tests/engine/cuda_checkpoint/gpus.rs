@@ -7,7 +7,7 @@ use stasis_integration::needs;
 
 use super::{fails, pid, succeeds};
 
-/// Neither in host memory, where its limit is in the way, nor on the GPU, which another has taken.
+/// A limit leaves no room in host memory, and another container leaves none on the GPU.
 pub(crate) fn a_suspended_container_is_not_lost_for_want_of_room(
     stasis: &StasisHost,
 ) -> Result<()> {

@@ -1,4 +1,4 @@
-//! `cuda-checkpoint`: what scripts, operators and CRIU's CUDA plugin call it for.
+//! `cuda-checkpoint`, as scripts, operators and CRIU's CUDA plugin call it.
 
 mod container;
 mod criu_plugin;
@@ -52,7 +52,7 @@ fn pid(bundle: &Bundle<'_>) -> Result<String> {
     Ok(bundle.pid()?.to_string())
 }
 
-/// What it writes to standard output; it has to succeed, and write nothing else.
+/// Returns the program's standard output; it has to succeed without writing to standard error.
 fn stdout(stasis: &StasisHost, arguments: &[&str]) -> Result<String> {
     let output = stasis.command(CUDA_CHECKPOINT).args(arguments).output()?;
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -61,13 +61,13 @@ fn stdout(stasis: &StasisHost, arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// It has to succeed and write nothing.
+/// Runs the program, which has to succeed and write nothing.
 fn succeeds(stasis: &StasisHost, arguments: &[&str]) -> Result<()> {
     assert_eq!(stdout(stasis, arguments)?, "", "{arguments:?}");
     Ok(())
 }
 
-/// It has to end with 1 and these parts on standard error.
+/// Runs the program, which has to end with 1 and these parts on standard error.
 fn fails(stasis: &StasisHost, arguments: &[&str], parts: &[&str]) -> Result<()> {
     let output = stasis.command(CUDA_CHECKPOINT).args(arguments).output()?;
     let errors = String::from_utf8_lossy(&output.stderr);

@@ -90,7 +90,7 @@ pub(crate) fn a_toggle_that_fails_lets_the_process_go_on(
     let parts = ["(801)", "cudaMallocManaged", "it is running now"];
     fails(stasis, &["--toggle", "--pid", &pid], &parts)?;
     counts_on(stasis)?;
-    // One step alone leaves it as NVIDIA's program does, and says so.
+    // A single step leaves the process as NVIDIA's program does, and says so.
     succeeds(stasis, &["--action", "lock", "--pid", &pid])?;
     let parts = ["(801)", "it is locked now", "--action unlock"];
     fails(stasis, &["--action", "checkpoint", "--pid", &pid], &parts)?;

@@ -1,7 +1,7 @@
-//! How a host is broken, in one way after the other.
+//! The ways in which a host is broken, one after the other.
 
-/// The id of what is found, its verdict, how the host is broken, and what mends it beside the
-/// settings.
+/// The id and the verdict of a finding, the script that breaks the host, and the one that mends it,
+/// all but the settings.
 pub(super) type Case = (&'static str, &'static str, &'static str, &'static str);
 
 pub(super) const OF_THE_NODE: [Case; 12] = [
@@ -110,10 +110,10 @@ pub(super) const OF_ROOM: [Case; 2] = [
     ),
 ];
 
-/// After one was killed with its keeper. What is advised mends it.
+/// After an operation was killed with its keeper. The advised command mends it.
 pub(super) const OF_OPERATIONS: Case = ("operations", "fault", "", "stasis recover >/dev/null");
 
-/// While a container runs that was started with it, below a root that is looked at.
+/// While a container that was started with this libcuda runs, below a root that stasis searches.
 pub(super) const OF_LIBCUDA: Case = (
     "container-libcuda",
     "warning",

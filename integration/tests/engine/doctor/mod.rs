@@ -17,7 +17,7 @@ use of_containers::OF_CONTAINERS;
 
 /// The name of a held driver call.
 const HELD: &str = "held";
-/// What is kept of files that are broken, and how a case leaves the host.
+/// Keeps copies of the files that are broken; `MEND` puts them back after a case.
 const KEEP: &str = "mkdir -p /root/kept && cp -a /etc/stasis/stasis.toml /etc/docker/daemon.json \
                     /etc/containers/containers.conf /etc/containerd/config.toml /root/kept";
 const MEND: &str = "cp -a /root/kept/stasis.toml /etc/stasis; cp -a /root/kept/daemon.json \
@@ -66,7 +66,7 @@ fn while_a_container_runs(stasis: &StasisHost) -> Result<()> {
     memory.delete()
 }
 
-/// One that is at work is no fault; one that was killed with its keeper is.
+/// A running operation is no fault; one that was killed with its keeper is.
 fn of_an_operation(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> {
     stasis.hold_driver("checkpoint memory", HELD)?;
     let mut checkpoint = memory.begin_checkpoint("held", &["--leave-running"])?;
@@ -87,7 +87,7 @@ fn is_sound(stasis: &StasisHost) -> Result<()> {
     Ok(())
 }
 
-/// With its verdict, evidence and a remedy; then the host is mended.
+/// Breaks the host, checks the finding's verdict, evidence and remedy, and mends the host.
 fn is_found(stasis: &StasisHost, (id, verdict, broken, mended): Case) -> Result<()> {
     shell(stasis, broken)?;
     let code = i32::from(verdict == "fault");

@@ -1,8 +1,8 @@
-//! How a container is made one that has something of which people should know.
+//! Properties of a container that operators should know of.
 
 use super::cases::Case;
 
-/// What is given to its process, below a root that is looked at. `P` is the process.
+/// A property of the container's process `P`, below a root that stasis searches.
 pub(super) const OF_CONTAINERS: [Case; 1] = [(
     "apparmor",
     "warning",

@@ -1,4 +1,4 @@
-//! What an image has of a container with exec sessions.
+//! Images of a container with exec sessions.
 
 use anyhow::Result;
 use stasis_integration::check::assert_text::assert_contains;
@@ -46,7 +46,7 @@ pub(crate) fn a_container_without_cuda_restores(stasis: &StasisHost) -> Result<(
     job.delete()
 }
 
-/// Nothing of the image is on a GPU then.
+/// No process of the image is on a GPU then.
 pub(crate) fn cuda_in_the_exec_session_alone(stasis: &StasisHost) -> Result<()> {
     for (id, memory) in [("small", "4"), ("large", "32")] {
         let job = start(stasis, id, &["/bin/plain", "10000", memory])?;

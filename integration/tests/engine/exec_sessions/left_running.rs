@@ -20,7 +20,7 @@ pub(crate) fn left_running_both_go_on(stasis: &StasisHost) -> Result<()> {
         let before = stasis.ask(EXEC_PORT)?.context("the session is silent")?;
         stasis.inject(fault)?;
         if part.is_empty() {
-            // It can be tried again, and is.
+            // The GPU restore can be retried, and is.
             job.checkpoint_fails("failed", &["--leave-running"])?;
         } else {
             assert_contains(
@@ -53,7 +53,7 @@ pub(crate) fn left_running_both_go_on(stasis: &StasisHost) -> Result<()> {
     job.delete()
 }
 
-/// As containerd does it: what was exec'd is on the GPU again after `resume`, too.
+/// As containerd does: processes of exec sessions are on the GPU again after `resume`, too.
 pub(crate) fn a_paused_container_gets_both_back(stasis: &StasisHost) -> Result<()> {
     let job = counters(stasis, "paused")?;
     job.pause()?;
@@ -63,8 +63,8 @@ pub(crate) fn a_paused_container_gets_both_back(stasis: &StasisHost) -> Result<(
     answers(stasis, "102", Some("102"))?;
     job.delete()?;
     if stasis.low_level == "crun" {
-        // What crun restores from a paused container's image is frozen (version 1), and does not
-        // answer the driver.
+        // A container that crun restores from a paused one's image is frozen (version 1), and does
+        // not answer the driver.
         return Ok(());
     }
     job.restore("paused")?;

@@ -1,6 +1,6 @@
-//! Processes that were started in a container by `exec`: CRIU dumps the tree of the container's
-//! first process, and they are not in it. They are on the GPU all the same, go on after a
-//! checkpoint that leaves the container running, and end with it.
+//! Processes that were started in a container by `exec`: CRIU dumps the process tree of the
+//! container's first process, and they are not in it. They use the GPU all the same, go on after a
+//! checkpoint that leaves the container running, and end with the container.
 
 mod image;
 mod left_running;
@@ -12,7 +12,7 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
 
-/// The workload of the container, and that of the exec session.
+/// The ports of the container's workload, and of the exec session's.
 const PORT: u16 = 10000;
 const EXEC_PORT: u16 = 10001;
 
@@ -57,7 +57,7 @@ fn podman_restores_what_was_not_exec_d(kind: HostKind) -> Result<()> {
     stasis.podman_remove("job")
 }
 
-/// A container that runs this.
+/// Starts a container that runs this command.
 fn start<'l>(stasis: &'l StasisHost, id: &str, command: &[&str]) -> Result<Bundle<'l>> {
     let bundle = Bundle::make(stasis, id, command)?;
     bundle.suit_crun()?;
@@ -66,7 +66,7 @@ fn start<'l>(stasis: &'l StasisHost, id: &str, command: &[&str]) -> Result<Bundl
     Ok(bundle)
 }
 
-/// Starts this in it by `exec`; its first answer. Its tag for faults of the stand-in is "session".
+/// Runs a command by `exec`, with the tag "session" for faults. Returns its first answer.
 fn exec(stasis: &StasisHost, bundle: &Bundle<'_>, command: &[&str]) -> Result<String> {
     let options = [
         "exec",

@@ -53,13 +53,13 @@ pub(crate) fn the_settings_may_refuse(stasis: &StasisHost) -> Result<()> {
     );
     assert!(!job.image_path("refused").exists());
     answers(stasis, "102", Some("102"))?;
-    // Nobody loses anything by this one.
+    // No process is lost by a checkpoint that leaves the container running.
     job.checkpoint("left", &["--leave-running"])?;
     answers(stasis, "103", Some("103"))?;
     job.delete()
 }
 
-/// A setting that refuses counts until the dump begins, whatever the process is.
+/// The setting refuses exec sessions until the dump begins, with CUDA or without.
 pub(crate) fn the_settings_refuse_one_that_starts_later(stasis: &StasisHost) -> Result<()> {
     let low_level = &stasis.low_level;
     stasis.set(low_level, "preflight.exec = \"refuse\"\n")?;

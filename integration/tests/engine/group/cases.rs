@@ -1,4 +1,4 @@
-//! What is asked for, what is in the way, and what others do meanwhile.
+//! Options of groups, blockers, and operations of others meanwhile.
 
 use anyhow::{Context, Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;
@@ -9,7 +9,7 @@ use super::three::{IDS, Three, answer, of};
 
 const HELD: &str = "step";
 
-/// The images are of one moment, and can be restored after the containers went on.
+/// The images are of one moment, and can be restored after the containers have gone on.
 pub(super) fn left_running(three: &mut Three<'_>) -> Result<()> {
     let into = three.directory();
     let answer = three.checkpoint(&into, &["--leave-running"])?;
@@ -39,17 +39,17 @@ pub(super) fn left_running(three: &mut Three<'_>) -> Result<()> {
     three.stasis.host.run(&verify).map(drop)
 }
 
-/// All together: refused where there is not room for all, ended if one of them fails, and restored.
+/// All together: refused if the room is not enough for all, ended if one fails, and restored.
 pub(super) fn ended_and_restored(three: &mut Three<'_>) -> Result<()> {
     let into = three.directory();
     three.checkpoint(&into, &[])?;
     three.stasis.nothing_to_put_right()?;
-    // For each of them, and not for both.
+    // Room for each of the two, and not for both.
     three.set("deadlines.room_s = 0\n")?;
     three.stasis.inject("memory 120")?;
     let refused = three.restore_fails(&into)?;
     ensure!(of(&refused, "b", "kind") == "no-gpu-memory", "{refused:#}");
-    // It would let what it has restored run before the others are.
+    // crun would run a restored container before the others are restored.
     three.stasis.set("crun", "")?;
     let refused = three.restore_fails(&into)?;
     ensure!(of(&refused, "a", "kind") == "unsupported", "{refused:#}");
@@ -80,7 +80,7 @@ pub(super) fn ended_and_restored(three: &mut Three<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Whoever has paused one finds it paused.
+/// A container that its caller has paused stays paused.
 pub(super) fn one_is_paused(three: &mut Three<'_>) -> Result<()> {
     let into = three.directory();
     three.bundles[1].pause()?;
@@ -176,7 +176,7 @@ pub(super) fn refusals(three: &mut Three<'_>) -> Result<()> {
     Ok(())
 }
 
-/// One is complete, the other is refused, and has changed nothing.
+/// The first is complete; the second is refused, and has changed nothing.
 pub(super) fn two_that_overlap(three: &mut Three<'_>) -> Result<()> {
     let (first, second) = (three.directory(), three.directory());
     three.stasis.hold_driver("checkpoint b", HELD)?;
@@ -194,7 +194,7 @@ pub(super) fn two_that_overlap(three: &mut Three<'_>) -> Result<()> {
     three.no_image(&second)
 }
 
-/// A process of one is killed while all are locked; its container is made again.
+/// A process of one is killed while all are locked; that container is started anew.
 pub(super) fn one_ends_meanwhile(three: &mut Three<'_>) -> Result<()> {
     let into = three.directory();
     three.checkpoint(&into, &["-R"])?;

@@ -7,15 +7,15 @@ use super::three::Three;
 const HELD: &str = "step";
 const PARENT: &str = "^/usr/local/bin/stasis checkpoint --group";
 
-/// The process of a container's checkpoint.
+/// Matches the command line of the process that checkpoints this container.
 fn of_container(id: &str) -> String {
     format!("stasis-runtime --stasis-group.* {id}$")
 }
 
-/// The driver calls at which they are killed, each with what has not happened before.
+/// The driver calls at which a process is killed, in their order.
 const STEPS: [&str; 3] = ["get-state a", "lock a", "checkpoint a"];
 
-/// Whoever is killed: nothing is changed, and there is no image.
+/// Whichever process is killed, nothing is changed, and no image exists.
 pub(super) fn before_all_are_complete(three: &mut Three<'_>) -> Result<()> {
     for step in STEPS {
         for victim in [PARENT.to_owned(), of_container("a"), of_container("b")] {
@@ -34,7 +34,7 @@ pub(super) fn before_all_are_complete(three: &mut Three<'_>) -> Result<()> {
     in_a_dump(three)
 }
 
-/// The operations start others, and succeed.
+/// The operations start other keepers, and succeed.
 fn all_keepers(three: &mut Three<'_>) -> Result<()> {
     let into = three.directory();
     at(three, "checkpoint a", &into, |three| {
@@ -50,7 +50,7 @@ fn all_keepers(three: &mut Three<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A process and its keeper: the parent undoes what they have left.
+/// A process and its keeper: the parent undoes their work.
 fn both_of_one(three: &mut Three<'_>) -> Result<()> {
     let into = three.directory();
     three.stasis.hold_driver("checkpoint a", HELD)?;
@@ -67,7 +67,7 @@ fn both_of_one(three: &mut Three<'_>) -> Result<()> {
     three.go_on()
 }
 
-/// The dump of one goes on by itself, and comes to nothing.
+/// The dump of one continues alone, and its image is given up.
 fn in_a_dump(three: &mut Three<'_>) -> Result<()> {
     let into = three.directory();
     let script = "case \" $* \" in *' a '*) kill -9 $PPID;; esac";
@@ -102,7 +102,7 @@ pub(super) fn behind_that(three: &mut Three<'_>) -> Result<()> {
         );
     }
     let into = three.directory();
-    // What ends them first is killed with its parent; their keepers end them.
+    // The processes that first end a container are killed with their parent; their keepers end it.
     three.bundles[0].before("delete", "pkill -KILL -x 'stasis|stasis-runtime'", "")?;
     let output = three.begin(&into, &["--json"])?.wait_with_output()?;
     ensure!(!output.status.success(), "it was not killed");
@@ -114,7 +114,7 @@ pub(super) fn behind_that(three: &mut Three<'_>) -> Result<()> {
     three.restore(&into)
 }
 
-/// Does something while a driver call is held, which then is made or not.
+/// Does something while a driver call is held; the call may be made after that.
 fn at(
     three: &mut Three<'_>,
     call: &str,

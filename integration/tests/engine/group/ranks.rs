@@ -11,9 +11,9 @@ use stasis_integration::host::installed::{PROGRAM, StasisHost};
 
 const IDS: [&str; 3] = ["rank-a", "rank-b", "rank-c"];
 const PORTS: [u16; 3] = [10410, 10411, 10412];
-/// On a busy machine the ranks need longer to meet than the default lets them take to be locked.
+/// On a busy machine the ranks need longer to meet than a lock's default deadline.
 const PATIENT: &str = "deadlines.lock_ms = 60000\n";
-/// Has the memory in which they meet, for all of them.
+/// The directory of the memory in which all of them meet.
 const SHARED: &str = "/run/meeting";
 
 pub(super) fn in_a_container_each(kind: HostKind) -> Result<()> {
@@ -80,7 +80,7 @@ fn checkpoint(stasis: &StasisHost, into: &str, options: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// "ok RANKS MEETINGS CHECKSUM", of each container.
+/// Returns the meetings in the containers' answers, "ok RANKS MEETINGS CHECKSUM".
 fn meetings(stasis: &StasisHost) -> Result<u64> {
     let mut least = u64::MAX;
     for port in PORTS {

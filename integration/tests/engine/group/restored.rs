@@ -1,4 +1,4 @@
-//! The parent of a restore, or a container's process, is killed before and behind the decision.
+//! The parent of a restore, or a container's process, is killed before and after the decision.
 
 use anyhow::{Context, Result, ensure};
 
@@ -7,7 +7,7 @@ use super::three::Three;
 const HELD: &str = "step";
 const PARENT: &str = "^/usr/local/bin/stasis restore --group";
 
-/// The process of a container's restore.
+/// Matches the command line of the process that restores this container.
 fn of_container(id: &str) -> String {
     format!("stasis-runtime --stasis-group.* {id}$")
 }
@@ -34,7 +34,7 @@ pub(super) fn killed(three: &mut Three<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Kills somebody while a driver call is held, which then is made or not.
+/// Kills a process while a driver call is held; the call may be made after that.
 fn at(three: &Three<'_>, call: &str, from: &str, victim: &str) -> Result<()> {
     three.stasis.hold_driver(call, HELD)?;
     let restore = three.restore_command(from, &[]).spawn()?;

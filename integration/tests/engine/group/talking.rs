@@ -1,4 +1,4 @@
-//! Two containers that share a network, as those of a pod do, and talk over a connection of TCP.
+//! Two containers that share a network, as in a pod, and talk over a TCP connection.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use stasis_integration::host::installed::{PROGRAM, StasisHost};
 use super::three::{answer, of};
 
 const POD: &str = "pod";
-/// Has each line come back, and keeps what did.
+/// Sends numbered lines to the server, and keeps the ones that come back.
 const CLIENT: &str = "mkfifo /in; nc 127.0.0.1 7000 </in >/out & exec 3>/in; i=0; \
     while kill -0 $!; do i=$((i+1)); echo $i >&3; sleep 0.05; done";
 
@@ -45,8 +45,8 @@ pub(super) fn over_tcp(kind: HostKind) -> Result<()> {
     ensure!(saved["result"] == "done", "{saved:#}");
     let restored = restore(stasis, "/images/ended", &pod)?;
     ensure!(restored["result"] == "done", "{restored:#}");
-    // Whether they still talk is a matter of milliseconds: who is back first may be answered by a
-    // reset (docs/design.md).
+    // Whether the connection survives is a matter of milliseconds: the first one back may be
+    // answered by a reset (docs/design.md).
     pod.iter().try_for_each(Bundle::delete)
 }
 
@@ -86,7 +86,7 @@ fn restore(stasis: &StasisHost, from: &str, pod: &[Bundle<'_>]) -> Result<Value>
     answer(&command.output()?)
 }
 
-/// Waits until more than so many lines have come back, in order, none left out; how many.
+/// Waits until more than `before` lines have come back, in order and complete. Returns how many.
 fn come_back(stasis: &StasisHost, before: usize) -> Result<usize> {
     let file = stasis.host.path("/run/bundle-talker/rootfs/out");
     let mut count = 0;

@@ -1,4 +1,4 @@
-//! Three containers: a counter on a GPU, memory of a GPU and of the host, and one without a GPU's
+//! Three containers: a counter on a GPU, memory of a GPU and of the host, and one without GPU
 //! state.
 
 use std::fs;
@@ -13,7 +13,7 @@ use stasis_integration::host::installed::{PROGRAM, StasisHost};
 /// The containers' ids, which are their tags for faults as well.
 pub(super) const IDS: [&str; 3] = ["a", "b", "c"];
 pub(super) const PORTS: [u16; 2] = [10400, 10401];
-/// What the last one does.
+/// The script of the last container.
 const COUNT: &str = "i=0; while :; do i=$((i+1)); echo $i >/count; sleep 0.02; done";
 
 /// The containers, and how often each was asked.
@@ -22,7 +22,7 @@ pub(super) struct Three<'l> {
     low_level: &'l str,
     pub(super) bundles: [Bundle<'l>; 3],
     asked: u32,
-    /// What the last one has counted to.
+    /// The last number that the last container was seen to reach.
     counted: u64,
     groups: u32,
 }
@@ -52,7 +52,7 @@ impl<'l> Three<'l> {
         Ok(three)
     }
 
-    /// The counter counts on from where it was, and all memory is as it was.
+    /// Checks that the counter counts on from its last number, and that all memory is unchanged.
     pub(super) fn go_on(&mut self) -> Result<()> {
         self.asked += 1;
         for (at, port) in PORTS.into_iter().enumerate() {
@@ -72,25 +72,25 @@ impl<'l> Three<'l> {
         })
     }
 
-    /// 0 while it is being written.
+    /// Returns the last container's number; 0 while its file is being written.
     fn count(&self) -> Result<u64> {
         let file = format!("{}/rootfs/count", self.bundles[2].directory());
         let text = fs::read_to_string(self.stasis.host.path(file)).unwrap_or_default();
         Ok(text.trim().parse().unwrap_or_default())
     }
 
-    /// These settings.
+    /// Writes these settings.
     pub(super) fn set(&self, more: &str) -> Result<()> {
         self.stasis.set(self.low_level, more)
     }
 
-    /// A directory that no group had before.
+    /// Returns a directory that no earlier group has used.
     pub(super) fn directory(&mut self) -> String {
         self.groups += 1;
         format!("/images/group-{}", self.groups)
     }
 
-    /// A checkpoint of some containers together.
+    /// Returns the command that checkpoints some containers together.
     pub(super) fn command(&self, ids: &[&str], into: &str, options: &[&str]) -> Command {
         let mut command = self.stasis.command(PROGRAM);
         command.args(["checkpoint", "--group", "--root", ROOT, "--into", into]);
@@ -106,7 +106,7 @@ impl<'l> Three<'l> {
         Ok(self.command(&IDS, into, options).spawn()?)
     }
 
-    /// One that succeeds; its answer.
+    /// Makes a checkpoint that succeeds. Returns its answer.
     pub(super) fn checkpoint(&self, into: &str, options: &[&str]) -> Result<Value> {
         let options = [options, &["--json"]].concat();
         let output = self.command(&IDS, into, &options).output()?;
@@ -115,7 +115,7 @@ impl<'l> Three<'l> {
         Ok(answer)
     }
 
-    /// One that fails, with no image and nothing changed; its answer.
+    /// Makes a checkpoint that fails, with no image and nothing changed. Returns its answer.
     pub(super) fn fails(&self, into: &str, options: &[&str]) -> Result<Value> {
         let options = [options, &["--json"]].concat();
         let output = self.command(&IDS, into, &options).output()?;
@@ -126,7 +126,7 @@ impl<'l> Three<'l> {
         Ok(answer)
     }
 
-    /// No image is in the directory.
+    /// Checks that no image is in the directory.
     pub(super) fn no_image(&self, into: &str) -> Result<()> {
         let find = format!("[ ! -e {into} ] || find {into} -name group.json -o -name '*.img'");
         let found = self.stasis.host.run_for_text(&["bash", "-c", &find])?;
@@ -134,7 +134,7 @@ impl<'l> Three<'l> {
         Ok(())
     }
 
-    /// All containers have ended, and are restored from their images.
+    /// Checks that all containers have ended, and restores them from their images.
     pub(super) fn restore(&self, into: &str) -> Result<()> {
         for bundle in &self.bundles {
             let status = bundle.status()?;
@@ -146,7 +146,7 @@ impl<'l> Three<'l> {
         Ok(())
     }
 
-    /// A restore of all containers together.
+    /// Returns the command that restores all containers together.
     pub(super) fn restore_command(&self, from: &str, options: &[&str]) -> Command {
         let mut command = self.stasis.command(PROGRAM);
         command.args(["restore", "--group", from, "--root", ROOT, "--json"]);
@@ -161,7 +161,7 @@ impl<'l> Three<'l> {
         command
     }
 
-    /// One that succeeds.
+    /// Makes a restore that succeeds.
     pub(super) fn restore_together(&self, from: &str) -> Result<()> {
         let output = self.restore_command(from, &[]).output()?;
         let answer = answer(&output)?;
@@ -170,7 +170,7 @@ impl<'l> Three<'l> {
         Ok(())
     }
 
-    /// One that fails, with nothing left of any, and images as they were; its answer.
+    /// Makes a restore that fails, leaves no container, and keeps the images. Returns its answer.
     pub(super) fn restore_fails(&self, from: &str) -> Result<Value> {
         let before = self.files(from)?;
         let output = self.restore_command(from, &[]).output()?;
@@ -182,7 +182,7 @@ impl<'l> Three<'l> {
         Ok(answer)
     }
 
-    /// No container, and nothing recorded.
+    /// Checks that no container exists, and that nothing is recorded.
     pub(super) fn nothing_is_left(&self) -> Result<()> {
         self.stasis.nothing_to_put_right()?;
         for bundle in &self.bundles {
@@ -213,14 +213,14 @@ impl<'l> Three<'l> {
     }
 }
 
-/// The answer of a command with `--json`.
+/// Returns the answer of a command with `--json`.
 pub(super) fn answer(output: &Output) -> Result<Value> {
     let said = String::from_utf8_lossy(&output.stderr);
     serde_json::from_slice(&output.stdout)
         .with_context(|| format!("{}: {said}", String::from_utf8_lossy(&output.stdout)))
 }
 
-/// What a container's row says under a name.
+/// Returns the value of this name in a container's row.
 pub(super) fn of<'a>(answer: &'a Value, id: &str, name: &str) -> &'a str {
     let rows = answer["containers"].as_array();
     let row = rows.and_then(|rows| rows.iter().find(|row| row["container"] == id));
