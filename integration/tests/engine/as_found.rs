@@ -91,7 +91,7 @@ fn a_resume_after_a_kill_leaves_it_suspended(
     parked: &Bundle<'_>,
 ) -> Result<()> {
     kill_a_checkpoint(stasis, parked)?;
-    // It has found the container running.
+    // The killed checkpoint has found the container running.
     wait_until_clear(|| {
         let keepers = stasis.keepers();
         Ok((!keepers.is_empty()).then_some(keepers))

@@ -1,6 +1,6 @@
-//! Callers and containers of hosts that are less gentle: masks of file modes, few descriptors,
-//! a linker that is told to load something, engines' capabilities, device rules and seccomp
-//! profile. (A test machine has a pid_max of 32,768 as it is.)
+//! Callers and containers of less gentle hosts: file mode masks, few descriptors, a linker that has
+//! to load a library, engines' capabilities, device rules and seccomp profile. (A test machine has
+//! a pid_max of 32,768 as it is.)
 
 use anyhow::{Context, Result};
 use stasis_integration::container::bundle::Bundle;
@@ -53,7 +53,7 @@ fn goes_on_and_comes_back(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     job.delete()
 }
 
-/// As `ctr run --seccomp` starts it: containerd's default profile.
+/// Started as by `ctr run --seccomp`: with containerd's default profile.
 #[test]
 fn the_default_seccomp_profile() -> Result<()> {
     needs!(StandIn);

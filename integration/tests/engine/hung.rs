@@ -1,5 +1,5 @@
-//! runc or CRIU that does nothing any more, since somebody has stopped it: it is ended after
-//! `deadlines.stalled_s`, the operation is undone, and the message says who hung.
+//! runc or CRIU that another program has stopped: it is ended after `deadlines.stalled_s`, the
+//! operation is undone, and the message names the hung program.
 
 use anyhow::{Context, Result};
 use stasis::error::kind::{Kind, State};
@@ -13,7 +13,7 @@ const PORT: u16 = 10250;
 /// A runc that stops at the verb in the file.
 const STOPPING: &str = "/usr/local/bin/stopping-runc";
 const VERB: &str = "/run/stop-at";
-/// The engine, whose CRIU has the fault in the file.
+/// The engine, whose CRIU gets the fault from the file.
 const FAULTY: &str = "/usr/local/bin/faulty-stasis-runtime";
 const FAULT: &str = "/run/memory-fault";
 /// The driver and CRIU move the GPU contents.

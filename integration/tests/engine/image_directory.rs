@@ -31,7 +31,7 @@ fn an_image_stays_whole_until_the_next_is_complete() -> Result<()> {
     a_full_disk_has_the_earlier_image(&host)
 }
 
-/// Two jobs and one directory, which is empty at first. Who is told that it is busy has changed
+/// Two jobs and one directory, which is empty at first. A checkpoint that fails as busy has changed
 /// nothing; and the earlier image can be restored while another one is written.
 fn one_writer_at_a_time(host: &StasisHost) -> Result<()> {
     host.set("runc", "")?;
@@ -67,7 +67,7 @@ fn one_writer_at_a_time(host: &StasisHost) -> Result<()> {
     two.end()
 }
 
-/// A checkpoint that is at its driver's call.
+/// Begins a checkpoint that is held at its driver call.
 fn held(host: &StasisHost, of: &MemoryContainer<'_>, options: &[&str]) -> Result<Child> {
     host.hold_driver(&format!("checkpoint {}", of.bundle.id), "held")?;
     let begun = of.bundle.begin_checkpoint("own", options)?;
@@ -81,8 +81,8 @@ fn ends(host: &StasisHost, mut begun: Child) -> Result<()> {
     host.inject("")
 }
 
-/// The names under which runc is called: as it is, killing who called it for a checkpoint, and
-/// failing after a checkpoint that has succeeded.
+/// Scripts in place of runc: one kills its caller at a checkpoint, the other one fails after a
+/// checkpoint that has succeeded.
 const KILLER: (&str, &str) = (
     "/usr/local/bin/killer",
     "#!/bin/sh\ncase \" $* \" in *\" checkpoint \"*) kill -9 $PPID;; esac\nexec runc \"$@\"\n",
@@ -180,7 +180,7 @@ impl<'l> Kept<'l> {
         self.nothing_left_over("same")
     }
 
-    /// The runtime is killed, and nobody is left to tidy up.
+    /// The runtime is killed while the driver works.
     fn is_killed_in_the_driver(&self, image: &BTreeMap<String, blake3::Hash>) -> Result<()> {
         let bundle = &self.container.bundle;
         let call = format!("checkpoint {}", bundle.id);

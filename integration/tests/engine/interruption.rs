@@ -1,4 +1,4 @@
-//! Operations that are cut off, get in each other's way, or lose their container.
+//! Operations that are cut off, conflict with each other, or lose their container.
 
 use std::fs;
 use std::process::Child;
@@ -45,7 +45,7 @@ fn slow_checkpoint(stasis: &StasisHost, counter: &Bundle<'_>, name: &str) -> Res
     begun(stasis, counter, name)
 }
 
-/// The same of a GPU part that is held by this name.
+/// Does the same with a GPU part that [`HELD`] holds.
 fn held_checkpoint(stasis: &StasisHost, counter: &Bundle<'_>, name: &str) -> Result<(Child, Pid)> {
     stasis.hold_driver("checkpoint counter", HELD)?;
     begun(stasis, counter, name)
@@ -116,7 +116,7 @@ fn a_killed_operation_is_in_the_way_of_no_other(
     kill(runtime, Signal::SIGKILL)?;
     child.wait()?;
     stasis.inject("")?;
-    // It waits for the keeper of the killed one, for which the driver may still be at work.
+    // The checkpoint waits for the killed one's keeper, for which the driver may still be at work.
     counter.checkpoint("after", &["--leave-running"])?;
     let manifest = counter.manifest("after")?;
     let bytes = manifest["processes"][0]["gpus"][0]["memory_bytes"].as_u64();
@@ -127,7 +127,7 @@ fn a_killed_operation_is_in_the_way_of_no_other(
     Ok(())
 }
 
-/// CRIU goes on by itself, and ends the container.
+/// CRIU continues alone, and ends the container.
 fn an_image_restores_though_its_operation_was_killed(
     stasis: &StasisHost,
     counter: &Bundle<'_>,
@@ -179,14 +179,14 @@ fn a_forced_delete_ends_a_checkpoint(stasis: &StasisHost, counter: &Bundle<'_>) 
     stasis.inject("checkpoint counter slow:60000 1")?;
     let (mut child, _) = begun(stasis, counter, "deleted")?;
     delete_by_force(counter)?;
-    // Nothing is left to wait for: the operation is over, too.
+    // Nothing remains to wait for: the operation is over, too.
     ensure!(!record(stasis).exists(), "it is still recorded");
     ensure!(!child.wait()?.success(), "the checkpoint succeeded");
     stasis.inject("")
 }
 
 /// While CRIU works the low-level runtime knows no container, and its `delete` would remove the
-/// container's files; afterwards there is one with its GPU state in host memory.
+/// container's files; after that a container exists with its GPU state in host memory.
 fn a_forced_delete_ends_a_restore(stasis: &StasisHost, counter: &Bundle<'_>) -> Result<()> {
     counter.run()?;
     stasis.ask_until_up(10000)?;
@@ -235,7 +235,7 @@ fn until_it_is_in(stasis: &StasisHost, phase: &str) -> Result<()> {
     })
 }
 
-/// It is refused while the operation takes its time to end.
+/// Repeats the delete, which is refused until the operation has ended.
 fn delete_by_force(counter: &Bundle<'_>) -> Result<()> {
     wait_until_clear(|| {
         // The message of the operation is in the log that `Bundle::delete` reads.

@@ -1,5 +1,5 @@
-//! Operations that are killed (SIGKILL) at a step, and nobody does anything about it: what they had
-//! begun is undone by their keepers.
+//! Operations that are killed (SIGKILL) at a step, without a further call to stasis: their keepers
+//! undo the work.
 
 mod keeper;
 
@@ -69,14 +69,14 @@ const CASES: [(&str, Case); 14] = [
     ("restore", in_a_restore),
 ];
 
-/// An operation on a counter of this tag that is killed.
+/// Kills operations on a counter with this tag.
 pub(crate) struct Killed<'l> {
     pub(crate) stasis: &'l StasisHost,
     pub(crate) counter: &'l Bundle<'l>,
 }
 
 impl Killed<'_> {
-    /// Kills an operation at a driver call, which is then not made.
+    /// Kills an operation at a driver call, which is not made then.
     pub(crate) fn at(&self, call: &str, begin: impl FnOnce() -> Result<Child>) -> Result<()> {
         let (mut operation, runtime) = self.held(call, begin)?;
         kill(runtime, Signal::SIGKILL)?;
@@ -84,7 +84,7 @@ impl Killed<'_> {
         self.let_go()
     }
 
-    /// Begins an operation that is held at a driver call; the child and the program itself.
+    /// Begins an operation that is held at a driver call. Returns the child and the program itself.
     pub(crate) fn held(
         &self,
         call: &str,
@@ -147,7 +147,7 @@ fn in_the_gpu_restore(here: &Killed<'_>) -> Result<()> {
     here.at("restore", || here.checkpoint())
 }
 
-/// The dump goes on by itself; then the container does.
+/// The dump continues alone; then the container goes on.
 fn in_the_dump(here: &Killed<'_>) -> Result<()> {
     here.counter.before_criu("kill -9 $PPID", "")?;
     let mut operation = here
@@ -158,7 +158,7 @@ fn in_the_dump(here: &Killed<'_>) -> Result<()> {
     here.stasis.nothing_to_put_right()?;
     let image = here.counter.image_path("in-dump");
     ensure!(!image.join("stasis.json").exists() && !image.join("inventory.img").exists());
-    // The container has ended, so its image is whole, and is where the caller wanted it.
+    // A container that has ended has a whole image, in the directory that the caller wanted.
     here.counter.checkpoint("dump", &["--leave-running"])?;
     let earlier = here.counter.manifest("dump")?;
     here.counter.before_criu("kill -9 $PPID", "")?;
@@ -197,14 +197,14 @@ fn in_a_resume(here: &Killed<'_>) -> Result<()> {
     here.status_is("running")
 }
 
-/// Its caller may ignore that, and never resume it again: it is resumed.
+/// The caller may ignore the failure, and never resume the container again: the keeper resumes it.
 fn before_the_thaw(here: &Killed<'_>) -> Result<()> {
     cut_off_before_the_thaw(here, "kill -9 $PPID; exit 1")?;
     here.stasis.nothing_to_put_right()?;
     here.status_is("running")
 }
 
-/// Whoever resumes it again finishes what was begun.
+/// The caller's next resume finishes the killed one.
 fn both_before_the_thaw(here: &Killed<'_>) -> Result<()> {
     // A keeper that has just been started does not have its name yet.
     let script = "until pkill -KILL -x stasis-keeper; do sleep 0.01; done; kill -9 $PPID; exit 1";
@@ -223,7 +223,7 @@ fn cut_off_before_the_thaw(here: &Killed<'_>, script: &str) -> Result<()> {
     here.stasis.set(&here.stasis.low_level, "")
 }
 
-/// What was restored is ended, as by a restore that fails.
+/// The restored container is ended, as after a failed restore.
 fn in_a_restore(here: &Killed<'_>) -> Result<()> {
     here.counter.checkpoint("good", &[])?;
     here.counter.delete()?;

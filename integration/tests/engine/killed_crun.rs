@@ -9,7 +9,7 @@ use stasis_integration::host::installed::StasisHost;
 use stasis_integration::{needs, on_hosts};
 
 const CRIU: &str = "/usr/local/sbin/criu";
-/// CRIU is crun's child, and is asked by way of a socket.
+/// CRIU is crun's child, and gets its requests through a socket.
 const KILLER: &str =
     "#!/bin/sh\n[ \"$1\" = swrk ] && kill -9 $PPID && exit 1\nexec /usr/sbin/criu \"$@\"\n";
 
@@ -31,7 +31,7 @@ fn the_next_restore_succeeds(kind: HostKind) -> Result<()> {
     ensure!(message.contains("signal: 9"), "{message}");
     nothing_is_mounted(stasis, &job)?;
 
-    // As a crun without stasis leaves it.
+    // A mount that a crun without stasis has left.
     let [left, root] = ["criu-root", "rootfs"].map(|name| format!("{}/{name}", job.directory()));
     stasis.host.run(&["mkdir", &left])?;
     stasis.host.run(&["mount", "--bind", &root, &left])?;
@@ -47,7 +47,7 @@ fn nothing_is_mounted(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     ensure!(!mounts.contains("criu-root"), "{mounts}");
     let left = stasis.host.path(job.directory()).join("criu-root");
     ensure!(!left.exists(), "the directory is left");
-    // What is in it was not removed by way of the mount.
+    // The container's files were not removed through the mount.
     let root = stasis.host.path(job.directory()).join("rootfs");
     ensure!(
         fs::read_dir(root)?.next().is_some(),

@@ -1,5 +1,5 @@
-//! A process that starts CUDA while its container is being checkpointed: it is in the image, or the
-//! message says that it was in the way.
+//! A process that starts CUDA while its container is being checkpointed: the image has it, or the
+//! message names it as the obstacle.
 
 use std::fs;
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ fn until_phase(stasis: &StasisHost, id: &str, phase: &str) -> Result<()> {
     })
 }
 
-/// How many lines the engine's log has.
+/// Returns the number of lines in the engine's log.
 fn logged(stasis: &StasisHost) -> usize {
     let log = fs::read_to_string(stasis.host.path(OPERATIONS_LOG));
     log.map_or(0, |log| log.lines().count())
@@ -45,7 +45,7 @@ fn outcome(child: Child) -> Result<(Output, String)> {
     Ok((output, stderr))
 }
 
-/// How many processes the image has GPU state of.
+/// Returns the number of processes whose GPU state the image has.
 fn processes_of(bundle: &Bundle<'_>, image: &str) -> Result<usize> {
     let manifest = bundle.manifest(image)?;
     Ok(manifest["processes"].as_array().context("no list")?.len())
@@ -115,7 +115,7 @@ fn one_after_the_other_starts_cuda(stasis: &StasisHost) -> Result<()> {
 fn the_first_process_starts_cuda(stasis: &StasisHost) -> Result<()> {
     let first = Bundle::make(stasis, "first", &["/bin/late", "10000"])?;
     first.run()?;
-    // Without CUDA it is an image of the low-level runtime, made without a message.
+    // Without CUDA the low-level runtime makes its own image, without a message.
     first.checkpoint("plain", &["--leave-running"])?;
     ensure!(!first.image_path("plain/stasis.json").exists());
     stasis.hold_criu("pre-dump")?;
@@ -131,14 +131,14 @@ fn the_first_process_starts_cuda(stasis: &StasisHost) -> Result<()> {
     first.restore("image")?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("102"));
     first.delete()?;
-    // The plain image is as good as it was.
+    // The plain image is as good as before.
     first.restore("plain")?;
     assert_eq!(stasis.ask_until_up(10000)?, "101");
     first.delete()
 }
 
-/// As containerd does it. While it is frozen no process can start CUDA, so the image is a plain
-/// one; and it is frozen when the call returns.
+/// As containerd does. No process of a frozen container can start CUDA, so the image is a plain
+/// one; and the container is frozen when the call returns.
 fn the_first_process_starts_cuda_while_the_caller_has_it_frozen(stasis: &StasisHost) -> Result<()> {
     let frozen = Bundle::make(stasis, "frozen", &["/bin/late", "10000"])?;
     frozen.run()?;

@@ -1,4 +1,4 @@
-//! Nothing is left behind: fifty checkpoints and restores, and everything is as it was before them.
+//! Nothing is left behind: after fifty checkpoints and restores everything is as before.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use stasis_integration::host::installed::StasisHost;
 
 const ROUNDS: u32 = 50;
 
-/// What there is in the host and in the container.
+/// Lists the host's resources, and the container's.
 fn inventory(
     stasis: &StasisHost,
     bundle: &Bundle<'_>,
@@ -47,7 +47,7 @@ fn inventory(
     ]))
 }
 
-/// By threads of ours into files, and by the driver into memory of the process.
+/// Copied by our threads into files, and by the driver into memory of the process.
 const COPIED_BY: [&str; 2] = ["auto", "driver"];
 
 fn settings(path: &str) -> String {
@@ -62,7 +62,7 @@ fn fifty_checkpoints_and_restores_leave_everything_as_it_was() -> Result<()> {
     let memory = Bundle::make(&stasis, "memory", &["/bin/memcheck", "8", "10000"])?;
     memory.run()?;
     assert_eq!(stasis.ask_until_up(10000)?, "ok 0");
-    // The first round makes what stays: directories, logs.
+    // The first round makes the files that stay: directories, logs.
     memory.checkpoint("image", &["--leave-running"])?;
     memory.checkpoint("image", &[])?;
     memory.restore("image")?;

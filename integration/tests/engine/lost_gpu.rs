@@ -1,4 +1,4 @@
-//! A GPU that has fallen off the bus, and an NVML that hangs: what has nothing to do with it goes
+//! A GPU that has fallen off the bus, and an NVML that hangs: containers without a part in it go
 //! on.
 
 use anyhow::{Context, Result};
@@ -40,7 +40,7 @@ fn concerns_its_users_alone() -> Result<()> {
     broken.delete()
 }
 
-/// Its GPU is lost between the checkpoint and the resume.
+/// The container's GPU is lost between the checkpoint and the resume.
 fn a_paused_container_waits_for_its_gpu(stasis: &StasisHost, broken: &Bundle<'_>) -> Result<()> {
     stasis.inject("gpus 2")?;
     broken.pause()?;
@@ -91,7 +91,7 @@ fn nvml_answers(stasis: &StasisHost) -> Result<()> {
     stasis.inject("")
 }
 
-/// A container on one GPU, which answers "ok 0".
+/// Starts a container on one GPU, which answers "ok 0".
 fn on_gpu<'l>(stasis: &'l StasisHost, id: &str, gpu: usize, port: u16) -> Result<Bundle<'l>> {
     let bundle = Bundle::make(stasis, id, &["/bin/memcheck", "16", &port.to_string()])?;
     bundle.give(&[gpu])?;

@@ -1,5 +1,5 @@
 //! The engine in test hosts, called through `stasis-runtime`: checkpoints and restores, their
-//! failures and what they leave.
+//! failures and leftovers.
 
 mod admission;
 mod another_gpu;

@@ -1,5 +1,5 @@
-//! A container may have more processes than we may open files: only those that may use CUDA are
-//! held by pidfd.
+//! A container may have more processes than stasis may open files: only processes that may use CUDA
+//! are held by pidfd.
 
 use anyhow::{Result, ensure};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! What CRIU does not keep of a container: it is as it was when that goes on, whoever restores it.
+//! Properties that CRIU does not keep: a container has them again, whichever call restores it.
 
 use std::fs;
 
@@ -12,9 +12,9 @@ use stasis_integration::on_hosts;
 
 on_hosts!(they_come_back: sid_v2, trixie);
 
-/// A caller with less than the usual, of which its children inherit all.
+/// A caller with less than the usual priorities, all of which its children inherit.
 const CALLER: &str = "/usr/local/bin/nice-caller";
-/// What the image has of them.
+/// The image's file with the properties.
 const FACTS: &str = "good/stasis-not-kept.img";
 
 fn they_come_back(kind: HostKind) -> Result<()> {
@@ -74,7 +74,7 @@ fn what_cannot_come_back_is_noted(stasis: &StasisHost, threads: &Bundle<'_>) -> 
     Ok(fs::write(&path, good)?)
 }
 
-/// Nobody but its process could set it again.
+/// Only the process itself could set the alarm again.
 fn an_alarm_that_is_pending_is_noted(stasis: &StasisHost) -> Result<()> {
     let alarm = Bundle::make(stasis, "alarm", &["/bin/kept", "10006", "alarm"])?;
     alarm.run()?;

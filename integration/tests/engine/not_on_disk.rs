@@ -1,5 +1,5 @@
-//! A disk that takes less than it has said: a checkpoint that the page cache has taken, and the
-//! disk has not, is not reported good.
+//! A disk that takes less than it has promised: a checkpoint that has reached the page cache, and
+//! not the disk, is not reported good.
 
 use anyhow::{Context, Result, ensure};
 use stasis::error::kind::{Kind, State};
@@ -10,7 +10,7 @@ use stasis_integration::host::installed::StasisHost;
 
 const NOT_ALL: &str = "could not write all of the image: ";
 
-/// The kernel says one of them: the loop device lacks room, and so the disk has an error.
+/// The kernel reports one of them: the loop device lacks room, and so the disk has an error.
 const KINDS: [Kind; 2] = [Kind::NoSpace, Kind::ImageDirectory];
 
 #[test]
@@ -43,7 +43,7 @@ fn goes_on(container: &MemoryContainer<'_>) -> Result<()> {
     container.goes_on()
 }
 
-/// CRIU has ended the container: what there is of its image stays.
+/// CRIU has ended the container: the written part of its image stays.
 fn ends(container: &MemoryContainer<'_>, path: &str) -> Result<()> {
     let bundle = &container.bundle;
     let message = bundle.checkpoint_fails("bad", &[])?;

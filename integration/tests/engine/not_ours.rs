@@ -1,4 +1,4 @@
-//! What concerns no GPU works as with the low-level runtime alone, whatever is wrong with stasis.
+//! Calls without a GPU work as with the low-level runtime alone, whatever is wrong with stasis.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{SETTINGS, StasisHost};
 use stasis_integration::on_hosts;
 
-/// A directory that nothing can be made in.
+/// A directory in which no file can be made.
 const NOWHERE: &str = "paths.state_dir = \"/proc/nowhere\"\n";
 
 on_hosts!(all_cases: trixie_v2);

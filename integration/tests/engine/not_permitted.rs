@@ -1,5 +1,5 @@
-//! A GPU that is not in persistence mode: the driver restores nothing to it once nobody uses it
-//! (CUDA_ERROR_NOT_PERMITTED), which changes nothing and can be tried again.
+//! A GPU that is not in persistence mode: the driver restores nothing to it once no process uses it
+//! (CUDA_ERROR_NOT_PERMITTED), which changes nothing and can be retried.
 
 use anyhow::{Context, Result};
 use stasis::error::kind::State;
@@ -71,7 +71,7 @@ fn a_rollback_is_tried_again(stasis: &StasisHost, counter: &Bundle<'_>) -> Resul
     is_tried_again(stasis, counter, &message)
 }
 
-/// Nothing is said to be lost, and once the GPU is initialised the process goes on by itself.
+/// No process is reported lost, and once the GPU is initialised the process goes on by itself.
 fn is_tried_again(stasis: &StasisHost, counter: &Bundle<'_>, message: &str) -> Result<()> {
     let parts = ["(800)", "nvidia-smi -pm 1", "tries again"];
     assert_contains(message, &parts);

@@ -1,5 +1,5 @@
-//! Containers whose network runc has made: it reaches itself again before anything of them runs. A
-//! network of crun's is CRIU's to restore.
+//! Containers whose network runc has made: it reaches itself again before any of their processes
+//! runs. CRIU restores a network that crun has made.
 
 use anyhow::{Context, Result};
 use serde_json::json;
@@ -39,7 +39,7 @@ fn it_reaches_itself(kind: HostKind) -> Result<()> {
     stasis.nothing_to_put_right()
 }
 
-/// containerd asks for locks of files at a checkpoint, and cannot at a restore.
+/// containerd asks for file locks at a checkpoint, and cannot at a restore.
 fn of_containerd(stasis: &StasisHost) -> Result<()> {
     let run = [
         "ctr",

@@ -1,4 +1,4 @@
-//! What is not ours is answered by the low-level runtime itself, byte for byte.
+//! Calls that are not ours are answered by the low-level runtime itself, byte for byte.
 
 use std::os::unix::ffi::OsStrExt;
 use std::process::Output;

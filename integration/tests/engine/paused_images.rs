@@ -1,5 +1,5 @@
-//! Images of paused containers: what is restored from them runs, with its GPU, whatever the
-//! low-level runtime and CRIU do with the freezer. What cannot be ended is named.
+//! Images of paused containers: a restored one runs, with its GPU, whatever the low-level runtime
+//! and CRIU do with the freezer. A process that cannot be ended is named.
 
 use std::process::Command;
 
@@ -70,7 +70,7 @@ mod held {
     stasis_integration::on_hosts!(super::one_that_a_freezer_holds_is_named: crun_on_sid_v2);
 }
 
-/// Thaws what the machine's hierarchy of version 1 has of a host that sees version 2 alone.
+/// Thaws, when dropped, the machine's version 1 cgroups of a host that sees version 2 alone.
 struct ThawedAtTheEnd<'l>(&'l StasisHost);
 
 impl Drop for ThawedAtTheEnd<'_> {
@@ -106,7 +106,7 @@ fn one_that_a_freezer_holds_is_named(kind: HostKind) -> Result<()> {
         "{}",
         failure.message
     );
-    // What is left of it goes as soon as it can, with nobody asking for that.
+    // Its rest is removed as soon as possible, without a further call.
     let tells = ["sh", "-c", "stasis recover || true"];
     let told = stasis.host.run_for_text(&tells)?;
     assert_contains(&told, &["held", "a restore was cut off"]);

@@ -1,4 +1,4 @@
-//! A container that somebody pauses while it is being checkpointed.
+//! A container that another program pauses while it is being checkpointed.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{RUNTIME, StasisHost};
 use stasis_integration::{needs, on_hosts};
 
-/// A script before the runtime.
+/// A script in front of the runtime.
 const GATED: &str = "/usr/local/bin/gated-runtime";
 
 on_hosts!(it_stays_paused_if_that_fails: trixie, sid_v2);
@@ -36,7 +36,7 @@ fn it_stays_paused_if_that_fails(kind: HostKind) -> Result<()> {
     counter.delete()
 }
 
-/// Between two calls of the driver, which answers nothing for a paused process.
+/// Paused between two calls of the driver, which gives no answer for a paused process.
 fn paused_by_somebody_else(gate: &Gate<'_>, counter: &Bundle<'_>) -> Result<()> {
     let mut pause = counter.runtime(&["pause", "counter"]);
     let new = counter.record().join(".intent.json.new");
@@ -45,7 +45,7 @@ fn paused_by_somebody_else(gate: &Gate<'_>, counter: &Bundle<'_>) -> Result<()> 
         at: At::First(Box::new(move |hit| {
             hit.phase == "lock" && is_of(hit, "rename", "intent.json")
         })),
-        // The record of who is locked cannot be written then.
+        // The record of the locked processes cannot be written then.
         action: Action::Do(Box::new(move |_| {
             ensure!(pause.status()?.success(), "it cannot be paused");
             Ok(fs::remove_file(new)?)
@@ -56,13 +56,13 @@ fn paused_by_somebody_else(gate: &Gate<'_>, counter: &Bundle<'_>) -> Result<()> 
     Ok(())
 }
 
-/// It was found paused, is let go on for the driver's answers, and then refused.
+/// The container is paused, thawed for the driver's answers, and its checkpoint then refused.
 fn not_paused_again_at_once(
     stasis: &StasisHost,
     gate: &Gate<'_>,
     counter: &Bundle<'_>,
 ) -> Result<()> {
-    // Found only when the image is begun: until then nobody makes the directory.
+    // The fault shows only when the image is begun: until then no directory is made.
     let image = counter.image("nowhere");
     stasis.host.run(&["ln", "-s", "/nowhere/at/all", &image])?;
     let mut written = 0;
@@ -84,7 +84,7 @@ fn not_paused_again_at_once(
     Ok(())
 }
 
-/// What a checkpoint says that fails by a plan.
+/// Returns the message of a checkpoint that fails by a plan.
 fn fails(gate: &Gate<'_>, counter: &Bundle<'_>, image: &str, plan: Plan) -> Result<String> {
     gate.close()?;
     let checkpoint = counter.begin_checkpoint(image, &["--leave-running"])?;

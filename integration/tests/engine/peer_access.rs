@@ -1,6 +1,6 @@
-//! A process that has peer access between two GPUs, and an allocation that is too large for it, is
-//! refused once it is locked. Where that cannot be known, one that may have both is refused before,
-//! unless the container's annotation says that it has none.
+//! A process with peer access between two GPUs, and an allocation too large for it, is refused once
+//! it is locked. Where that cannot be known, a process that may have both is refused before, unless
+//! the container's annotation rules peer access out.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -14,9 +14,9 @@ use stasis_integration::{needs, on_hosts};
 const LARGE: &str = "512";
 /// Enough to be refused where nothing is known, with a context of any size.
 const GUESSED: &str = "1024";
-/// What has nothing known.
+/// With this setting nothing is known.
 const BY_DRIVER: &str = "gpu_checkpoint.path = \"driver\"\n";
-/// What the driver was seen to restore.
+/// An allocation that the driver was seen to restore.
 const SMALL: &str = "256";
 
 on_hosts!(all_cases: trixie_v2, crun_on_sid_v2);
@@ -97,7 +97,7 @@ fn where_nothing_is_known_it_is_guessed(stasis: &StasisHost) -> Result<()> {
     peers.delete()
 }
 
-/// What the refusal protects from: the driver saves the process and cannot restore it.
+/// The harm that the refusal prevents: the driver saves the process and cannot restore it.
 fn the_settings_let_it_through(stasis: &StasisHost) -> Result<()> {
     stasis.set(&stasis.low_level, "preflight.allow = [\"peer-access\"]\n")?;
     let peers = start(stasis, "lost", 10002, &[LARGE])?;

@@ -13,7 +13,7 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::needs;
 
-/// Two processes: one that the driver has served shows while it is still at the other.
+/// Two processes: the finished one shows while the driver is still at the other.
 const JOB: [&str; 3] = [
     "/bin/sh",
     "-c",
@@ -24,7 +24,7 @@ const HALF: u64 = 32 << 20;
 #[test]
 fn of_operations() -> Result<()> {
     let stasis = StasisHost::with_containerd(HostKind::sid()?)?;
-    // The stand-in's GPU memory is memory of its process, of the kind that files of ours are.
+    // The stand-in's GPU memory is memory of its process, of the same kind as our files.
     stasis.set("runc", "gpu_checkpoint.path = \"driver\"\n")?;
     let job = Bundle::make(&stasis, "job", &JOB)?;
     job.run()?;
@@ -41,7 +41,7 @@ fn of_operations() -> Result<()> {
     a_plain_container_has_no_file(&stasis)
 }
 
-/// The memory of a process tells nothing while it is read: the code that copies does.
+/// A process's memory tells nothing while it is read: the code that copies reports the amount.
 #[test]
 fn of_what_threads_of_ours_copy() -> Result<()> {
     needs!(StandIn);
@@ -80,12 +80,12 @@ fn both_answer(stasis: &StasisHost, answer: &str) -> Result<()> {
     Ok(())
 }
 
-/// The directory of the operations on a container.
+/// Returns the directory of the operations on a container.
 fn directory(stasis: &StasisHost, id: &str) -> PathBuf {
     stasis.record(ROOT, id)
 }
 
-/// Waits until the file has what is wanted.
+/// Waits until the file has the wanted state.
 fn until(
     stasis: &StasisHost,
     job: &Bundle<'_>,
@@ -105,7 +105,7 @@ fn until(
     anyhow::bail!("not within 60 s; last was {last:?}")
 }
 
-/// One of the two has been moved, as far as the kernel's counters are exact.
+/// Whether one of the two has been moved, as far as the kernel's counters are exact.
 fn half_done(under_way: &UnderWay, phase: &str) -> bool {
     under_way.phase == phase && under_way.bytes_done > Some(HALF / 2)
 }
@@ -115,7 +115,7 @@ fn is_over(stasis: &StasisHost, job: &Bundle<'_>) {
 }
 
 fn each_slow_phase_of_a_checkpoint_is_told(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
-    // One of two calls is held.
+    // The call for one of the two processes is held.
     stasis.hold_driver_at(&[
         ("checkpoint job", "away"),
         ("restore job", "back"),
@@ -227,7 +227,7 @@ fn a_plain_container_has_no_file(stasis: &StasisHost) -> Result<()> {
     plain.delete()
 }
 
-/// A container with a GPU that nothing uses is ours to watch (`overtaken.rs`).
+/// Takes the GPU away: stasis watches a container with a GPU that no process uses (`overtaken.rs`).
 fn without_gpu(stasis: &StasisHost, bundle: &Bundle<'_>) -> Result<()> {
     let path = stasis
         .host

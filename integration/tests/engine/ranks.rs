@@ -8,7 +8,7 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{CUDA_CHECKPOINT, StasisHost};
 use stasis_integration::on_hosts;
 
-/// On a busy machine the ranks need longer to meet than the default lets them take to be locked.
+/// On a busy machine the ranks need longer to meet than a lock's default deadline.
 const PATIENT: &str = "deadlines.lock_ms = 60000\n";
 
 on_hosts!(all_cases: sid, trixie_v2);
@@ -27,7 +27,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
     processes_with_memory_of_their_own_are_not(stasis)
 }
 
-/// Three ranks on two GPUs that meet all the time: the meetings go on, each with all of them.
+/// Three ranks on two GPUs that meet all the time: the meetings go on, each with all ranks.
 fn ranks_go_on_through_five_cycles(stasis: &StasisHost, name: &str, how: &[&str]) -> Result<()> {
     let command = [&["/bin/ranks", "10000"], how].concat();
     let ranks = Bundle::make(stasis, name, &command)?;
@@ -47,7 +47,7 @@ fn ranks_go_on_through_five_cycles(stasis: &StasisHost, name: &str, how: &[&str]
     ranks.delete()
 }
 
-/// What the importer reads is what the owner has counted in the same memory, on one GPU or another.
+/// The importer reads the owner's count in the same memory, on one GPU or another.
 fn processes_share_their_memory_through_five_cycles(
     stasis: &StasisHost,
     id: &str,
@@ -74,7 +74,7 @@ fn processes_share_their_memory_through_five_cycles(
         toggle(stasis, &job)?;
         before = goes_on(stasis, &before)?;
         nothing_is_left(stasis)?;
-        // What was given up at the suspend is in the image.
+        // The image has the imports that were given up at the suspend.
         toggle(stasis, &job)?;
         job.checkpoint("image", &[])?;
         job.restore("image")?;
@@ -92,7 +92,7 @@ fn who_has_imported_memory_may_end_meanwhile(stasis: &StasisHost) -> Result<()> 
     job.delete()
 }
 
-/// Who had imported it would compute with what is not there.
+/// The importer would compute with memory that no longer exists.
 fn whose_memory_was_imported_may_not(stasis: &StasisHost) -> Result<()> {
     let job = suspended(stasis, "owner")?;
     let [_, owner, importer] = members(stasis)?;
@@ -117,7 +117,7 @@ fn suspended<'l>(stasis: &'l StasisHost, id: &str) -> Result<Bundle<'l>> {
     Ok(job)
 }
 
-/// Their pids in the host: those of their parent, of the owner and of the importer.
+/// Returns pids in the host: the parent's, the owner's and the importer's.
 fn members(stasis: &StasisHost) -> Result<[String; 3]> {
     let script = "grep -lx sharing /proc/[0-9]*/comm | cut -d/ -f3 | sort -n";
     let found = stasis.host.run_for_text(&["sh", "-c", script])?;
@@ -131,7 +131,7 @@ fn toggle(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     stasis.host.run(&arguments).map(drop)
 }
 
-/// What the survey protects from: the driver saves such a job and cannot restore it.
+/// The harm that the survey prevents: the driver saves such a job and cannot restore it.
 fn what_cannot_be_shared_again_is_refused(stasis: &StasisHost) -> Result<()> {
     let kinds = [
         (
@@ -176,7 +176,7 @@ fn what_cannot_be_shared_again_is_refused(stasis: &StasisHost) -> Result<()> {
     Ok(())
 }
 
-/// Of which no handle can be made, as of what is imported.
+/// No handle can be made of this memory, as of imported memory.
 fn processes_with_memory_of_their_own_are_not(stasis: &StasisHost) -> Result<()> {
     let job = Bundle::make(stasis, "own", &["/bin/sharing", "10001", "2", "own"])?;
     job.give(&[0, 1])?;
@@ -188,7 +188,7 @@ fn processes_with_memory_of_their_own_are_not(stasis: &StasisHost) -> Result<()>
     job.delete()
 }
 
-/// Both count on: each answer is one more. Returns this one.
+/// Checks that both count on: each answer is one more. Returns this one.
 fn goes_on(stasis: &StasisHost, before: &str) -> Result<String> {
     let counts = |answer: &str| -> Vec<u64> {
         let words = answer.split_whitespace();
@@ -203,7 +203,7 @@ fn goes_on(stasis: &StasisHost, before: &str) -> Result<String> {
     Ok(now)
 }
 
-/// No code of ours, and no record of any.
+/// Checks that no code of ours is left, and no record of it.
 fn nothing_is_left(stasis: &StasisHost) -> Result<()> {
     let anonymous = "cat $(grep -lx sharing /proc/[0-9]*/comm | sed s/comm/maps/) | \
                      grep -E ' r-xp 00000000 00:00 0 *$' || true";
@@ -215,7 +215,7 @@ fn nothing_is_left(stasis: &StasisHost) -> Result<()> {
     Ok(())
 }
 
-/// "ok RANKS MEETINGS CHECKSUM"
+/// Returns the meetings of an answer "ok RANKS MEETINGS CHECKSUM".
 fn meetings(answer: &str) -> Result<u64> {
     let words: Vec<&str> = answer.split_whitespace().collect();
     ensure!(words.first() == Some(&"ok"), "the ranks say {answer:?}");

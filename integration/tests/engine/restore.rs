@@ -77,7 +77,7 @@ fn manifests_that_cannot_be_believed(stasis: &StasisHost, memory: &Bundle<'_>) -
     fs::remove_file(&path)?;
     std::os::unix::fs::symlink("/etc/shadow", &path)?;
     assert_contains(&memory.restore_fails("bad")?, &["is not a regular file"]);
-    // What is good again restores.
+    // A repaired image restores.
     fs::remove_file(&path)?;
     fs::write(&path, &good)?;
     memory.restore("bad")?;
@@ -106,7 +106,7 @@ fn gpu_without_room(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Somebody took the room after it was looked for.
+/// Another process took the room after the check for it.
 fn driver_finds_no_room(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> {
     stasis.inject("restore memory error:2")?;
     let message = memory.restore_fails("good")?;
@@ -160,7 +160,7 @@ fn attached_restore_gives_the_exit_code(stasis: &StasisHost, memory: &Bundle<'_>
     for (signal, expected) in [("KILL", 137), ("TERM", 0)] {
         let mut attached = attached_restore(memory).spawn()?;
         assert_eq!(stasis.ask_until_up(10000)?, "ok 1");
-        // The runtime waits for the container's end, and does not keep others from it meanwhile.
+        // The runtime waits for the container's end, and blocks no other operation meanwhile.
         let record = memory.record();
         wait_until_clear(|| Ok(record.exists().then(|| "the restore".to_owned())))?;
         memory.checkpoint("attached", &["--leave-running"])?;

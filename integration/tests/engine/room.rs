@@ -1,6 +1,6 @@
 //! GPU memory is promised once: of two containers that do not both fit one comes back and the other
 //! is refused, and a process whose room others have taken stays in host memory until there is room
-//! again. A driver restore without room would lose it.
+//! again. A driver restore without room would lose the process.
 
 mod going_back;
 mod host_memory;
@@ -14,10 +14,10 @@ use stasis_integration::host::installed::{CUDA_CHECKPOINT, StasisHost};
 /// A container with 32 MiB takes 97, one with 16 takes 81.
 const MEMORY: &str = "memory 120";
 const PORTS: [u16; 2] = [10260, 10261];
-/// Of [`Other`].
+/// The reservation of [`Other`].
 const ENTRY: &str = "/run/stasis/ledger/other";
 
-/// In the end nobody has anything reserved.
+/// Checks that no reservation is left in the end.
 fn nothing_is_reserved(stasis: &StasisHost) -> Result<()> {
     let script = "find /run/stasis/ledger -type f ! -name not-an-entry";
     let left = stasis.host.run_for_text(&["bash", "-c", script])?;
@@ -25,7 +25,7 @@ fn nothing_is_reserved(stasis: &StasisHost) -> Result<()> {
     Ok(())
 }
 
-/// What nobody holds is nothing, whatever it says, and what is no entry stops nobody.
+/// An entry that no process locks does not count, and a file that is no entry stops no operation.
 fn rubbish_in_the_ledger(stasis: &StasisHost) -> Result<()> {
     let script = "mkdir -p /run/stasis/ledger/directory && cd /run/stasis/ledger && mkfifo fifo && \
          gpu=GPU-57415349-5300-4000-8000-000000000001 && \
@@ -44,7 +44,7 @@ struct Other<'l> {
 
 impl<'l> Other<'l> {
     fn reserves(stasis: &'l StasisHost, resource: &str) -> Result<Self> {
-        // An operation that has just ended removes a ledger that is empty.
+        // An operation that has just ended removes an empty ledger.
         let keep = "mkdir -p /run/stasis/ledger && touch /run/stasis/ledger/not-an-entry";
         stasis
             .host
@@ -65,7 +65,7 @@ impl<'l> Other<'l> {
 
     fn dies(self) -> Result<()> {
         self.stasis.host.run(&["kill", "-KILL", &self.pid])?;
-        // What it holds locked is held until the kernel has closed its files.
+        // The lock is held until the kernel has closed the process's files.
         wait_until_clear(|| {
             let mut free = self.stasis.host.command("flock");
             let free = free.args(["-n", ENTRY, "true"]).status()?;
@@ -74,7 +74,7 @@ impl<'l> Other<'l> {
     }
 }
 
-/// Room for one of the two, both of which have their GPU contents in host memory.
+/// Suspends two containers, whose GPU contents are in host memory then; the GPU has room for one.
 fn two_suspended(stasis: &StasisHost) -> Result<[Bundle<'_>; 2]> {
     stasis.inject(MEMORY)?;
     let [first, second] = ["first", "second"];
@@ -107,7 +107,7 @@ fn toggle(stasis: &StasisHost, container: &Bundle<'_>) -> std::process::Command 
     command
 }
 
-/// What the driver says of its one process.
+/// Returns the driver's state of the container's one process.
 fn state(stasis: &StasisHost, container: &Bundle<'_>) -> Result<String> {
     let arguments = ["--get-state", "--container", &container.id, "--root", ROOT];
     let answer = stasis

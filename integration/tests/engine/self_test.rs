@@ -1,5 +1,5 @@
-//! `stasis doctor`, or the first checkpoint, has a process of its own checkpointed with
-//! copying by threads of ours, once for each build of libcuda, and keeps what came of it.
+//! `stasis doctor`, or the first checkpoint, has a process of its own checkpointed with copying by
+//! our threads, once for each build of libcuda, and keeps the result.
 
 use std::fs;
 use std::process::Stdio;
@@ -17,7 +17,7 @@ use stasis_integration::host::installed::{
 };
 use stasis_integration::{needs, on_hosts};
 
-/// How orders for the driver name the process that is tried.
+/// The end of the evidence of a build that has passed.
 const PASSED: &str =
     " has passed the self-test); what processes share is known once they are locked";
 const TRIED: &str = "stasis-gpu-self-test";
@@ -47,7 +47,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
     Ok(())
 }
 
-/// The finding of `stasis doctor` of who copies.
+/// Returns the finding of `stasis doctor` about copying.
 fn check(stasis: &StasisHost) -> Result<Value> {
     let command = [PROGRAM, "doctor", "--self-test", "--json"];
     let report: Value = serde_json::from_str(&stasis.host.run_for_text(&command)?)?;
@@ -56,7 +56,7 @@ fn check(stasis: &StasisHost) -> Result<Value> {
     found.cloned().with_context(|| report.to_string())
 }
 
-/// The results that are kept.
+/// Returns the stored results.
 fn results(stasis: &StasisHost) -> Result<Vec<Value>> {
     let directory = stasis.host.path(RESULTS);
     if !directory.exists() {
@@ -68,7 +68,7 @@ fn results(stasis: &StasisHost) -> Result<Vec<Value>> {
         .collect()
 }
 
-/// Processes, and reservations that are in force.
+/// Returns the self-test's processes and the reservations in force, if there are any.
 fn left(stasis: &StasisHost) -> Result<Option<String>> {
     let script = "grep -lx gpu-self-test /proc/[0-9]*/comm; \
                   find /run/stasis/ledger -type f ! -exec flock --nonblock {} true ';' -print";
@@ -81,7 +81,7 @@ fn nothing_is_left(stasis: &StasisHost) -> Result<()> {
     wait_until_clear(|| left(stasis))
 }
 
-/// The build of libcuda that has passed.
+/// Returns the build of libcuda that has passed.
 fn passed(found: &Value) -> Result<String> {
     ensure!(found["verdict"] == "ok", "{found}");
     let evidence = found["evidence"].as_str().context("no evidence")?;
@@ -105,7 +105,7 @@ fn a_build_is_tried_once(stasis: &StasisHost) -> Result<()> {
     assert_eq!(kept["tried"]["copying"], json!("passed"));
     nothing_is_left(stasis)?;
 
-    // Not tried again.
+    // The build is not tried again.
     stasis.inject(&format!("lock {TRIED} error:1 1"))?;
     let text = stasis.command(PROGRAM).arg("doctor").output()?;
     let text = String::from_utf8_lossy(&text.stdout);
@@ -137,7 +137,7 @@ fn what_the_driver_cannot_do_alone(stasis: &StasisHost) -> Result<()> {
 
 fn a_driver_that_copies_in_another_way(stasis: &StasisHost) -> Result<()> {
     stasis.inject("copies-itself")?;
-    // The second time from what is kept.
+    // The second answer comes from the stored result.
     for _ in 0..2 {
         let found = check(stasis)?;
         let why = [
@@ -176,7 +176,7 @@ fn a_build_that_has_failed_is_left_alone(stasis: &StasisHost) -> Result<()> {
     counter.delete()
 }
 
-/// In the driver's checkpoint, while its calls lead to our code.
+/// Killed in the driver's checkpoint, while the driver's calls lead to our code.
 fn one_that_is_killed(stasis: &StasisHost) -> Result<()> {
     stasis.hold_driver(&format!("restore {TRIED}"), "first")?;
     let mut doctor = stasis.command(PROGRAM);
@@ -197,7 +197,7 @@ fn one_that_is_killed(stasis: &StasisHost) -> Result<()> {
     passed(&check(stasis)?).map(drop)
 }
 
-/// A container's memory limit has no room for what does not go through a file.
+/// A container's memory limit has no room for contents that do not go through a file.
 #[test]
 fn the_first_checkpoint_tries_it() -> Result<()> {
     needs!(StandIn);
@@ -228,7 +228,7 @@ fn the_first_checkpoint_tries_it() -> Result<()> {
     memory.delete()
 }
 
-/// 48 MiB on the GPU and 16 MiB beside it, 128 MiB allowed.
+/// Starts a container with 48 MiB on the GPU, 16 MiB beside it, and a limit of 128 MiB.
 fn limited(stasis: &StasisHost) -> Result<Bundle<'_>> {
     let memory = Bundle::make(stasis, "memory", &["/bin/memcheck", "48", "10311"])?;
     memory.limit_memory(LIMIT)?;

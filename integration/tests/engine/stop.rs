@@ -1,4 +1,4 @@
-//! For how long a checkpoint stops its container, in `operations.log`.
+//! The time for which a checkpoint stops its container, in `operations.log`.
 
 use std::time::Instant;
 
@@ -26,7 +26,7 @@ fn is_logged(kind: HostKind) -> Result<()> {
     assert!(phases <= locked && locked <= whole, "{line} in {whole} s");
     assert!(frozen > 0.0 && frozen <= phase(&line, "dump"), "{line}");
 
-    // No dump, and locked for the time of the attempt alone.
+    // Without a dump, and locked only for the time of the attempt.
     stasis.inject("checkpoint counter error:801")?;
     counter.checkpoint_fails("image", &[])?;
     stasis.inject("")?;

@@ -1,5 +1,5 @@
-//! SIGTERM comes in the middle of a restore without GPU state: what the low-level runtime makes of
-//! it when it is called alone is what it makes of it behind stasis.
+//! SIGTERM comes in the middle of a restore without GPU state: the low-level runtime handles it
+//! behind stasis as it does when it is called alone.
 
 use std::fs::{self, File};
 use std::process::Stdio;
@@ -16,9 +16,9 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{RUNTIME, StasisHost};
 use stasis_integration::on_hosts;
 
-/// runc finds it before the other.
+/// A path that runc searches before CRIU's own.
 const CRIU: &str = "/usr/local/sbin/criu";
-/// Tells whoever was asked for the restore: stasis, or runc itself.
+/// Sends SIGTERM to the process that was asked for the restore: stasis, or runc itself.
 const TELLS: &str = r#"#!/bin/sh
 above=$(($(ps -o ppid= -p $PPID)))
 [ "$(cat /proc/$above/comm)" = stasis-runtime ] || above=$PPID
@@ -52,7 +52,7 @@ fn restores_go_on(kind: HostKind) -> Result<()> {
     stasis.nothing_to_put_right()
 }
 
-/// Nobody would hand on a signal that comes while stasis itself is at work: nothing is begun then.
+/// No process would pass on a signal that comes while stasis itself works: nothing is begun then.
 fn before_runc_is_started<'l>(stasis: &'l StasisHost, plain: Bundle<'l>) -> Result<Bundle<'l>> {
     let gate = Gate::build(
         stasis,
@@ -93,7 +93,7 @@ fn before_runc_is_started<'l>(stasis: &'l StasisHost, plain: Bundle<'l>) -> Resu
     Ok(plain)
 }
 
-/// Who is restored is not told: its caller has not seen it.
+/// The restored container gets no signal: its caller has not seen it.
 fn detached(stasis: &StasisHost, plain: &Bundle<'_>) -> Result<()> {
     plain.restore("image")?;
     was_told(stasis)?;

@@ -19,14 +19,14 @@ const PORT: u16 = 10321;
 type Namespace<'p> = (&'static str, Option<&'p str>);
 const OWN: Namespace<'_> = ("user", None);
 
-/// CRIU opens images in there, too, so that user gets the right
-/// to search their directory, and nobody else does.
+/// CRIU opens images in the namespace, too, so its root gets the right to search their directory,
+/// and no other user does.
 #[test]
 fn its_root_is_let_into_an_image() -> Result<()> {
     needs!(StandIn);
     let stasis = &StasisHost::with_containerd(HostKind::sid_v2()?)?;
     let job = made(stasis, "job", &["/bin/memcheck", "24", "10321"], &[OWN])?;
-    // Who calls with that mask lets nobody read what CRIU and runc make either.
+    // With the caller's mask, other users cannot read the files of CRIU and runc either.
     let job = job.through(caller(stasis, "umask 077")?);
     in_a_user_namespace(stasis, &job).context("umask 077")?;
     let job = job.through(RUNTIME);
@@ -50,7 +50,7 @@ fn in_a_user_namespace(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     job.delete()
 }
 
-/// A file system that has no access control lists.
+/// A file system without access control lists.
 fn is_refused_without_lists(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     let (image, bare) = (job.image("ends"), job.image("bare"));
     stasis.host.run(&["mkdir", &bare])?;
@@ -94,8 +94,8 @@ fn a_network_of_its_own() -> Result<()> {
     job.delete()
 }
 
-/// As the containers of a pod have joined its network, and its pids if they share them. CRIU makes
-/// the users anew, and their root may join neither.
+/// Containers of a pod join its network, and its pids if they share them. CRIU makes the user
+/// namespace anew, and its root may join neither.
 #[test]
 fn namespaces_of_a_pod() -> Result<()> {
     needs!(StandIn);
@@ -109,7 +109,7 @@ fn namespaces_of_a_pod() -> Result<()> {
         let namespaces = [("user", Some(&*users)), (kind, Some(&*joined))];
         let job = made(stasis, "job", &["/bin/counter", "0"], &namespaces)?;
         is_refused(stasis, &job, &format!("the {kind} of {joined}")).context(kind)?;
-        // Should CRIU ever restore it, nothing has to be refused.
+        // If CRIU ever restores it, the refusal is not needed any more.
         stasis.set("runc", "preflight.allow = [\"joined-namespace\"]\n")?;
         job.checkpoint("allowed", &[])?;
         job.restore_fails("allowed").context(kind)?;
@@ -142,7 +142,7 @@ fn is_refused(stasis: &StasisHost, job: &Bundle<'_>, joined: &str) -> Result<()>
     Ok(())
 }
 
-/// A container in these namespaces, with root of the first as its root.
+/// Makes a container in these namespaces, with root of the first as its root.
 fn made<'s>(
     stasis: &'s StasisHost,
     id: &str,
@@ -154,7 +154,7 @@ fn made<'s>(
         let all = json!([{ "containerID": 0, "hostID": 100_000, "size": 65536 }]);
         spec["linux"]["uidMappings"] = all.clone();
         spec["linux"]["gidMappings"] = all;
-        // A namespace that shares the host's network may not have it.
+        // A namespace that shares the host's network may not mount this.
         if let Some(mounts) = spec["mounts"].as_array_mut() {
             let is_of_sys = |mount: &Value| {
                 let path = mount["destination"].as_str().unwrap_or_default();
@@ -179,7 +179,7 @@ fn made<'s>(
     Ok(job)
 }
 
-/// Waits until it has counted beyond this; how far.
+/// Waits until the container has counted beyond `counted`. Returns its count.
 fn counts_beyond(stasis: &StasisHost, job: &Bundle<'_>, counted: u32) -> Result<u32> {
     let answer = format!("{}/rootfs/answer", job.directory());
     let answer = stasis.host.path(answer);

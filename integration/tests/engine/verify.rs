@@ -1,5 +1,5 @@
-//! `stasis verify --here` says of an image what its restore would say, and `stasis verify` whether
-//! it is whole; neither changes anything.
+//! `stasis verify --here` reports of an image what its restore would report, and `stasis verify`
+//! whether it is whole; neither changes anything.
 
 mod exchanged;
 mod here;
@@ -72,12 +72,12 @@ fn each(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The exit code of a check for this machine, and its report.
+/// Checks an image for this machine. Returns the exit code and the report.
 fn check(stasis: &StasisHost, directory: &str) -> Result<(Option<i32>, Value)> {
     asked(stasis, &["verify", "--here", "--json", directory])
 }
 
-/// The same of its contents alone.
+/// Checks an image's contents alone. Returns the exit code and the report.
 fn whole(stasis: &StasisHost, directory: &str) -> Result<(Option<i32>, Value)> {
     asked(stasis, &["verify", "--json", directory])
 }
@@ -105,7 +105,7 @@ fn is_whole(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Nothing says that it is whole, whoever is asked.
+/// Checks that no command can tell whether the image is whole.
 fn is_unknown(stasis: &StasisHost, directory: &str, why: &str) -> Result<()> {
     for (code, report) in [whole(stasis, directory)?, check(stasis, directory)?] {
         ensure!(
@@ -123,7 +123,7 @@ fn is_unknown(stasis: &StasisHost, directory: &str, why: &str) -> Result<()> {
     Ok(())
 }
 
-/// The check and the restore refuse it by the same kind.
+/// Checks that the check and the restore refuse the image by the same kind.
 fn refused(stasis: &StasisHost, job: &Bundle<'_>, kind: &str) -> Result<()> {
     let (code, report) = check(stasis, &job.image("image"))?;
     ensure!(code == Some(1) && report["kind"] == kind, "{report}");
@@ -141,7 +141,7 @@ fn refused(stasis: &StasisHost, job: &Bundle<'_>, kind: &str) -> Result<()> {
     Ok(())
 }
 
-/// Has something happen to a file, and puts it back.
+/// Changes a file during `then`, and puts it back.
 fn changed<T>(
     path: &Path,
     change: impl FnOnce(&Path) -> Result<()>,
@@ -162,7 +162,7 @@ fn flip(path: &Path) -> Result<()> {
     Ok(file.write_all_at(&[byte[0] ^ 1], at)?)
 }
 
-/// What may happen to a file.
+/// A change to a file.
 type Change = fn(&Path) -> Result<()>;
 
 fn files_that_changed(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
@@ -232,7 +232,7 @@ fn memory_that_changed(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     missing
 }
 
-/// All copies of its packs.
+/// Returns all copies of the image's packs.
 fn packs(stasis: &StasisHost, job: &Bundle<'_>) -> Result<Vec<PathBuf>> {
     let image = job.image_path("image");
     let name = manifest(&image)?["memory"]["image_id"]
@@ -284,7 +284,7 @@ fn what_is_no_image_is_refused(stasis: &StasisHost) -> Result<()> {
         code == Some(1) && answer["kind"] == "image-damaged",
         "{answer}"
     );
-    // CRIU's alone.
+    // An image of CRIU alone.
     stasis
         .host
         .write("/images/none/pstree.img", "\u{19}CVT00'P")?;

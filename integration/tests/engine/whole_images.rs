@@ -36,7 +36,7 @@ fn an_image_is_whole_or_refused() -> Result<()> {
 
 type Change = fn(&Path) -> Result<()>;
 
-/// What may happen to a file.
+/// Changes to a file.
 const CHANGES: [(&str, Change); 5] = [
     ("shorter", |path| {
         let file = File::options().write(true).open(path)?;
@@ -107,7 +107,7 @@ fn is_refused(container: &MemoryContainer<'_>, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// As engines do: into an archive, and out of it into a directory of somebody else's.
+/// As engines do: into an archive, and out of it into a directory of another user's.
 fn restores_elsewhere(host: &StasisHost, container: &MemoryContainer<'_>, then: u64) -> Result<()> {
     let bundle = &container.bundle;
     let (from, to) = (bundle.image("good"), bundle.image("copy"));

@@ -9,14 +9,14 @@ use stasis_integration::container::bundle::Bundle;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{OPERATIONS_LOG, StasisHost};
 
-/// What a restore says that leaves a CUDA process without its GPU.
+/// The message of a restore that leaves a CUDA process without its GPU.
 const NOT_RUNNING: [&str; 3] = [
     "restore of container",
     "CHECKPOINTED",
     "what had been restored was ended, the image is unchanged",
 ];
 
-/// What a restore says of an image whose manifest is gone, though its index is there.
+/// The message of a restore from an image without its manifest, but with its index.
 const REFUSED: [&str; 2] = ["the image lacks its file", "/stasis.json"];
 
 #[test]
@@ -30,7 +30,7 @@ fn a_restore_that_leaves_a_cuda_process_without_its_gpu_has_failed() -> Result<(
     a_plain_container_is_restored_as_ever(&host)
 }
 
-/// Where all memory is CRIU's, the image then looks like a plain one; else its index says that it
+/// If CRIU has all memory, the image then looks like a plain one; otherwise its index shows that it
 /// is ours.
 fn without_a_manifest(
     host: &StasisHost,

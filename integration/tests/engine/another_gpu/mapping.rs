@@ -91,8 +91,7 @@ pub(crate) fn all_gpus_of_a_process_are_mapped(
     Ok(())
 }
 
-/// The driver knows of more GPUs than the process has open: it refuses once, then takes a wider
-/// map.
+/// The driver knows more GPUs than the process has open: it refuses once, then takes a wider map.
 pub(crate) fn gpus_that_nobody_sees_are_mapped_when_the_driver_asks(
     stasis: &StasisHost,
     memory: &Bundle<'_>,

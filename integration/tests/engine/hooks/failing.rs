@@ -1,4 +1,4 @@
-//! Hooks that fail, hang, are not there, or leave something.
+//! Hooks that fail, hang, do not exist, or leave a process.
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
@@ -11,7 +11,7 @@ use stasis_integration::host::installed::StasisHost;
 
 use super::{AFTER, BEFORE, END_IT, HANGING, Job};
 
-/// The checkpoint is refused, and the program told that it goes on.
+/// Checks that the checkpoint is refused, and that the rollback runs the after-restore hook.
 fn refused(job: &Job<'_>, parts: &[&str]) -> Result<()> {
     let message = job.counter.checkpoint_fails("refused", &[])?;
     assert_contains(&message, parts);
@@ -44,7 +44,7 @@ pub(super) fn without_a_program(job: &mut Job<'_>) -> Result<()> {
     job.were_run(&["after"])
 }
 
-/// It is ended with its children, but not with those that have left it.
+/// The hook is ended with its children, but not with processes that have left its session.
 pub(super) fn that_hangs(job: &mut Job<'_>) -> Result<()> {
     let script = format!(
         "echo before >>/hooks; tail -f {HANGING} & tail -f {HANGING} & (tail -f {HANGING} &); \
@@ -53,7 +53,7 @@ pub(super) fn that_hangs(job: &mut Job<'_>) -> Result<()> {
     job.annotate_before(&script, "5")?;
     refused(job, &["had not ended after 5 s, and was ended"])?;
     job.were_run(&["before", "after"])?;
-    // Many, and one that ignores what can be ignored.
+    // Many processes, which ignore every signal that can be ignored.
     let script = format!(
         "trap '' TERM INT HUP; i=0; while [ $i -lt 50 ]; do tail -f {HANGING} & i=$((i+1)); done; \
          wait"
@@ -63,7 +63,7 @@ pub(super) fn that_hangs(job: &mut Job<'_>) -> Result<()> {
     job.were_run(&["after"])
 }
 
-/// Whoever has its output open is waited for by nobody.
+/// The engine does not wait for a process that has the hook's output open.
 pub(super) fn that_leaves_a_child(job: &mut Job<'_>) -> Result<()> {
     let script = format!("echo before >>/hooks; tail -f {HANGING} & exit 4");
     job.annotate_before(&script, "600")?;
@@ -73,7 +73,7 @@ pub(super) fn that_leaves_a_child(job: &mut Job<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The container goes on, and the log says why its program does not know.
+/// The container goes on, and the log has the reason why its program was not notified.
 pub(super) fn after_the_restore(job: &mut Job<'_>) -> Result<()> {
     let after = "echo after >>/hooks; echo no use; exit 5";
     job.annotate(&[(BEFORE, "echo before >>/hooks"), (AFTER, after)])?;
@@ -110,7 +110,7 @@ pub(super) fn ended_by_a_signal(job: &mut Job<'_>) -> Result<()> {
     job.were_run(&["before", "after"])
 }
 
-/// The image would have no GPU state, which the next one says.
+/// The image would have no GPU state: that checkpoint is refused, and the next one succeeds.
 pub(super) fn of_the_last_cuda_process(stasis: &StasisHost) -> Result<()> {
     let script = "/bin/counter 10002 & echo $! >/told; exec /bin/pause";
     let server = Bundle::make(stasis, "server", &["/bin/sh", "-c", script])?;

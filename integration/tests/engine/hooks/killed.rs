@@ -1,4 +1,4 @@
-//! The engine, or who runs a hook, is killed (SIGKILL): the program is told all the same.
+//! The engine, or a hook's runner, is killed (SIGKILL): the program is notified all the same.
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
@@ -10,7 +10,7 @@ use stasis_integration::host::installed::PROGRAM;
 use super::{HANGING, Job};
 use crate::killed::Killed;
 
-/// What hangs in a hook until it is ended.
+/// Gives the job a hook that hangs until it is ended.
 fn hang(job: &Job<'_>) -> Result<()> {
     job.annotate_before(&format!("echo before >>/hooks; tail -f {HANGING}"), "600")
 }
@@ -22,7 +22,7 @@ pub(super) fn of_the_engine(job: &mut Job<'_>) -> Result<()> {
         stasis: job.stasis,
         counter: job.counter,
     };
-    // The first of the lock is behind the hook and before all else.
+    // The first call of the lock comes after the hook and before all else.
     for call in ["lock", "checkpoint", "restore"] {
         here.at(call, || {
             job.counter
@@ -48,7 +48,7 @@ fn in_the_hook(job: &Job<'_>) -> Result<()> {
     job.were_run(&["before", "after"])
 }
 
-/// CRIU goes on, and then the container.
+/// CRIU continues, and then the container.
 fn in_the_dump(job: &Job<'_>) -> Result<()> {
     job.counter.before_criu("kill -9 $PPID", "")?;
     let mut operation = job
@@ -60,7 +60,7 @@ fn in_the_dump(job: &Job<'_>) -> Result<()> {
     job.were_run(&["before", "after"])
 }
 
-/// Whoever takes it up tells the program.
+/// The recovery notifies the program.
 fn with_its_keeper(job: &Job<'_>, here: &Killed<'_>) -> Result<()> {
     let (mut operation, runtime) = here.held("checkpoint", || {
         job.counter
@@ -75,7 +75,7 @@ fn with_its_keeper(job: &Job<'_>, here: &Killed<'_>) -> Result<()> {
     job.were_run(&["after"])
 }
 
-/// The checkpoint fails, and the hook does not run on.
+/// The checkpoint fails, and the hook does not continue.
 pub(super) fn of_the_runner(job: &mut Job<'_>) -> Result<()> {
     hang(job)?;
     let child = job.counter.begin_checkpoint("refused", &[])?;

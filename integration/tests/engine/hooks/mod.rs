@@ -1,5 +1,5 @@
-//! Hooks of containers: the program is told before a checkpoint, and once it has its GPU again,
-//! whoever gives it back.
+//! Hooks of containers: the program is notified before a checkpoint, and when it has its GPU again,
+//! whichever process gives it back.
 
 mod failing;
 mod killed;
@@ -21,7 +21,7 @@ const PORT: u16 = 10000;
 const BEFORE: &str = "io.stasis.hook.before-checkpoint";
 const AFTER: &str = "io.stasis.hook.after-restore";
 const TIMEOUT: &str = "io.stasis.hook.timeout";
-/// What a hook that does not end has in its command line, a file in the container.
+/// The file of the container that a hanging hook has in its command line.
 const HANGING: &str = "/hanging-hook";
 
 /// Ends the process whose number is in a file, and waits until it has ended.
@@ -76,7 +76,7 @@ const CASES: [(&str, Case); 16] = [
     ("suspend fails", suspended::that_fails),
 ];
 
-/// A counter with hooks that write down that they were run.
+/// A counter with hooks that record their runs.
 struct Job<'l> {
     stasis: &'l StasisHost,
     counter: &'l Bundle<'l>,
@@ -84,13 +84,13 @@ struct Job<'l> {
 }
 
 impl Job<'_> {
-    /// A file of the container, as this process finds it.
+    /// Returns the path of a container's file for this process.
     fn in_container(&self, path: &str) -> PathBuf {
         let directory = self.counter.directory();
         self.stasis.host.path(format!("{directory}/rootfs{path}"))
     }
 
-    /// Replaces these annotations. The engine looks at the specification in the bundle.
+    /// Replaces these annotations. The engine reads the specification in the bundle.
     fn annotate(&self, annotations: &[(&str, &str)]) -> Result<()> {
         let annotations: serde_json::Map<_, _> = annotations
             .iter()
@@ -100,7 +100,7 @@ impl Job<'_> {
             .change(|spec| spec["annotations"] = json!(annotations))
     }
 
-    /// The usual ones, with another command before checkpoints.
+    /// Sets the usual hooks, with another command before checkpoints.
     fn annotate_before(&self, command: &str, timeout: &str) -> Result<()> {
         let after = (AFTER, "echo after >>/hooks");
         self.annotate(&[(BEFORE, command), after, (TIMEOUT, timeout)])
@@ -110,7 +110,7 @@ impl Job<'_> {
         fs::read_to_string(self.in_container("/hooks")).unwrap_or_default()
     }
 
-    /// These hooks were run since the last time, in this order.
+    /// Checks that these hooks have run since the last time, in this order.
     fn were_run(&self, hooks: &[&str]) -> Result<()> {
         let written = self.written();
         let run: Vec<_> = written.lines().collect();
@@ -122,7 +122,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Waits until a hook has said so.
+    /// Waits until a hook has recorded its run.
     fn until_run(&self, hook: &str) -> Result<()> {
         wait_until_clear(|| {
             let written = self.written();
@@ -131,7 +131,7 @@ impl Job<'_> {
         })
     }
 
-    /// No hook is left, and the counter counts on.
+    /// Checks that no process of a hook is left, and that the counter counts on.
     fn goes_on(&mut self) -> Result<()> {
         self.stasis.nothing_to_put_right()?;
         wait_until_clear(|| {
@@ -148,7 +148,7 @@ impl Job<'_> {
         self.annotate_before("echo before >>/hooks", "30")
     }
 
-    /// The phases of the last operation in the log.
+    /// Returns the phases of the last operation in the log.
     fn phases(&self, operation: &str) -> Result<Vec<String>> {
         let line = self.stasis.operation(operation)?;
         let phases = line["phases"].as_array().context("no phases")?.iter();
@@ -182,8 +182,8 @@ fn left_running(job: &mut Job<'_>) -> Result<()> {
     job.has_phase("checkpoint", "after-restore hook")
 }
 
-/// Who has paused the container resumes it, and then the program has its GPU again. One that is
-/// checkpointed twice before is told once.
+/// The caller resumes the container that it has paused, and then the program has its GPU again. Two
+/// checkpoints before that notify the program once.
 fn paused(job: &mut Job<'_>) -> Result<()> {
     job.counter.pause()?;
     job.counter.checkpoint("first", &["--leave-running"])?;
@@ -194,7 +194,7 @@ fn paused(job: &mut Job<'_>) -> Result<()> {
     job.counter.resume()?;
     job.were_run(&["after"])?;
     job.has_phase("resume", "after-restore hook")?;
-    // Its failure is told while the container is not paused.
+    // After a failed checkpoint the program is notified while the container is not paused.
     job.counter.pause()?;
     job.stasis.inject("checkpoint counter error:801 1")?;
     job.counter
@@ -206,7 +206,7 @@ fn paused(job: &mut Job<'_>) -> Result<()> {
     job.were_run(&[])
 }
 
-/// An annotation comes first, also one that says that there is none.
+/// An annotation overrides the settings, also an empty one.
 fn by_the_settings(job: &mut Job<'_>) -> Result<()> {
     let settings = "[hooks]\nbefore_checkpoint = [\"/bin/sh\", \"-c\", \"echo by settings >>/hooks\"]\n\
                     after_restore = [\"/bin/touch\", \"/nothing\"]\n";
@@ -218,7 +218,7 @@ fn by_the_settings(job: &mut Job<'_>) -> Result<()> {
     job.stasis.set(&job.stasis.low_level, "")
 }
 
-/// It tells of hooks and runs none; what could not be run refuses a checkpoint.
+/// A check lists hooks and runs none; a hook that could not be run refuses a checkpoint.
 fn of_a_check(job: &mut Job<'_>) -> Result<()> {
     use stasis_integration::container::bundle::ROOT;
     use stasis_integration::host::installed::PROGRAM;
@@ -245,7 +245,7 @@ fn of_a_check(job: &mut Job<'_>) -> Result<()> {
     job.were_run(&[])
 }
 
-/// A program that is told may give up what no checkpoint survives.
+/// A program that is notified may release a resource that no checkpoint survives.
 fn what_is_in_the_way_is_removed(stasis: &StasisHost) -> Result<()> {
     let script = "/bin/sh -c 'exec 9</dev/nvidiactl; exec /bin/pause' & echo $! >/told; \
                   exec /bin/counter 10001";
@@ -266,7 +266,7 @@ fn what_is_in_the_way_is_removed(stasis: &StasisHost) -> Result<()> {
     watched.delete()
 }
 
-/// Programs without GPU state have nothing to hear of.
+/// Programs without GPU state are not notified.
 fn without_cuda(stasis: &StasisHost) -> Result<()> {
     let plain = Bundle::make(stasis, "plain", &["/bin/pause"])?;
     plain.suit_crun()?;

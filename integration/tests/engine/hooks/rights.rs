@@ -1,4 +1,4 @@
-//! A hook is what a process of the container is, and no more.
+//! A hook has the rights of a process of the container, and no more.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{AFTER, BEFORE, Job};
 
-/// What the kernel says of a process's rights.
+/// Prints the kernel's records of a process's rights.
 const OF_INIT: &str = "cat /proc/1/status /proc/1/cgroup /proc/1/limits";
 const SCRIPT: &str = "echo before >>/hooks; \
     (cat /proc/self/status /proc/self/cgroup /proc/self/limits; echo \"TAG=$STASIS_TAG\"; \
@@ -42,7 +42,7 @@ pub(super) fn of_a_hook(job: &mut Job<'_>) -> Result<()> {
         ensure!(is_in_it, "{group} is not in {hook}");
     }
     ensure!(hook.contains("TAG=counter"), "{hook}");
-    // Nothing of ours is open in it.
+    // The hook has no file of ours open.
     ensure!(
         !hook.contains("/run/") && !hook.contains("/images"),
         "{hook}"
@@ -50,7 +50,7 @@ pub(super) fn of_a_hook(job: &mut Job<'_>) -> Result<()> {
     another_user(job)
 }
 
-/// Not root, where the container's first process is not.
+/// The hook is not root if the container's first process is not.
 fn another_user(job: &Job<'_>) -> Result<()> {
     let before = job.counter.spec()?["process"]["user"].clone();
     job.annotate(&[(BEFORE, "id -u >/tmp/user"), (AFTER, "")])?;
@@ -65,9 +65,9 @@ fn another_user(job: &Job<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A cgroup that the low-level runtime knows. Where a test host shows version 2 alone, what crun
-/// has restored is in cgroups of the machine's version 1 as well, and its `exec` joins version 2
-/// alone.
+/// Whether the low-level runtime joins this cgroup. In a test host with version 2 alone, a
+/// container that crun has restored is in cgroups of the machine's version 1 as well, and crun's
+/// `exec` joins version 2 alone.
 fn is_known_group(job: &Job<'_>, line: &str) -> bool {
     let is_version_2 = line.starts_with("0::/");
     is_version_2 || (line.contains(":/") && job.stasis.low_level != "crun")

@@ -10,7 +10,7 @@ use crate::killed::Killed;
 
 const CONTAINER: [&str; 4] = ["--container", "counter", "--root", ROOT];
 
-/// What `stasis suspend` or `stasis resume` says of the container.
+/// Runs `stasis suspend` or `stasis resume`. Returns the answer for the container.
 fn stasis(job: &Job<'_>, verb: &str) -> Result<Value> {
     let mut command = job.stasis.command(PROGRAM);
     let output = command
@@ -25,7 +25,7 @@ pub(super) fn in_place(job: &mut Job<'_>) -> Result<()> {
     ensure!(suspended["result"] == "done", "{suspended}");
     job.were_run(&["before"])?;
     job.has_phase("suspend", "suspend: before-checkpoint hook")?;
-    // Its program has been told; what is in the image is told by whoever restores it.
+    // The program was notified already; a restore notifies the program in the image.
     job.counter.checkpoint("suspended", &["--leave-running"])?;
     job.were_run(&[])?;
     let resumed = stasis(job, "resume")?;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// What engines give to a container.
+/// The capabilities that engines give to a container.
 const CAPABILITIES: [&str; 14] = [
     "CAP_AUDIT_WRITE",
     "CAP_CHOWN",
@@ -20,7 +20,7 @@ const CAPABILITIES: [&str; 14] = [
     "CAP_SYS_CHROOT",
 ];
 
-/// Capabilities and limits as engines set them, where `runc spec` sets less.
+/// Sets capabilities and limits as engines do, where `runc spec` sets fewer.
 pub(super) fn as_engines_do(spec: &mut Value) {
     for set in ["bounding", "effective", "permitted"] {
         spec["process"]["capabilities"][set] = json!(CAPABILITIES);

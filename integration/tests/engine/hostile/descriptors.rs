@@ -1,4 +1,4 @@
-//! As many descriptors as a process may have, in three processes: a million in one is more than
+//! The most descriptors that a process may have, in three processes: a million in one is more than
 //! root of a test machine may allow. A process with a hundred thousand is a test of `stasis-linux`.
 
 use anyhow::Result;

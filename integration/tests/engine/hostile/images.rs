@@ -1,5 +1,5 @@
-//! Images that somebody has made hostile. What else may be in the place of their files is tried in
-//! `engine/verify.rs`, what is in them in `memory/images.rs`.
+//! Images that an attacker has changed. Other file types in place of their files are tried in
+//! `engine/verify.rs`, and their contents in `memory/images.rs`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ fn hostile_images_are_refused_by_name() -> Result<()> {
     manifests(&job)?;
     what_is_no_file(&job)?;
     let image = job.image("image");
-    // A backup by links (cp -al, rsync --link-dest) is an image as any.
+    // A backup by hard links (cp -al, rsync --link-dest) is an image like any other.
     stasis
         .host
         .run(&["cp", "-al", &image, &job.image("backup")])?;
@@ -40,7 +40,7 @@ fn hostile_images_are_refused_by_name() -> Result<()> {
     job.delete()
 }
 
-/// A job that has ended is restored from its image, which has to be refused.
+/// Restores the ended job from its image, which has to be refused.
 fn refused(job: &Bundle<'_>, kinds: &[&str]) -> Result<()> {
     job.restore_fails("image")?;
     let failure = job.failure()?.context("it reports nothing")?;
@@ -49,7 +49,7 @@ fn refused(job: &Bundle<'_>, kinds: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Has something else in the place of a file, and puts that back.
+/// Puts something else in a file's place during `then`, and puts the file back.
 fn replaced(
     path: &Path,
     put: impl FnOnce(&Path) -> Result<()>,
@@ -112,7 +112,7 @@ fn pack(image: &Path) -> Result<PathBuf> {
     anyhow::bail!("no pack in {}", image.display())
 }
 
-/// Somebody exchanges files of ours while they are read: it is restored as it was, or refused.
+/// An attacker exchanges our files while they are read: the job is restored as it was, or refused.
 fn exchanged(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     let image = job.image_path("image");
     for path in [
@@ -148,7 +148,7 @@ fn while_exchanged(
             for file in [other, whole] {
                 fs::hard_link(file, &new)?;
                 fs::rename(&new, path)?;
-                // Where both are the same file, that has done nothing.
+                // If both are the same file, the rename has done nothing.
                 let _ = fs::remove_file(&new);
             }
         }
@@ -157,7 +157,7 @@ fn while_exchanged(
     thread::scope(|scope| {
         let exchanging = scope.spawn(exchange);
         let result = {
-            // Also if it panics: the scope waits for its threads.
+            // Also after a panic: the scope waits for its threads.
             let _over = Over(&goes_on);
             then()
         };
@@ -166,7 +166,7 @@ fn while_exchanged(
     })
 }
 
-/// Has the exchanging end when this is dropped.
+/// Ends the exchanging when it is dropped.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -177,7 +177,7 @@ impl Drop for Over<'_> {
 
 fn restored_or_refused(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     if job.restore("image").is_ok() {
-        // All its memory is verified for that.
+        // The program answers when it has verified all its memory.
         let answer = stasis.ask(PORT)?;
         ensure!(answer.as_deref() == Some("ok 1"), "it answers {answer:?}");
         return job.delete();

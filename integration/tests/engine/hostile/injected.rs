@@ -1,6 +1,6 @@
-//! What the injector reads of a process, what it puts there, and who helps it.
+//! The injector's reads of a process, its writes there, and its helpers.
 //!
-//! A mapping of contents that is kept is `memory/from_files/as_an_image.rs`.
+//! A mapping of contents that the process keeps is tried in `memory/from_files/as_an_image.rs`.
 
 use anyhow::Result;
 use stasis_integration::host::HostKind;
@@ -18,7 +18,7 @@ fn a_damaged_library_of_the_drivers_name() -> Result<()> {
     endured(HostKind::sid_v2()?, "spoiled-library", Harm::ToOthers)
 }
 
-/// What it spoils is its own.
+/// The process spoils its own code.
 #[test]
 fn code_that_is_overwritten() -> Result<()> {
     endured(HostKind::trixie()?, "overwritten-code", Harm::ToItself)
@@ -49,7 +49,7 @@ fn helpers_that_are_traced() -> Result<()> {
     endured(HostKind::trixie()?, "helpers-traced", Harm::ToOthers)
 }
 
-/// 128 GiB of nothing, which would be stored for ever.
+/// 128 GiB of empty mappings, whose storing would not end.
 #[test]
 fn files_that_are_named_as_ours() -> Result<()> {
     endured(HostKind::trixie()?, "false-contents", Harm::ToOthers)

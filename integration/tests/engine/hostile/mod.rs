@@ -1,8 +1,8 @@
 //! Containers that fight back: programs (`integration/workloads/hostile`) that do what they can
-//! while they are looked at, checkpointed, suspended and restored.
+//! while they are inspected, checkpointed, suspended and restored.
 //!
-//! Whatever they do, each operation ends, says by name what came of it, and that is so; a container
-//! beside them counts on; and once they are gone nothing is left of them.
+//! Whatever they do, each operation ends, and reports its outcome truthfully and by name; a
+//! container beside them counts on; and once they are gone nothing is left of them.
 
 mod capabilities;
 mod descriptors;
@@ -22,7 +22,7 @@ use stasis_integration::needs;
 
 use self::trial::{Harm, Trial};
 
-/// A host of this kind bears a container that plays this trick.
+/// Checks that a host of this kind endures a container that plays this trick.
 fn endured(kind: HostKind, trick: &str, harm: Harm) -> Result<()> {
     needs!(StandIn);
     let stasis = &StasisHost::with_containerd(kind)?;

@@ -1,4 +1,4 @@
-//! Names, and what is behind paths that are read.
+//! Names, and the files behind paths that are read.
 
 use anyhow::{Result, ensure};
 use stasis_integration::host::HostKind;
@@ -8,13 +8,13 @@ use stasis_integration::needs;
 use super::endured;
 use super::trial::{Harm, Trial};
 
-/// Of threads, files, mappings and command lines.
+/// Names of threads, files, mappings and command lines.
 #[test]
 fn names_that_act_on_terminals_or_are_no_text() -> Result<()> {
     endured(HostKind::sid_v2()?, "odd-names", Harm::ToOthers)
 }
 
-/// Where the settings of NCCL are looked for, which are read of ranks alone, and among the nodes.
+/// At the paths of NCCL's settings, which are read for ranks alone, and among the device nodes.
 #[test]
 fn devices_fifos_and_links_behind_paths() -> Result<()> {
     needs!(StandIn);

@@ -25,7 +25,7 @@ fn a_tracer_in_the_container() -> Result<()> {
     endured(HostKind::trixie()?, "tracer", Harm::ToOthers)
 }
 
-/// CRIU would take it for a zombie, and end it with the others.
+/// CRIU would take the process for a zombie, and end it with the others.
 #[test]
 fn a_main_thread_that_has_ended() -> Result<()> {
     needs!(StandIn);
@@ -50,7 +50,7 @@ fn a_main_thread_that_has_ended() -> Result<()> {
     trial.endures()
 }
 
-/// As many as `pids.max` allows, where a host has that controller.
+/// As many processes as `pids.max` allows, if a host has that controller.
 #[test]
 fn a_fork_bomb() -> Result<()> {
     let kind = HostKind::trixie()?;

@@ -1,5 +1,5 @@
-//! A file system whose server is stopped, with a file that a container has mapped: it is in the
-//! place of any network file system that does not answer.
+//! A file system whose server is stopped, with a file that a container has mapped: it stands for
+//! any network file system that does not answer.
 
 use anyhow::Result;
 use serde_json::json;
@@ -39,7 +39,7 @@ fn a_mapped_file_whose_file_system_does_not_answer() -> Result<()> {
     trial.end()
 }
 
-/// Serves [`MOUNT`], and is gone with it when this is dropped.
+/// The server of [`MOUNT`]; dropping it ends the server and the mount.
 struct Server<'l> {
     stasis: &'l StasisHost,
 }
@@ -49,7 +49,7 @@ impl<'l> Server<'l> {
         const PROGRAM: &str = "/usr/local/bin/silent";
         let built = build()?;
         stasis.host.install(&built.join("bin/silent"), PROGRAM)?;
-        // A child of the host's first process: whoever waits for one that stops stops with it.
+        // A child of the host's first process: a parent that waits for it would stop with it.
         let script = format!(
             "mkdir -p {MOUNT}; test -e /dev/fuse || mknod /dev/fuse c 10 229; \
              setsid --fork {PROGRAM} {MOUNT} {DRIVER}/lib64/libcuda.so.1 </dev/null >/dev/null 2>&1"

@@ -15,34 +15,34 @@ use super::capabilities::as_engines_do;
 
 const PORT: u16 = 10300;
 const NEIGHBOURS_PORT: u16 = 10301;
-/// The runtime, which is killed if it takes so long that it would never end.
+/// Runs the runtime, and kills it if it takes so long that it would never end.
 const BOUNDED: &str = "/usr/local/bin/bounded-runtime";
 const BOUND: [&str; 4] = ["timeout", "--signal", "KILL", "150"];
-/// How often a container is resumed that prevents it now and then.
+/// The attempts to resume a container that prevents it now and then.
 const ATTEMPTS: u32 = 50;
-/// Shorter than the bound. What a stopped process or a silent file system delays is given up.
+/// Shorter than the bound: an operation on a stopped process or a silent file system is given up.
 const DEADLINES: &str = "deadlines.lock_ms = 4000\ndeadlines.driver_s = 30\n\
                          deadlines.stalled_s = 20\n";
 
-/// What came of an operation.
+/// The outcome of an operation.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// It was carried out.
+    /// The operation was carried out.
     Done,
-    /// It was not, and said so by name.
+    /// The operation was refused, and named the reason.
     Refused(Failure),
 }
 
 /// Whether a trick may end its own process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Harm {
-    /// The others of the container live on.
+    /// It may not: the container lives on.
     ToOthers,
     /// The process may end itself.
     ToItself,
 }
 
-/// A hostile container, and what is to be as it was.
+/// A hostile container, and the state that has to stay.
 pub(super) struct Trial<'l> {
     pub(super) stasis: &'l StasisHost,
     pub(super) hostile: Bundle<'l>,
@@ -53,12 +53,12 @@ pub(super) struct Trial<'l> {
 }
 
 impl<'l> Trial<'l> {
-    /// Starts both. The trick has been played once when this returns.
+    /// Starts both containers. The trick has been played once when this returns.
     pub(super) fn start(stasis: &'l StasisHost, trick: &str, harm: Harm) -> Result<Self> {
         Self::start_with(stasis, trick, harm, |_| {})
     }
 
-    /// The same with a specification that is changed.
+    /// Does the same with a changed specification.
     pub(super) fn start_with(
         stasis: &'l StasisHost,
         trick: &str,
@@ -67,7 +67,7 @@ impl<'l> Trial<'l> {
     ) -> Result<Self> {
         stasis.set(&stasis.low_level, DEADLINES)?;
         let bound = BOUND.join(" ");
-        // What `timeout` itself has to say is not the runtime's: signals that wait count for all
+        // Messages of `timeout` itself are not the runtime's: pending signals count for all
         // processes of root, so it may find no timer of its first kind, and takes another.
         let script = format!(
             "#!/bin/sh\nexec 3>&2 2>/dev/null\n\
@@ -79,9 +79,9 @@ impl<'l> Trial<'l> {
         let neighbour = Bundle::make(stasis, "neighbour", &["/bin/counter", &port])?;
         neighbour.run()?;
         assert_eq!(stasis.ask_until_up(NEIGHBOURS_PORT)?, "101");
-        // The first operation makes what stays.
+        // The first operation makes the files that stay.
         neighbour.checkpoint("first", &["--leave-running"])?;
-        // Its first process is a shell: signals of its own would not reach that.
+        // The first process is a shell: the program's own signals would not reach a first process.
         let command = format!("/bin/hostile {trick} {PORT}; exit 70");
         let hostile = Bundle::make(stasis, "hostile", &["/bin/sh", "-c", &command])?;
         let hostile = hostile.through(BOUNDED);
@@ -103,7 +103,7 @@ impl<'l> Trial<'l> {
         Ok(trial)
     }
 
-    /// Carries out everything that is done to containers, as long as it is there, and ends it.
+    /// Carries out every operation on the container as long as it runs, and ends it.
     pub(super) fn endures(self) -> Result<()> {
         self.is_looked_at().context("check")?;
         self.checkpoint("goes-on", &["--leave-running"])?;
@@ -120,7 +120,7 @@ impl<'l> Trial<'l> {
         Ok(self.hostile.status()? == "running")
     }
 
-    /// Once more, and nothing is left of it.
+    /// Ends the container, and checks that nothing of it is left and that the neighbour is well.
     pub(super) fn end(self) -> Result<()> {
         self.neighbour_counts_on()?;
         self.hostile.delete()?;
@@ -131,7 +131,7 @@ impl<'l> Trial<'l> {
         self.neighbour.delete()
     }
 
-    /// Whatever `stasis check` says of it, it says something.
+    /// Checks that `stasis check` answers, and returns its report.
     pub(super) fn is_looked_at(&self) -> Result<Value> {
         let mut check = self.stasis.command(BOUND[0]);
         check.args(&BOUND[1..]);
@@ -176,7 +176,7 @@ impl<'l> Trial<'l> {
         Ok(outcome)
     }
 
-    /// If that is refused, it runs on.
+    /// Suspends the container. If that is refused, the container runs on.
     pub(super) fn suspend(&self) -> Result<Outcome> {
         let outcome = self.toggle()?;
         match outcome {
@@ -187,7 +187,7 @@ impl<'l> Trial<'l> {
         Ok(outcome)
     }
 
-    /// If that is refused it stays suspended, and can be resumed by another attempt.
+    /// Resumes the container, which stays suspended if that is refused, with further attempts.
     pub(super) fn resume(&self) -> Result<()> {
         let mut outcome = self.resume_once()?;
         for _ in 1..ATTEMPTS {
@@ -201,7 +201,7 @@ impl<'l> Trial<'l> {
             .with_context(|| format!("resume: {outcome:?}"))
     }
 
-    /// A toggle would suspend one that was let go on after a resume that gave it up.
+    /// A toggle would suspend a container that goes on after a resume that has given up.
     fn resume_once(&self) -> Result<Outcome> {
         let mut resume = self.stasis.command(BOUND[0]);
         resume.args(&BOUND[1..]);
@@ -241,7 +241,7 @@ impl<'l> Trial<'l> {
         Ok(Outcome::Refused(failure))
     }
 
-    /// The container is how an operation says that it is.
+    /// Checks that the container is in the state that the operation reports.
     fn is_as(&self, outcome: &Outcome) -> Result<()> {
         self.neighbour_counts_on()?;
         let state = match outcome {

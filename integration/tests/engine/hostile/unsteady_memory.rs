@@ -1,4 +1,4 @@
-//! Mappings that lie, are too many, or never stay as they are.
+//! Mappings with false names, too many mappings, and ones that never stay the same.
 
 use anyhow::{Result, bail, ensure};
 use stasis::error::kind::Kind;
@@ -15,7 +15,7 @@ fn a_sparse_file_that_is_called_vdso() -> Result<()> {
     endured(HostKind::trixie()?, "false-vdso", Harm::ToOthers)
 }
 
-/// It is written to by the program, and what CRIU has brought back cannot be: that ends it.
+/// The program writes to its vdso, but cannot to the one that CRIU has restored: that ends it.
 #[test]
 fn a_vdso_whose_system_call_comes_and_goes() -> Result<()> {
     endured(HostKind::sid_v2()?, "rewritten-vdso", Harm::ToItself)
@@ -31,7 +31,7 @@ fn as_many_mappings_as_there_may_be() -> Result<()> {
     needs!(StandIn);
     let stasis = &StasisHost::with_containerd(HostKind::sid_v2()?)?;
     let trial = Trial::start(stasis, "all-mappings", Harm::ToOthers)?;
-    // The driver says that there is no memory.
+    // The driver reports a lack of memory.
     let kind = match trial.suspend()? {
         Outcome::Refused(failure) => failure.kind,
         Outcome::Done => None,
@@ -45,7 +45,7 @@ fn mappings_and_threads_that_come_and_go() -> Result<()> {
     endured(HostKind::trixie()?, "busy-mappings", Harm::ToOthers)
 }
 
-/// The other process has no CUDA of its own, but the devices of the one whose memory it has.
+/// The other process has no CUDA of its own, but the devices of the process whose memory it shares.
 #[test]
 fn mappings_that_another_process_changes() -> Result<()> {
     endured(
@@ -55,8 +55,8 @@ fn mappings_that_another_process_changes() -> Result<()> {
     )
 }
 
-/// As a child of vfork(2) has until it execs. Devices that are taken from it were mapped by the
-/// other one.
+/// A child of vfork(2) is in this state until it execs. Devices that are taken from it were mapped
+/// by the other process.
 #[test]
 fn a_process_that_has_the_memory_of_another() -> Result<()> {
     needs!(StandIn);
@@ -67,7 +67,7 @@ fn a_process_that_has_the_memory_of_another() -> Result<()> {
     ensure!(matches!(suspended, Outcome::Done), "{suspended:?}");
     trial.resume()?;
     assert_eq!(stasis.gpu_processes()?, with_devices);
-    // CRIU would refuse it once the GPU state is away.
+    // CRIU would refuse the process once the GPU state is saved.
     let refused = trial.checkpoint("refused", &[])?;
     let Outcome::Refused(failure) = refused else {
         bail!("{refused:?}");

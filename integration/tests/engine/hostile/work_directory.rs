@@ -1,5 +1,5 @@
-//! What somebody has put into the place of the files that CRIU and runc write into their work
-//! directory as root: nothing outside of it is written, and nobody waits for a fifo.
+//! Other files in place of the ones that CRIU and runc write into their work directory as root: no
+//! file outside of it is written, and no operation waits for a fifo.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -37,7 +37,7 @@ fn logs_lead_nowhere_and_hold_up_nobody() -> Result<()> {
     ensure!(checkpoint(job, "image", &[])?, "{:?}", job.failure()?);
     let logs = ["restore.log", "stats-restore"];
     refused(stasis, job, &logs, || restore(job, "image"))?;
-    // An image without a manifest is runc's and CRIU's alone.
+    // An image without a manifest is read by runc and CRIU alone.
     let manifest = job.image_path("image").join("stasis.json");
     fs::rename(&manifest, manifest.with_extension("aside"))?;
     refused(stasis, job, &logs, || restore(job, "image"))?;
@@ -48,7 +48,7 @@ fn logs_lead_nowhere_and_hold_up_nobody() -> Result<()> {
     job.delete()
 }
 
-/// Who opens a fifo of an image waits as well.
+/// A process that opens a fifo of an image would wait, too.
 fn what_is_read(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     for name in ["inventory.img", "descriptors.json", "another.img"] {
         let at = job.image_path("image").join(name);
@@ -69,8 +69,8 @@ fn what_is_read(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     stasis.no_criu()
 }
 
-/// With each of them in the place of each file the operation is refused by name, and what is
-/// outside is as it was.
+/// Puts each kind of file in place of each name: the operation is refused by name, and the file
+/// outside is unchanged.
 fn refused(
     stasis: &StasisHost,
     job: &Bundle<'_>,

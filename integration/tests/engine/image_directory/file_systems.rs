@@ -1,5 +1,5 @@
-//! The same on the file systems that nodes have: an image is replaced, outlives what is killed,
-//! restores, and is removed.
+//! Image directories on the file systems that nodes have: an image is replaced, outlives killed
+//! operations, restores, and is removed.
 
 use anyhow::{Context, Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;
@@ -25,7 +25,7 @@ const CASES: [(FileSystemKind, Contents); 7] = [
     (FileSystemKind::Tmpfs, Contents::InImage),
 ];
 
-/// Where GPU contents are; apart from the image they are on the same file system.
+/// The place of GPU contents; apart from the image they are on the same file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Contents {
     InImage,
@@ -76,7 +76,7 @@ fn on(host: &StasisHost, kind: FileSystemKind, place: Contents, port: u16) -> Re
     host.host.run(&["umount", "--recursive", DISK]).map(drop)
 }
 
-/// CRIU is killed when it has written some of the second image.
+/// CRIU is killed when it has written a part of the second image.
 fn is_killed_in_the_dump(host: &StasisHost, container: &MemoryContainer<'_>) -> Result<()> {
     let path = container.bundle.image_path("same");
     let before = contents(&path)?;
@@ -94,8 +94,8 @@ fn is_killed_in_the_dump(host: &StasisHost, container: &MemoryContainer<'_>) -> 
     container.goes_on()
 }
 
-/// The runtime is killed as soon as it has called runc, which goes on: what that has written is the
-/// container's last copy, and replaces the image.
+/// The runtime is killed as soon as it has called runc, which continues: runc's image is the
+/// container's last copy, and replaces the earlier one.
 fn the_next_one_outlives_its_runtime(
     host: &StasisHost,
     container: &MemoryContainer<'_>,
@@ -114,7 +114,7 @@ fn the_next_one_outlives_its_runtime(
     host.set("runc", &place.setting())?;
     host.nothing_to_put_right()?;
     bundle.delete()?;
-    // Of the two before it, it has the count.
+    // Its count tells it from the two earlier images.
     bundle.restore("same")?;
     container.goes_on()?;
     nothing_else_is_in(container, "same")?;

@@ -10,19 +10,19 @@ use stasis_integration::host::disk::FileSystemKind;
 use stasis_integration::host::installed::{PROGRAM, StasisHost};
 
 const DISK: &str = "/images";
-/// Copies what the disk has by now, when others have brought a file of theirs there.
+/// Copies the disk's present state, after another program has synced a file of its own.
 const CUT: (&str, &str) = (
     "/usr/local/bin/cut-power",
     "#!/bin/sh -e\ndd if=/dev/null of=/images/others conv=fsync status=none\n\
      exec cp --sparse=always /run/disk--images /run/cut-$1\n",
 );
-/// runc, before and behind whose checkpoint power fails.
+/// A runc with power failures before and after its checkpoint.
 const CUTTING: (&str, &str) = (
     "/usr/local/bin/cutting",
     "#!/bin/sh -e\ncase \" $* \" in *\" checkpoint \"*) ;; *) exec runc \"$@\";; esac\n\
      cut-power begun\nrunc \"$@\"\ncut-power written\n",
 );
-/// Those of another boot.
+/// Changes the boot id.
 const BOOT_ID: &str = "mount --bind /run/another-boot /proc/sys/kernel/random/boot_id";
 
 #[test]
@@ -49,7 +49,7 @@ fn power_fails_at_the_end_of_a_checkpoint() -> Result<()> {
     Ok(())
 }
 
-/// Where power failed, and what the job has to count next once it is restored from there.
+/// Returns each power failure, with the job's next count after a restore from there.
 fn cuts(host: &StasisHost, job: &MemoryContainer<'_>) -> Result<[(&'static str, u64); 4]> {
     let checkpoint = || -> Result<u64> {
         job.bundle.checkpoint("same", &["--leave-running"])?;
@@ -61,7 +61,7 @@ fn cuts(host: &StasisHost, job: &MemoryContainer<'_>) -> Result<[(&'static str, 
     let later = checkpoint()?;
     host.set("runc", "")?;
     host.host.run(&[CUT.0, "reported"])?;
-    // A reader is in the way of moving it up.
+    // A reader prevents the image from being moved up.
     let image = job.bundle.image("same");
     let mut reader = host.command("flock");
     reader.args(["--shared", &image, "cat"]);
@@ -75,7 +75,7 @@ fn cuts(host: &StasisHost, job: &MemoryContainer<'_>) -> Result<[(&'static str, 
     ensure!(reader.wait()?.success(), "the reader");
     Ok([
         ("begun", earlier),
-        // Nobody has waited for the disk: its names are there.
+        // No process has waited for the disk yet: the disk has the names of the files.
         ("written", earlier),
         ("reported", later),
         ("committed", last),

@@ -11,10 +11,10 @@ use stasis_integration::host::installed::{PROGRAM, StasisHost};
 
 use super::Killed;
 
-/// The operation starts another, and succeeds.
+/// The operation starts another keeper, and succeeds.
 pub(super) fn of_the_keeper(here: &Killed<'_>) -> Result<()> {
     let (mut operation, _) = here.held("lock", || here.checkpoint())?;
-    // What ends the caller's cgroup does not end it.
+    // The end of the caller's cgroup does not end the keeper.
     let cgroups = format!("/proc/{}/cgroup", here.stasis.keepers());
     let cgroups = here.stasis.host.run_for_text(&["cat", &cgroups])?;
     ensure!(
@@ -27,7 +27,7 @@ pub(super) fn of_the_keeper(here: &Killed<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Nobody is left: an operator, or the next operation, takes it up.
+/// No process is left: an operator's command, or the next operation, undoes the work.
 pub(super) fn of_both(here: &Killed<'_>) -> Result<()> {
     cut_off_with_its_keeper(here)?;
     tell_the_same(here.stasis)?;
@@ -42,7 +42,7 @@ pub(super) fn of_both(here: &Killed<'_>) -> Result<()> {
     here.counter.checkpoint("next", &["--leave-running"])
 }
 
-/// What stands still, and how it goes on.
+/// Checks that both commands report the interrupted operation and its way out.
 fn tell_the_same(stasis: &StasisHost) -> Result<()> {
     let said = |arguments: &[&str]| -> Result<(Option<i32>, String)> {
         let output = stasis.command(PROGRAM).args(arguments).output()?;
@@ -67,7 +67,7 @@ fn cut_off_with_its_keeper(here: &Killed<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Whoever has asked for it hears so at once, and how it is put right.
+/// The command reports at once that its operation was cut off, and what undoes it.
 pub(super) fn of_both_below_a_command(here: &Killed<'_>) -> Result<()> {
     let image = here.counter.image("by-a-command");
     let asked = [
@@ -93,7 +93,7 @@ pub(super) fn of_both_below_a_command(here: &Killed<'_>) -> Result<()> {
     here.status_is("running")
 }
 
-/// What an operator has asked for once, and cannot be done now, is tried until it is done.
+/// A recovery that an operator asks for, and that is impossible now, is retried until it succeeds.
 pub(super) fn of_both_unreadable(here: &Killed<'_>) -> Result<()> {
     cut_off_with_its_keeper(here)?;
     let state = here.stasis.host.path(format!("{ROOT}/counter/state.json"));
@@ -122,7 +122,7 @@ fn nothing_is_left_to_recover(stasis: &StasisHost) -> Result<()> {
     Ok(())
 }
 
-/// Whoever paused it resumes it, as containerd does; what is undone later does not pause it again.
+/// The caller resumes its paused container, as containerd does; a later recovery does not pause it.
 pub(super) fn of_both_while_paused(here: &Killed<'_>) -> Result<()> {
     here.counter.pause()?;
     let (mut operation, runtime) = here.held("get-state", || here.checkpoint())?;

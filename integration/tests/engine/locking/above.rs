@@ -1,4 +1,4 @@
-//! A cgroup above the container's that is frozen, as that of a pod: nothing is begun, and nothing
+//! A frozen cgroup above the container's, such as a pod's: no operation is begun, and no cgroup is
 //! thawed.
 
 use std::process::Output;
@@ -10,7 +10,7 @@ use stasis_integration::host::installed::{PROGRAM, StasisHost};
 
 use super::setup::{Counts, FROZEN, THAWED, set_above};
 
-/// Which of the cgroups are frozen by themselves: the one above, the container's, the one beside.
+/// Whether each cgroup is frozen by itself: the one above, the container's, the one beside.
 const AS_FOUND: [bool; 3] = [true, false, false];
 
 pub(super) fn one_that_is_paused_as_well_is_refused(

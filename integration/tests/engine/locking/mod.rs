@@ -19,7 +19,7 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
 
-/// Three counters, each by itself; faults name them a, b and c.
+/// Three counters, each on its own; faults name them a, b and c.
 const COMMAND: &str = "STASIS_TAG=b /bin/counter 10001 & STASIS_TAG=c /bin/counter 10002 & \
                        STASIS_TAG=a exec /bin/counter 10000";
 const LIMITS: &str = "[deadlines]\nlock_ms = 5000\ndriver_s = 20\n";
@@ -88,7 +88,7 @@ fn a_lock_hangs(stasis: &StasisHost, three: &Bundle<'_>, counts: &mut Counts) ->
     counts.go_on(stasis, &[0, 2])
 }
 
-/// Neither is the driver asked about a process of which a debugger holds one thread.
+/// The driver is not asked either about a process of which a debugger holds one thread.
 fn a_thread_is_traced(stasis: &StasisHost, three: &Bundle<'_>, _: &mut Counts) -> Result<()> {
     let leader = stasis.host.outside(&second(stasis)?)?;
     let threads = std::fs::read_dir(format!("/proc/{leader}/task"))?;
@@ -143,7 +143,7 @@ fn a_cgroup_above_is_frozen_in_the_lock(
     set_above(stasis, THAWED)
 }
 
-/// The lock is under way in the process when that is stopped, and takes effect when it goes on.
+/// The lock is under way in the process when that is stopped, and takes effect when that goes on.
 fn one_is_stopped_in_the_lock(
     stasis: &StasisHost,
     three: &Bundle<'_>,
@@ -156,7 +156,7 @@ fn one_is_stopped_in_the_lock(
     let message = leaves_one_behind(stasis, child)?;
     ensure!(message.contains("it is stopped by a signal"), "{message}");
     counts.go_on(stasis, &[0, 2])?;
-    // The next one is refused, and changes nothing about who waits.
+    // The next checkpoint is refused, and the keeper goes on waiting.
     let message = three.checkpoint_fails("next", &[])?;
     ensure!(
         message.contains("refused") && message.contains("it is stopped by a signal"),
@@ -180,7 +180,7 @@ fn one_is_stopped_in_the_gpu_checkpoint(
     signal(stasis, "-CONT")
 }
 
-/// The driver has nothing to do with b any more, and b is CHECKPOINTED when another fails.
+/// The driver is done with b, and b is CHECKPOINTED when another process fails.
 fn one_is_stopped_after_it(
     stasis: &StasisHost,
     three: &Bundle<'_>,
@@ -202,7 +202,7 @@ fn one_is_stopped_after_it(
     signal(stasis, "-CONT")
 }
 
-/// The image is there, and the container is on its way back to the GPU.
+/// The image is complete, and the container is on its way back to the GPU.
 fn one_is_stopped_in_the_gpu_restore(
     stasis: &StasisHost,
     three: &Bundle<'_>,
@@ -222,7 +222,7 @@ fn one_is_stopped_in_the_gpu_restore(
     signal(stasis, "-CONT")
 }
 
-/// The caller's `resume` and the keeper get on with each other.
+/// The caller's `resume` and the keeper do not disturb each other.
 fn one_is_stopped_in_a_frozen_container(
     stasis: &StasisHost,
     three: &Bundle<'_>,
@@ -249,7 +249,7 @@ fn a_keeper_ends_with_its_container(stasis: &StasisHost, three: &Bundle<'_>) -> 
     stasis.until_driver_is_called()?;
     signal(stasis, "-STOP")?;
     leaves_one_behind(stasis, child)?;
-    // By itself, and when nobody forgets the record for it.
+    // The keeper ends by itself, without a `delete` that removes the record.
     stasis.host.run(&["kill", "-KILL", &second(stasis)?])?;
     let init = stasis
         .host

@@ -1,4 +1,4 @@
-//! Three counters in one container, what stops one of them, and what has been left for it.
+//! Three counters in one container, the means to stop one of them, and the keeper's work for it.
 
 use std::path::PathBuf;
 use std::process::Child;
@@ -10,7 +10,7 @@ use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::{Bundle, ROOT};
 use stasis_integration::host::installed::StasisHost;
 
-/// What the counters have counted to.
+/// The numbers that the counters have reached.
 #[derive(Debug)]
 pub(crate) struct Counts(pub(crate) [u32; 3]);
 
@@ -19,7 +19,7 @@ impl Counts {
         self.go_on(stasis, &[0, 1, 2])
     }
 
-    /// Lets some count once; each has to be where it was.
+    /// Asks some of the counters once; each has to be where it was.
     pub(crate) fn go_on(&mut self, stasis: &StasisHost, which: &[u16]) -> Result<()> {
         for index in which {
             let answer = stasis.ask_until_up(10000 + index)?;
@@ -45,7 +45,7 @@ pub(crate) fn until_nothing_waits(stasis: &StasisHost) -> Result<()> {
     })
 }
 
-/// The pid of the counter b in the host.
+/// Returns the pid of the counter b in the host.
 pub(crate) fn second(stasis: &StasisHost) -> Result<String> {
     stasis
         .host
@@ -56,7 +56,7 @@ pub(crate) fn signal(stasis: &StasisHost, name: &str) -> Result<()> {
     stasis.host.run(&["kill", name, &second(stasis)?]).map(drop)
 }
 
-/// The message of a checkpoint that has to fail and leave b, which is stopped, to its keeper.
+/// Returns the message of a checkpoint that has to fail and leave b, stopped, to its keeper.
 pub(crate) fn leaves_one_behind(stasis: &StasisHost, child: Child) -> Result<String> {
     let message = says_that_one_is_left(stasis, child)?;
     let keepers = stasis.keepers();
@@ -66,7 +66,7 @@ pub(crate) fn leaves_one_behind(stasis: &StasisHost, child: Child) -> Result<Str
     Ok(message)
 }
 
-/// The same if b may answer at any time.
+/// Does the same if b may answer at any time.
 pub(crate) fn says_that_one_is_left(stasis: &StasisHost, child: Child) -> Result<String> {
     let output = child.wait_with_output()?;
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -80,7 +80,7 @@ pub(crate) fn says_that_one_is_left(stasis: &StasisHost, child: Child) -> Result
     Ok(stderr)
 }
 
-/// The container's cgroup becomes /held/three.
+/// Makes /held/three the container's cgroup.
 pub(crate) fn put_below_a_cgroup(stasis: &StasisHost, three: &Bundle<'_>) -> Result<()> {
     let path = stasis
         .host

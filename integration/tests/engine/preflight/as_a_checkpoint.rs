@@ -44,7 +44,7 @@ fn no_process_uses_cuda(stasis: &StasisHost) -> Result<()> {
     let (idle, _) = start(stasis, "idle", script, 10120)?;
     let report = refused(stasis, &idle, "blocked")?;
     ensure!(report["blockers"][0]["kind"] == "gdrdrv", "{report}");
-    // Without a GPU it is the low-level runtime's alone.
+    // Without a GPU, the low-level runtime alone makes the checkpoint.
     idle.delete()?;
     idle.change(|spec| spec["linux"]["devices"] = serde_json::json!([]))?;
     idle.run()?;
@@ -59,7 +59,7 @@ fn no_process_uses_cuda(stasis: &StasisHost) -> Result<()> {
 
 fn the_disk_of_contents_is_full(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     stasis.set("runc", ON_DISK)?;
-    // A tmpfs would leave them to the image.
+    // With a tmpfs, the contents would go into the image.
     stasis.host.mount_disk(1 << 20, DISK)?;
     let refused = refused(stasis, job, "no-space");
     stasis.host.run(&["umount", DISK])?;

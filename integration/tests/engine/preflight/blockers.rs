@@ -1,4 +1,4 @@
-//! What is refused, and what passes for it.
+//! Checkpoints that are refused, and ones that pass.
 
 use std::fs;
 
@@ -12,8 +12,8 @@ use stasis_integration::needs;
 
 use super::{check, start};
 
-/// A checkpoint is refused with these parts in the message, nothing is left of it, and the workload
-/// counts on.
+/// Checks that a checkpoint is refused with these parts in the message, nothing is left of it, and
+/// the workload counts on.
 fn refused(stasis: &StasisHost, bundle: &Bundle<'_>, port: u16, parts: &[&str]) -> Result<()> {
     let before = stasis.ask(port)?.context("the workload is silent")?;
     let message = bundle.checkpoint_fails("refused", &[])?;
@@ -55,7 +55,7 @@ pub(crate) fn held_files_are_refused(stasis: &StasisHost) -> Result<()> {
         refused(stasis, &bundle, 10100, &parts)?;
         bundle.delete()?;
     }
-    // What PyTorch has open on any GPU is no evidence of MIG.
+    // The files that PyTorch has open on any GPU are no evidence of MIG.
     let caps = "mkdir -p /dev/nvidia-caps; : >/dev/nvidia-caps/nvidia-cap1; \
                 exec 9</dev/nvidia-caps/nvidia-cap1; exec /bin/counter 10100";
     let (bundle, _) = start(stasis, "caps", caps, 10100)?;
@@ -72,8 +72,8 @@ pub(crate) fn several_blockers_are_named_together(stasis: &StasisHost) -> Result
     refused(stasis, &bundle, 10101, &both)?;
     stasis.set("runc", "preflight.allow = [\"rdma\"]\n")?;
     refused(stasis, &bundle, 10101, &["allow = [\"gdrdrv\"]"])?;
-    // Files by these names do CRIU no harm: allowed, it succeeds, and the log says what was let
-    // through.
+    // Files of these names do CRIU no harm: allowed, the checkpoint succeeds, and the log names the
+    // blockers that it has passed.
     stasis.set("runc", "preflight.allow = [\"rdma\", \"gdrdrv\"]\n")?;
     bundle.checkpoint("allowed", &["--leave-running"])?;
     let notes = stasis.operation("checkpoint")?["notes"].to_string();
@@ -91,7 +91,7 @@ pub(crate) fn several_blockers_are_named_together(stasis: &StasisHost) -> Result
 pub(crate) fn io_uring_is_refused(stasis: &StasisHost) -> Result<()> {
     let probe = Bundle::make(stasis, "probe", &["/bin/ring", "/bin/pause"])?;
     probe.run()?;
-    // With a ring it becomes `pause`, without one it ends.
+    // With a ring the process becomes `pause`, without one it ends.
     let comm = stasis.host.path(format!("/proc/{}/comm", probe.pid()?));
     let has_ring = || fs::read_to_string(&comm).is_ok_and(|name| name == "pause\n");
     wait_until_clear(|| {
@@ -103,7 +103,7 @@ pub(crate) fn io_uring_is_refused(stasis: &StasisHost) -> Result<()> {
     if !has_rings {
         return leave_out("io_uring_is_refused", Requirement::IoUring);
     }
-    // Not only of CUDA processes: CRIU dumps all.
+    // Not only CUDA processes are checked: CRIU dumps all.
     let neighbour = "/bin/ring /bin/pause & exec /bin/counter 10102";
     let own = "exec /bin/ring /bin/counter 10102";
     for (id, script, name) in [
@@ -111,7 +111,7 @@ pub(crate) fn io_uring_is_refused(stasis: &StasisHost) -> Result<()> {
         ("ring-2", own, "(counter)"),
     ] {
         let (bundle, _) = start(stasis, id, script, 10102)?;
-        // It has become another program when it is in the way.
+        // The process has become another program when it blocks.
         stasis
             .host
             .until_a_process_is(name.trim_matches(['(', ')']))?;
@@ -151,7 +151,7 @@ pub(crate) fn managed_memory_is_refused(stasis: &StasisHost) -> Result<()> {
     bundle.delete()
 }
 
-/// The script of two ranks, with these variables, that pass for ranks of NCCL.
+/// Returns the script of two ranks, with these variables, that pass for ranks of NCCL.
 fn ranks(variables: &str) -> String {
     format!("{variables} exec /bin/ranks 10105 2 nccl=/bin/pause")
 }

@@ -1,5 +1,5 @@
-//! What CRIU would not dump is found before anything is touched, with a GPU and without one: CRIU
-//! fails at each of these if it is tried all the same.
+//! Resources that CRIU would not dump are found before anything is changed, with a GPU and without
+//! one: CRIU fails at each of them if it is tried all the same.
 
 use std::io::Read;
 use std::process::{Child, Stdio};
@@ -13,11 +13,11 @@ use stasis_integration::host::installed::{PROGRAM, StasisHost};
 use super::{check, start};
 
 const PORT: u16 = 10130;
-/// Where the host's server is found by containers.
+/// The directory of the host's server, as containers see it.
 const OUTSIDE: &str = "/run/outside";
 const CONFIGURATION: &str = "/etc/criu/runc.conf";
 
-/// What the program holds, the kind of blocker, and its evidence.
+/// A resource that the program holds, the kind of blocker, and its evidence.
 const HELD: [(&str, &str, &str); 11] = [
     ("connection", "tcp-connection", "is connected"),
     ("outside", "unix-connection", "(perl)"),
@@ -36,7 +36,7 @@ const HELD: [(&str, &str, &str); 11] = [
     ("bpf", "kernel-object", "bpf-map"),
 ];
 
-/// What has CRIU dump it.
+/// The options with which CRIU dumps them.
 const ASKED: [(&str, &str); 5] = [
     ("connection", "tcp-established"),
     ("deleted", "ghost-limit 4M"),
@@ -84,7 +84,7 @@ fn server(stasis: &StasisHost) -> Result<Child> {
     Ok(server)
 }
 
-/// A container without a GPU that may do what it likes.
+/// Starts a container without a GPU that has `CAP_SYS_ADMIN`.
 fn without_gpu<'l>(stasis: &'l StasisHost, id: &str, what: &str) -> Result<Bundle<'l>> {
     let job = Bundle::make(stasis, id, &["/bin/kept", &PORT.to_string(), what])?;
     job.change(|spec| {
@@ -141,7 +141,7 @@ fn refused(stasis: &StasisHost, job: &Bundle<'_>, kind: &str, evidence: &str) ->
     stasis.nothing_to_put_right()
 }
 
-/// What is refused would not have been dumped.
+/// CRIU itself would not have dumped the container that is refused.
 fn criu_fails(stasis: &StasisHost, job: &Bundle<'_>, kind: &str) -> Result<()> {
     stasis.set("runc", &format!("preflight.allow = [\"{kind}\"]\n"))?;
     let message = job.checkpoint_fails("tried", GOES_ON);

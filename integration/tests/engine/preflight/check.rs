@@ -81,7 +81,7 @@ fn what_a_checkpoint_calls_is_looked_for(stasis: &StasisHost) -> Result<()> {
     Ok(())
 }
 
-/// By its id alone, where containerd keeps it.
+/// By its id alone, in containerd's directory.
 fn an_engines_container_is_found(stasis: &StasisHost) -> Result<()> {
     stasis.ctr_run("found", &[], &["/bin/counter", "10110"])?;
     stasis.ask_until_up(10110)?;

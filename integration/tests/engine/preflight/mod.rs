@@ -1,5 +1,5 @@
-//! What no checkpoint or restore survives is refused before anything is changed, with its reason
-//! and a way out, unless the administrator allows it; `stasis check` says so without a checkpoint.
+//! Blockers of checkpoints and restores are refused before anything is changed, with a reason and a
+//! way out, unless the administrator allows them; `stasis check` reports them without a checkpoint.
 
 mod as_a_checkpoint;
 mod blockers;
@@ -36,7 +36,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
     as_a_checkpoint::a_check_asks_what_a_checkpoint_asks(stasis)
 }
 
-/// A container that runs this in a shell, up at its port with its first answer.
+/// Starts a container that runs this in a shell. Returns it with its first answer.
 fn start<'l>(
     stasis: &'l StasisHost,
     id: &str,
@@ -49,7 +49,7 @@ fn start<'l>(
     Ok((bundle, answer))
 }
 
-/// Runs `stasis check` with options; its exit code and what it wrote.
+/// Runs `stasis check` with options. Returns its exit code and its output.
 fn check(stasis: &StasisHost, arguments: &[&str]) -> Result<(Option<i32>, String, String)> {
     let mut command = stasis.command(PROGRAM);
     let output = command.arg("check").args(arguments).output()?;

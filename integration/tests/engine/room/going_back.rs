@@ -1,4 +1,4 @@
-//! Somebody who is no operation of stasis takes the GPU while a container is being dumped.
+//! A program that is no operation of stasis takes the GPU while a container is being dumped.
 
 use std::fs;
 use std::process::Child;
@@ -16,7 +16,7 @@ use stasis_integration::{needs, on_hosts};
 
 use super::{MEMORY, PORTS, nothing_is_reserved, state};
 
-/// Once the operation is here, CRIU is about to start.
+/// The file in which the operation reports that CRIU is about to start.
 const AT_DUMP: &str = "/run/at-dump";
 
 on_hosts!(all_cases: sid_v2, trixie);
@@ -56,7 +56,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
         stasis.set(&stasis.low_level, "")?;
     }
     one_that_waits_can_be_checkpointed(here)?;
-    // The image of one that had to wait is as good as any.
+    // The image of a container that had to wait is as good as any.
     home.restore("left-running")?;
     ensure!(stasis.ask(PORTS[0])?.as_deref() == Some("ok 2"));
     home.delete()?;
@@ -100,8 +100,8 @@ impl Here<'_> {
         Ok(String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
-    /// As containerd does after each checkpoint, once, whatever comes of it: the container goes on,
-    /// and waits for its GPU.
+    /// Resumes once, as containerd does after each checkpoint, successful or not: the container
+    /// goes on, and waits for its GPU.
     fn resumes_without_room(&self) -> Result<()> {
         ensure!(self.home.status()? == "paused");
         self.home.resume()?;
@@ -112,14 +112,14 @@ impl Here<'_> {
         Ok(())
     }
 
-    /// The guest leaves, and nobody calls stasis.
+    /// The guest leaves, and no program calls stasis.
     fn guest_leaves(&self) -> Result<()> {
         ensure!(self.stasis.ask(PORTS[1])?.as_deref() == Some("ok 1"));
         self.guest.delete()?;
         self.stasis.nothing_to_put_right()
     }
 
-    /// A checkpoint and its keeper are killed while they wait for room.
+    /// Kills a checkpoint and its keeper while they wait for room.
     fn both_are_killed(&self, name: &str) -> Result<()> {
         let mut operation = self.begin(name, "exit 1", 3600)?;
         self.is_rolling_back()?;
@@ -130,7 +130,7 @@ impl Here<'_> {
         Ok(())
     }
 
-    /// Waits until an operation has begun to roll back, and has seen that there is no room.
+    /// Waits until an operation has begun to roll back, and has found no room.
     fn is_rolling_back(&self) -> Result<()> {
         let progress = self.home.record().join("progress.json");
         wait_until_clear(|| {
@@ -169,11 +169,11 @@ fn a_roll_back_waits(here: &Here<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What was recorded before the dump is enough for the keeper, and the image is given up.
+/// The record from before the dump is enough for the keeper, and the image is given up.
 fn a_roll_back_that_cannot_be_recorded_waits(here: &Here<'_>) -> Result<()> {
     let record = here.home.record();
     let record = record.strip_prefix(here.stasis.host.path("/"))?.display();
-    // The new texts of the records are written there first.
+    // New versions of the records are written to these paths first.
     let in_the_way = format!("mkdir /{record}/.intent.json.new /{record}/.undo.json.new; exit 1");
     let operation = here.begin("unrecorded-failed", &in_the_way, 1)?;
     let message = here.fails(operation)?;
@@ -211,7 +211,7 @@ fn one_whose_checkpoint_succeeded_is_too(here: &Here<'_>) -> Result<()> {
     here.home.pause()?;
     ensure!(here.begin("left-paused", ":", 1)?.wait()?.success());
     here.resumes_without_room()?;
-    // It is paused again, and left as it is found this time.
+    // This checkpoint finds it paused and off the GPU, and leaves it so.
     here.stasis.set(&here.stasis.low_level, "")?;
     here.home.pause()?;
     here.home.checkpoint("paused-again", &["--leave-running"])?;
@@ -219,11 +219,11 @@ fn one_whose_checkpoint_succeeded_is_too(here: &Here<'_>) -> Result<()> {
     here.guest_leaves()
 }
 
-/// What an earlier operation has recorded is enough for the keeper.
+/// The record of an earlier operation is enough for the keeper.
 fn one_that_cannot_be_recorded_is_too(here: &Here<'_>) -> Result<()> {
     here.home.pause()?;
     ensure!(here.begin("unrecorded", ":", 1)?.wait()?.success());
-    // The new text of the record is written there first.
+    // The new version of the record is written to this path first.
     let in_the_way = here.home.record().join(".intent.json.new");
     fs::create_dir(in_the_way).context("nothing is recorded")?;
     here.resumes_without_room()?;
@@ -256,7 +256,7 @@ fn who_recovers_in_vain_leaves_a_keeper(here: &Here<'_>) -> Result<()> {
         let said = host.command(PROGRAM).args(["recover", "home"]).output()?;
         let said = String::from_utf8_lossy(&said.stdout).into_owned();
         assert_contains(&said, &["not undone yet, which is tried again"]);
-        // It takes its name some time after it was started.
+        // The keeper takes its name some time after its start.
         wait_until_clear(|| {
             let keepers = here.stasis.keepers();
             Ok((keepers.lines().count() != 1).then(|| format!("keepers: {keepers}")))
@@ -269,7 +269,7 @@ fn who_recovers_in_vain_leaves_a_keeper(here: &Here<'_>) -> Result<()> {
     here.guest_leaves()
 }
 
-/// Its image has what was in host memory, and the GPU is not needed.
+/// The image has the contents from host memory, and the GPU is not needed.
 fn one_that_waits_can_be_checkpointed(here: &Here<'_>) -> Result<()> {
     let operation = here.begin("in-vain", "exit 1", 0)?;
     here.fails(operation)?;

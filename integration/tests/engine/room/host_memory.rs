@@ -72,9 +72,9 @@ fn a_tmpfs_is_left_for_the_image(stasis: &StasisHost, memory: &Bundle<'_>) -> Re
     other.dies()
 }
 
-/// Its GPU contents are in host memory already.
+/// The container's GPU contents are in host memory already.
 fn a_suspended_one_needs_none(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> {
-    // What is in a file has to become memory of the process, and does need some.
+    // Contents in a file have to become memory of the process, and do need some.
     let settings = "deadlines.room_s = 0\ngpu_checkpoint.path = \"driver\"\n";
     stasis.set(&stasis.low_level, settings)?;
     suspend(stasis, memory)?;
@@ -97,7 +97,7 @@ fn a_restore_is_refused(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> 
     memory.restore("waited")
 }
 
-/// While the restore waits for room somebody starts a container of its id.
+/// While the restore waits for room, another program starts a container of its id.
 fn a_container_that_somebody_else_makes_is_left_alone(
     stasis: &StasisHost,
     memory: &Bundle<'_>,
@@ -121,7 +121,7 @@ fn a_container_that_somebody_else_makes_is_left_alone(
     );
     ensure!(memory.status()? == "running", "it was ended");
     ensure!(stasis.ask_until_up(PORT)? == "ok 0");
-    // Whoever looks for room removes what nobody holds; the restore may have ended before that.
+    // An operation that looks for room removes unlocked entries; the restore may have ended before.
     stasis.host.run(&["rm", "-f", "/run/stasis/ledger/other"])?;
     memory.delete()
 }

@@ -22,7 +22,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
     let stasis = &StasisHost::with_containerd(kind)?;
     rubbish_in_the_ledger(stasis)?;
     let containers = &two_suspended(stasis)?;
-    // The GPU has room for either when the second one looks: the first one's driver call is held.
+    // The GPU has room for either when the second looks: the first one's driver call is held.
     stasis.set(&stasis.low_level, "deadlines.room_s = 1\n")?;
     let toggle = |container: &Bundle<'_>| toggle(stasis, container);
     at_once(stasis, containers, &toggle).context("toggle")?;
@@ -66,7 +66,7 @@ fn at_once(
     suspend(stasis, second)
 }
 
-/// Until somebody undoes it: the driver may be about to take what was reserved.
+/// The room stays reserved until a recovery: the driver may be about to take it.
 fn both_are_killed(stasis: &StasisHost, [first, second]: &[Bundle<'_>; 2]) -> Result<()> {
     let mut held = begin_held(stasis, first, &|container| toggle(stasis, container))?;
     stasis.kill_keepers()?;
@@ -111,7 +111,7 @@ fn answers(stasis: &StasisHost, port: u16, count: u32) -> Result<()> {
     Ok(())
 }
 
-/// From suspended by the operator to paused after a checkpoint.
+/// Takes both from suspended by the operator to paused after a checkpoint.
 fn paused_both(stasis: &StasisHost, containers: &[Bundle<'_>; 2]) -> Result<()> {
     for container in containers {
         suspend(stasis, container)?;
@@ -122,7 +122,7 @@ fn paused_both(stasis: &StasisHost, containers: &[Bundle<'_>; 2]) -> Result<()> 
     Ok(())
 }
 
-/// A caller may resume but once: the second goes on without its GPU until there is room.
+/// A caller may resume only once: the second goes on without its GPU until there is room.
 fn resumed_at_once(stasis: &StasisHost, [first, second]: &[Bundle<'_>; 2]) -> Result<()> {
     let resume = |container: &Bundle<'_>| container.runtime(&["resume", &container.id]);
     let held = begin_held(stasis, first, &resume)?;
@@ -135,7 +135,7 @@ fn resumed_at_once(stasis: &StasisHost, [first, second]: &[Bundle<'_>; 2]) -> Re
     ensure!(state(stasis, second)? == "checkpointed");
     suspend(stasis, first)?;
     wait_until_clear(|| {
-        // While its keeper has a thread of it borrowed, it does not answer.
+        // A process of which its keeper borrows a thread does not answer.
         let now = state(stasis, second).unwrap_or_else(|error| error.to_string());
         Ok((now != "running").then_some(now))
     })?;
@@ -143,7 +143,7 @@ fn resumed_at_once(stasis: &StasisHost, [first, second]: &[Bundle<'_>; 2]) -> Re
     suspend(stasis, second)
 }
 
-/// A resume finds that a restore, whose driver call is to come, has the room.
+/// A resume finds the room reserved for a restore, whose driver call is to come.
 fn a_restore_counts_as_well(stasis: &StasisHost, [first, second]: &[Bundle<'_>; 2]) -> Result<()> {
     first.delete()?;
     stasis.hold_driver(&format!("{MEMORY}\nrestore first"), "step")?;
@@ -159,12 +159,12 @@ fn a_restore_counts_as_well(stasis: &StasisHost, [first, second]: &[Bundle<'_>; 
     answers(stasis, PORTS[0], 2)
 }
 
-/// With patience the second gets what the first gives up: here, since the first is killed.
+/// With patience the second gets the room that the first gives up: here, since the first is killed.
 fn who_waits_is_let_in(stasis: &StasisHost, [first, second]: &[Bundle<'_>; 2]) -> Result<()> {
     suspend(stasis, first)?;
     let held = begin_held(stasis, first, &|container| toggle(stasis, container))?;
     let waits = toggle(stasis, second).spawn()?;
-    // Its first look has to come before the other is over.
+    // The second one's first look has to come before the first one is over.
     let begun = second.record().join("undo.json");
     wait_until_clear(|| Ok((!begun.exists()).then(|| "the second has not begun".to_owned())))?;
     first.runtime(&["kill", "first", "KILL"]).output()?;

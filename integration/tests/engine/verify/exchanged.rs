@@ -1,5 +1,5 @@
-//! With `restore.images` nothing is done to an image, and nothing of it reaches runc, before it was
-//! looked at; what runc restores is what was looked at, whatever becomes of the path.
+//! With `restore.images` no image is changed, or reaches runc, before it was checked; runc restores
+//! the checked image, whatever becomes of the path.
 
 use anyhow::{Context, Result, ensure};
 use stasis_integration::container::bundle::Bundle;
@@ -16,7 +16,7 @@ fn only_what_was_looked_at_is_restored(kind: HostKind) -> Result<()> {
     let job = Bundle::make(stasis, "exchanged", &["/bin/counter", "10000"])?;
     job.run()?;
     assert_eq!(stasis.ask_until_up(PORT)?, "101");
-    // As the owner of a directory does in which the caller's path has a link.
+    // As the owner of a directory may do that holds a link of the caller's path.
     let link = job.image("link");
     let exchange = format!("ln -sfn /nowhere {link}");
     let allowed = format!("restore.images = [\"{}\"]\n", job.image("image"));
@@ -33,7 +33,7 @@ fn only_what_was_looked_at_is_restored(kind: HostKind) -> Result<()> {
     stasis.set("runc", &allowed)?;
     refused(&job, "nothing", "image-directory")?;
 
-    // A checkpoint into it was cut off; what it has left is moved only if the image is allowed.
+    // A checkpoint into it was cut off; its files are moved only if the image is allowed.
     let half = format!("{nothing}/.stasis-complete/inventory.img");
     stasis.host.write(&half, "x")?;
     stasis.set("runc", "restore.images = [\"/root\"]\n")?;

@@ -1,4 +1,4 @@
-//! `stasis verify --here` says of an image whether it would run here, in a new container, too.
+//! `stasis verify --here` reports whether an image would run here, in a new container, too.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use stasis_integration::host::installed::{DRIVER as LIBRARIES, PROGRAM, StasisHo
 
 use super::{Change, DRIVER, changed, refused, restorable};
 
-/// Of a job of two GPUs that has ended.
+/// For the image of a job of two GPUs that has ended.
 pub(super) fn all_that_it_takes_for_granted(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     let row = begins(stasis, job)?;
     let mounts = row["expects"]["mounts"].as_array().context("no mounts")?;
@@ -38,7 +38,7 @@ fn other_machines(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
         is_not_for_here(stasis, job, kind).context(machine)?;
     }
     stasis.inject(&format!("gpus 2\n{DRIVER}"))?;
-    // What the image needs of CRIU is asked for first, as at a restore.
+    // The image's needs of CRIU are checked first, as at a restore.
     let criu = stasis.host.path("/usr/sbin/criu");
     let aside = criu.with_extension("aside");
     fs::rename(&criu, &aside)?;

@@ -27,7 +27,7 @@ pub(super) fn other_versions(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()
         |_| unlist(&image),
         || {
             is_unknown(stasis, &job.image("image"), "does not list its files")?;
-            // What CRIU writes last is needed all the same.
+            // The file that CRIU writes last is needed all the same.
             let inventory = image.join("inventory.img");
             let missing = |path: &Path| Ok(fs::write(path, "")?);
             changed(&inventory, missing, || {
@@ -37,7 +37,7 @@ pub(super) fn other_versions(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()
     )
 }
 
-/// What the machine is like, and how both refuse it.
+/// Each machine, and the kind by which both refuse the image.
 pub(super) fn other_machines(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     let cases = [
         (format!("gpus 1\n{DRIVER}"), "no-gpu"),
