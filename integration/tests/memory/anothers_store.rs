@@ -1,4 +1,4 @@
-//! An image that names the store of another one.
+//! An image that names another image's store.
 
 use std::fs;
 use std::path::Path;
@@ -56,14 +56,14 @@ fn index(image: &Path) -> Result<Index> {
     Index::read(image)?.context("no index")
 }
 
-/// What somebody knows who has seen the id alone, in a list of stores or in a log.
+/// Forges an index with the id alone, which a list of stores or a log shows.
 fn with_id(forged: &Path, theirs: &Path) -> Result<()> {
     let (mut ours, theirs) = (index(forged)?, index(theirs)?);
     (ours.image_id, ours.packs) = (theirs.image_id, theirs.packs);
     written(forged, &ours)
 }
 
-/// Who knows all places, too, and changes what is to be restored.
+/// Forges an index with all places, too, and changes the contents to be restored.
 fn with_places(forged: &Path, theirs: &Path) -> Result<()> {
     let mut index = index(theirs)?;
     let area = index

@@ -1,6 +1,5 @@
 //! GPU contents that go through no file of ours: the driver copies them into memory of their
-//! processes, where CRIU dumps them. Before and after it is said so, with the cause and the
-//! seconds.
+//! processes, where CRIU dumps them. Reports before and after it have the cause and the seconds.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -20,7 +19,7 @@ const SAID: [&str; 2] = [
     "the driver and CRIU move ",
     " of GPU contents, with one thread each, which takes about 0.1 s, and as long at a restore: ",
 ];
-/// As the self-test of this node's driver would have ended.
+/// The result that a failed self-test of this node's driver would have stored.
 const FAIL_SELF_TEST: &str = "sed -i 's/\"copying\":\"passed\"/\"copying\":{\"not_passed\":{\"why\":\
                               \"words are wrong\"}}/' /run/stasis/gpu-self-test/*.json";
 
@@ -82,7 +81,7 @@ fn has_index(job: &MemoryContainer<'_>) -> Result<bool> {
     Ok(Index::read(&job.bundle.image_path("image"))?.is_some())
 }
 
-/// The index has holes of one, and CRIU the memory of the other.
+/// The index has holes for one process, and CRIU the memory of the other.
 #[test]
 fn of_two_processes_one_has_a_file() -> Result<()> {
     needs!(StandIn);
@@ -133,7 +132,7 @@ fn mixed(stasis: &StasisHost, job: &MemoryContainer<'_>) -> Result<()> {
     stasis.nothing_to_put_right()
 }
 
-/// What each process holds on the GPU, in bytes.
+/// Returns each process's GPU memory, in bytes.
 fn held(stasis: &StasisHost) -> Result<Vec<u64>> {
     let check = [PROGRAM, "check", "job", "--root", ROOT, "--json"];
     let report: Value = serde_json::from_str(&stasis.host.run_for_text(&check)?)?;

@@ -1,5 +1,5 @@
-//! Where GPU contents lie: in the image, or apart from it in one directory of the node, on a disk
-//! or on a tmpfs; and images that lack theirs.
+//! The places of GPU contents: in the image, or apart from it in one directory of the node, on a
+//! disk or on a tmpfs; and images that lack their contents.
 
 mod by_engines;
 
@@ -57,7 +57,7 @@ fn asked(stasis: &StasisHost, arguments: &[&str]) -> Result<(Option<i32>, Vec<Va
     Ok((output.status.code(), rows))
 }
 
-/// Images that are not whole, or whose plugin is gone, are refused before anything is started.
+/// Incomplete images, or ones whose plugin is gone, are refused before anything is started.
 fn what_is_missing_is_named(stasis: &StasisHost, gpu: &Bundle<'_>) -> Result<()> {
     gpu.checkpoint("whole", &[])?;
     stasis.set("runc", "gpu_contents.plugin = \"/nowhere.so\"\n")?;
@@ -87,7 +87,7 @@ fn what_is_missing_is_named(stasis: &StasisHost, gpu: &Bundle<'_>) -> Result<()>
     stasis.set("runc", "")
 }
 
-/// Image and contents have one id, which both name; nothing else is looked for anywhere.
+/// Image and contents have one id, which both name; they are searched for nowhere else.
 fn apart_from_the_image(stasis: &StasisHost, gpu: &Bundle<'_>, place: Contents) -> Result<()> {
     let parent = place.directory().context("no directory")?;
     stasis.set("runc", place.setting())?;
@@ -158,8 +158,8 @@ fn a_full_disk_changes_nothing(stasis: &StasisHost, gpu: &Bundle<'_>) -> Result<
     stasis.set("runc", "")
 }
 
-/// Only `stasis gc --contents --yes` removes contents whose image cannot be found, and none that
-/// somebody uses.
+/// Only `stasis gc --contents --yes` removes contents whose image cannot be found, and none that a
+/// process uses.
 #[test]
 fn contents_without_an_image_stay_until_somebody_says_so() -> Result<()> {
     needs!(StandIn);
@@ -194,7 +194,7 @@ fn contents_without_an_image_stay_until_somebody_says_so() -> Result<()> {
         code == Some(0) && rows.is_empty() && stored()? == all,
         "{rows:?}"
     );
-    // The image that a restore works with is not where it was written.
+    // The image that a restore uses is not where it was written.
     let moved = gpu.image("moved");
     stasis.host.run(&["mv", &gpu.image("replaced"), &moved])?;
     stasis.hold_driver("restore gpu", "restoring")?;

@@ -10,21 +10,21 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{PROGRAM, StasisHost};
 
 const CYCLES: u32 = 100;
-/// When everything has been done once in every way.
+/// The cycle after which every step has been done in every way.
 const SETTLED: u32 = 8;
-/// What the kernel makes huge pages of has up to twice the memory. A leak of a fifth of a MiB in
-/// each cycle is more.
+/// Memory that the kernel makes huge pages of may double. A leak of a fifth of a MiB in each cycle
+/// is more.
 const GROWTH: u64 = 16 << 20;
-/// That store.
+/// The threads that store.
 const THREADS: usize = 2;
 
-/// What a container that goes on for ever cannot have more of each time.
+/// The resources of which a container that runs for ever cannot use more each time.
 #[derive(Debug, PartialEq, Eq)]
 struct Use {
     descriptors: usize,
     mappings: usize,
     threads: usize,
-    /// Without packs, which have other names each time.
+    /// The names without packs, which have other names each time.
     image_files: Vec<String>,
     stored_files: usize,
 }
@@ -99,13 +99,13 @@ fn of_workload(stasis: &StasisHost, holder: &MemoryContainer<'_>) -> Result<Use>
     })
 }
 
-/// What the image has beside its packs. A thread makes one when it has something to write, and one
-/// thread may have written it all.
+/// Returns the image's files other than its packs. A thread makes a pack when it has something to
+/// write, and one thread may have written it all.
 fn files_of(holder: &MemoryContainer<'_>) -> Result<Vec<String>> {
     let mut names = names_in(&holder.bundle.image_path("image"))?;
     let packs = names.extract_if(.., |name| name.ends_with(".pack")).count();
     ensure!(packs <= THREADS, "{packs} packs: some are not its own");
-    // The number of a tmpfs is the machine's: other hosts mount, too.
+    // A tmpfs's number is the machine's, and other hosts mount, too.
     names.retain(|name| !name.starts_with("tmpfs-dev-"));
     names.sort();
     Ok(names)
@@ -121,7 +121,7 @@ fn resident(stasis: &StasisHost, holder: &MemoryContainer<'_>) -> Result<u64> {
     Ok(kib.context("no VmRSS")? << 10)
 }
 
-/// All but what is named after a checkpoint.
+/// Returns the inventory without the files that are named after a checkpoint.
 fn inventory(stasis: &StasisHost) -> Result<Inventory> {
     let mut inventory = stasis.inventory()?;
     inventory.remove("stored");

@@ -1,4 +1,4 @@
-//! Who traces a process of a container: a debugger, or the like.
+//! A tracer of a container's process: a debugger, or the like.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -10,14 +10,14 @@ use nix::sys::ptrace;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use stasis_integration::host::installed::StasisHost;
 
-/// Traces a process, and has it go on whenever it stops for that. It ends with its thread.
+/// Traces a process, and resumes it at each stop for the tracer. The tracing ends with the thread.
 pub(crate) struct Debugger {
     goes_on: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Debugger {
-    /// `pid` is that in the host.
+    /// Traces the process with this `pid` in the host.
     pub(crate) fn of(stasis: &StasisHost, pid: &str) -> Result<Self> {
         let pid = stasis.host.outside(pid)?;
         let goes_on = Arc::new(AtomicBool::new(true));

@@ -1,4 +1,4 @@
-//! GPU contents that are stored from files of ours, and away from their processes while CRIU dumps
+//! GPU contents that are stored from our files, and are away from their processes while CRIU dumps
 //! these.
 
 mod as_an_image;
@@ -77,7 +77,7 @@ fn started(stasis: &StasisHost) -> Result<MemoryContainer<'_>> {
     MemoryContainer::start(stasis, "job", "exec /bin/memcheck 48 10000", 10000)
 }
 
-/// CRIU has none of them.
+/// Checks that CRIU has none of the contents.
 fn has_holes(holder: &MemoryContainer<'_>, image: &str) -> Result<()> {
     let index = Index::read(&holder.bundle.image_path(image))?.context("no index")?;
     let bytes: u64 = index.areas().map(|hole| hole.bytes).sum();
@@ -90,7 +90,7 @@ fn has_holes(holder: &MemoryContainer<'_>, image: &str) -> Result<()> {
 #[test]
 fn the_limit_and_the_charge_of_the_container_stay_as_they_are() -> Result<()> {
     let stasis = &StasisHost::with_containerd(HostKind::trixie()?)?;
-    // They are less than goes into files where there is room for them in memory.
+    // The contents are below the minimum for files where memory has room for them.
     stasis.set("runc", "gpu_checkpoint.minimum_mib = 256\n")?;
     let memory = limited(stasis)?;
     let limit = limit_file(stasis, &memory)?;
@@ -109,7 +109,7 @@ fn the_limit_and_the_charge_of_the_container_stay_as_they_are() -> Result<()> {
     memory.delete()
 }
 
-/// Once the files are there they have it.
+/// Once the files are made they have their room.
 #[test]
 fn the_host_needs_room_for_them_once() -> Result<()> {
     needs!(StandIn);

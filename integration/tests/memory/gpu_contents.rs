@@ -1,4 +1,4 @@
-//! By default GPU contents go through files of ours, and the memory of programs through CRIU.
+//! By default GPU contents go through our files, and the memory of programs through CRIU.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use stasis_integration::{needs, on_hosts};
 /// On the GPU. The kernel merges its copy in host memory with the 16 MiB that the program has as
 /// well, as both are mapped side by side.
 const MIB: u64 = 48;
-/// What the stand-in has on the GPU beside that.
+/// The stand-in's own GPU memory is below this.
 const SMALL: u64 = 1 << 20;
 
 on_hosts!(gpu_contents_alone_are_moved: sid, crun_on_trixie_v2);
@@ -52,13 +52,13 @@ fn are_moved_alone(stasis: &StasisHost, job: &Bundle<'_>, image: &str) -> Result
     let gpu = MIB << 20;
     ensure!((gpu..gpu + SMALL).contains(&bytes), "{report}");
     let by_criu = with_criu(job, image)?;
-    // What a program and its libraries have beside that.
+    // The memory of a program and its libraries.
     let heap = 16 << 20;
     ensure!((heap..2 * heap).contains(&by_criu), "{by_criu} bytes");
     Ok(())
 }
 
-/// How much CRIU's images of memory have.
+/// Returns the bytes in CRIU's images of memory.
 pub(crate) fn with_criu(job: &Bundle<'_>, image: &str) -> Result<u64> {
     let directory = job.image_path(image);
     let names = names_in(&directory)?.into_iter();
@@ -67,7 +67,7 @@ pub(crate) fn with_criu(job: &Bundle<'_>, image: &str) -> Result<u64> {
     sizes.sum()
 }
 
-/// It has the GPU, and may start CUDA at any time.
+/// The program has the GPU, and may start CUDA at any time.
 fn a_program_without_cuda_is_left_to_criu(stasis: &StasisHost) -> Result<()> {
     let job = Bundle::make(stasis, "plain", &["/bin/plain", "10001", "48"])?;
     job.suit_crun()?;

@@ -1,4 +1,4 @@
-//! Whoever copies is killed when half has been copied: the driver's thread goes on alone.
+//! A copying process is killed when half has been copied: the driver's thread goes on alone.
 
 use std::process::Child;
 
@@ -16,13 +16,13 @@ use crate::suspended::{in_file, seen, toggled};
 
 const MIB: u64 = 1 << 20;
 const COPIER: &str = "stasis-gpu-copy";
-/// By which the driver is held in the middle.
+/// The gate that holds the driver in the middle.
 pub(crate) const HALF: &str = "half";
 
-/// Who is killed.
+/// The process that is killed.
 #[derive(Debug, Clone, Copy)]
 enum Killed {
-    /// It leads the driver's calls to our code, and back.
+    /// The process that directs the driver's calls to our code, and back.
     Copier,
     /// A process that copies with the driver's thread.
     Worker,
@@ -42,7 +42,7 @@ fn in_a_checkpoint() -> Result<()> {
             job.goes_on().with_context(name)?;
             assert_eq!(seen(stasis, &job.bundle)?, before, "{}", name());
             stasis.nothing_to_put_right()?;
-            // What it has stored is whole, and the next one works.
+            // The stored image is whole, and the next checkpoint works.
             job.end()?;
             job.bundle.restore("killed")?;
             job.is_back_at(job.next() - 1);
@@ -110,7 +110,7 @@ fn started(stasis: &StasisHost) -> Result<MemoryContainer<'_>> {
     Ok(job)
 }
 
-/// Has the next such call wait when half is copied, until the driver is let go by [`HALF`].
+/// Has the next such call wait when half is copied, until the gate [`HALF`] releases the driver.
 pub(crate) fn hold_halfway(stasis: &StasisHost, call: &str) -> Result<()> {
     stasis
         .host
@@ -129,8 +129,8 @@ pub(crate) fn until_half_copied(stasis: &StasisHost, bundle: &Bundle<'_>) -> Res
     })
 }
 
-/// The stand-in has device memory at addresses of its own (`memory.c`), and as pages no more of it
-/// than there is on the device.
+/// Returns the bytes in device memory: the stand-in maps it at addresses of its own (`memory.c`),
+/// with no more pages than are on the device.
 fn on_gpu(stasis: &StasisHost, pid: i64) -> Result<u64> {
     let smaps = ["cat", &format!("/proc/{pid}/smaps")];
     let (mut is_device, mut kib) = (false, 0);
@@ -160,7 +160,7 @@ fn kill(stasis: &StasisHost, job: &MemoryContainer<'_>, killed: Killed) -> Resul
     Ok(())
 }
 
-/// What it says on standard error.
+/// Returns the standard error of an operation that has to succeed.
 fn succeeds(operation: Child) -> Result<String> {
     let output = operation.wait_with_output()?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -1,6 +1,5 @@
-//! Images whose bulk memory is not what was written: refused before any task runs, or ended before
-//! any has its GPU, with the file and the chunk named, and left as they are; the container's id is
-//! free again.
+//! Images with changed bulk memory: refused before any task runs, or ended before any has its GPU,
+//! with the file and the chunk named, and left unchanged; the container's id is free again.
 
 mod apart;
 mod sums;
@@ -17,7 +16,7 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_memory_store::{INDEX_FILE, Index, Pack};
 
-/// Memory, and a process that leaves a trace of every moment that it runs.
+/// A process with memory, and one that leaves a trace of every moment that it runs.
 const COMMAND: &str = "mkdir /ticks; mkfifo /never; (exec 8<>/never; i=0;
     while :; do i=$((i + 1)); mkdir /ticks/$i; read -t 0.02 x <&8; done) &
     exec /bin/memcheck 48 10000";
@@ -70,7 +69,7 @@ impl Images<'_> {
         Ok(())
     }
 
-    /// The same, where tasks that do not use the GPU may have run.
+    /// Does the same where tasks that do not use the GPU may have run.
     fn ended(&self, damage: impl FnOnce(&Path) -> Result<()>, words: &[&str]) -> Result<()> {
         let (good, bad) = (
             self.holder.bundle.image("good"),
@@ -230,7 +229,7 @@ fn the_index_is_not_what_it_was(images: &Images<'_>) -> Result<()> {
     )
 }
 
-/// Refused by whoever reads it.
+/// Every reader of the index refuses it.
 fn the_index_says_what_cannot_be(images: &Images<'_>) -> Result<()> {
     let untouched = "nothing was changed";
     let words = [INDEX_FILE, "is damaged", untouched];

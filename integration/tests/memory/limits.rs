@@ -1,7 +1,6 @@
 //! GPU contents in memory of their processes: they count against the container's limit and need
-//! room on the host. Those in files of ours (`from_files.rs`) need no more than the host's.
-//! The limits are those of a real memory controller; on this stand-in a GPU's memory is charged to
-//! its process, too.
+//! room on the host. Contents in our files (`from_files.rs`) need only the host's room. The limits
+//! are a real memory controller's; on this stand-in a GPU's memory is charged to its process, too.
 
 use std::fs;
 use std::path::PathBuf;
@@ -22,7 +21,7 @@ pub(crate) fn driver_alone(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<(
     stasis.set("runc", BY_DRIVER)
 }
 
-/// Gives a container that runs another limit, as engines do.
+/// Gives a running container another limit, as engines do.
 pub(crate) fn allow(stasis: &StasisHost, memory: &Bundle<'_>, bytes: u64) -> Result<()> {
     let (program, bytes, id) = (&stasis.low_level, &bytes.to_string(), &memory.id);
     let update = [program, "--root", ROOT, "update", "--memory", bytes];
@@ -63,7 +62,7 @@ fn what_has_no_room_is_refused_with_figures() -> Result<()> {
     memory.delete()
 }
 
-/// What is in host memory already needs no more of it, and no higher limit.
+/// Contents in host memory already need no more of it, and no higher limit.
 #[test]
 fn a_suspended_container_needs_no_room() -> Result<()> {
     let stasis = StasisHost::with_containerd(HostKind::trixie()?)?;
@@ -101,7 +100,7 @@ fn restores_without_room_are_refused(stasis: &StasisHost, memory: &Bundle<'_>) -
     })
 }
 
-/// A limit of a pod refuses what it has no room for, too.
+/// A limit of a pod that has no room refuses as well.
 #[test]
 fn limits_above_the_container_refuse() -> Result<()> {
     let kind = HostKind::trixie()?;
@@ -149,7 +148,7 @@ fn limits_above_the_container_refuse() -> Result<()> {
     Ok(())
 }
 
-/// Has the host say that it has so many MiB of memory left.
+/// Has the host report `mib` MiB of available memory during `work`.
 pub(crate) fn with_available(
     stasis: &StasisHost,
     mib: u64,
@@ -165,7 +164,7 @@ pub(crate) fn with_available(
     result
 }
 
-/// The same in a cgroup of its own below that of a pod.
+/// Starts the same container in a cgroup of its own below a pod's.
 fn below_a_pod(stasis: &StasisHost) -> Result<Bundle<'_>> {
     let memory = made(stasis)?;
     memory.limit_memory(4 * LIMIT)?;
@@ -173,7 +172,7 @@ fn below_a_pod(stasis: &StasisHost) -> Result<Bundle<'_>> {
     started(stasis, memory)
 }
 
-/// 48 MiB on the GPU and 16 MiB beside it, 128 MiB allowed.
+/// Starts a container with 48 MiB on the GPU, 16 MiB beside it, and a limit of 128 MiB.
 pub(crate) fn limited(stasis: &StasisHost) -> Result<Bundle<'_>> {
     started(stasis, made(stasis)?)
 }

@@ -1,4 +1,4 @@
-//! Bulk memory: where it is kept, its faults, and the limits that it counts against.
+//! Bulk memory: its places, its faults, and the limits that it counts against.
 
 mod anothers_store;
 mod by_criu;

@@ -1,6 +1,6 @@
-//! A store or an image directory that is full, wherever that is noticed: the error names the file,
-//! what is wrong and what is left of the file system, nothing stays there, and the container goes
-//! on with all of its memory.
+//! A store or an image directory that is full, at whichever step that shows: the error names the
+//! file, the reason and the room left on the file system, nothing stays there, and the container
+//! goes on with all of its memory.
 
 use anyhow::{Context, Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;
@@ -42,10 +42,10 @@ fn set(stasis: &StasisHost, place: Contents) -> Result<()> {
     )
 }
 
-/// At the first chunks, in the middle and at the last chunks, of a file system that is asked for
-/// room beforehand, and written to past the page cache. A tmpfs would leave contents to the image.
+/// At the first chunks, in the middle and at the last chunks, of a file system on which room is
+/// reserved, and which is written past the page cache. A tmpfs would leave contents to the image.
 fn store_is_full(stasis: &StasisHost, holder: &MemoryContainer<'_>, packs: u64) -> Result<()> {
-    // Its own tables take some MiB.
+    // The file system's own tables take some MiB.
     let own = 8 << 20;
     for bytes in [packs / 8, packs / 2, packs * 3 / 4] {
         for options in [&[][..], &["--leave-running"]] {
@@ -80,13 +80,13 @@ fn fails(stasis: &StasisHost, holder: &MemoryContainer<'_>, options: &[&str]) ->
     holder.goes_on()
 }
 
-/// Who removes stores that nobody needs after a checkpoint has the directory open.
+/// The process that removes unneeded stores after a checkpoint has the directory open.
 fn unmount(stasis: &StasisHost, at: &str) -> Result<()> {
     stasis.processes_at_rest()?;
     stasis.host.run(&["umount", at]).map(drop)
 }
 
-/// In the middle of the memory, and when it is CRIU that lacks room.
+/// In the middle of the memory, and where CRIU lacks room.
 fn image_is_full(stasis: &StasisHost, holder: &MemoryContainer<'_>, bytes: u64) -> Result<()> {
     set(stasis, Contents::InImage)?;
     let image = holder.bundle.image("full");

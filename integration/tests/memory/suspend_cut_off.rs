@@ -1,5 +1,5 @@
-//! Suspends and their ends whose copying is cut off, or cannot be begun: no byte is lost, nothing
-//! is left in the process, and the next one works.
+//! Suspends and resumes whose copying is cut off, or cannot begin: no byte is lost, nothing is left
+//! in the process, and the next one works.
 
 use std::process::{Child, Stdio};
 
@@ -54,7 +54,7 @@ fn who_copies_or_asked_for_it_is_killed() -> Result<()> {
     memory.delete()
 }
 
-/// Only one may trace a process: the driver copies alone then, within the limits of the container.
+/// A process has one tracer at most: the driver then copies alone, within the container's limits.
 #[test]
 fn a_debugger_is_in_the_way() -> Result<()> {
     needs!(StandIn);
@@ -62,7 +62,7 @@ fn a_debugger_is_in_the_way() -> Result<()> {
     let memory = &limited(stasis)?;
     let here = Here { stasis, memory };
     let debugger = Debugger::of(stasis, &memory.pid()?.to_string())?;
-    // Its tracer is of another namespace, where the process cannot see it.
+    // The process's tracer is in another namespace, where the process cannot see it.
     let refused = stasis
         .host
         .command(TOGGLE[0])
@@ -80,7 +80,7 @@ fn a_debugger_is_in_the_way() -> Result<()> {
     allow(stasis, memory, 4 * LIMIT)?;
     here.toggles("Operation not permitted")?;
     assert_eq!(in_file(stasis, memory)?, 0);
-    // What is in no file is the driver's alone to copy back.
+    // The driver alone copies contents back that are in no file.
     here.toggles("")?;
     drop(debugger);
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 1"));
@@ -88,7 +88,7 @@ fn a_debugger_is_in_the_way() -> Result<()> {
 }
 
 impl Here<'_> {
-    /// Suspends it, or takes it up again; says so much on standard error.
+    /// Suspends the container, or resumes it, with this note on standard error.
     fn toggles(&self, note: &str) -> Result<()> {
         let output = self.begin()?.wait_with_output()?;
         let said = String::from_utf8_lossy(&output.stderr);
@@ -107,7 +107,7 @@ impl Here<'_> {
         Ok(command.spawn()?)
     }
 
-    /// In the first half of a toggle and back, or in the second.
+    /// Kills in the first half of a toggle and back, or in the second.
     fn killed_in(&self, call: &str, killed: &[&str]) -> Result<()> {
         if call == "restore" {
             self.toggles("")?;
@@ -123,7 +123,7 @@ impl Here<'_> {
                 self.toggles("")?;
             }
         } else {
-            // Its keeper undoes a suspend that was killed, and finishes the end of one.
+            // The keeper undoes a suspend that was killed, and finishes a resume.
             self.stasis.nothing_to_put_right()?;
         }
         Ok(())
@@ -140,7 +140,7 @@ impl Here<'_> {
         self.stasis.nothing_to_put_right()
     }
 
-    /// Kills these while the driver holds a call.
+    /// Kills these processes while the driver holds a call.
     fn cut_off(&self, call: &str, killed: &[&str]) -> Result<Child> {
         self.stasis.hold_driver(&format!("{call} memory"), HELD)?;
         let toggle = self.begin()?;
@@ -148,7 +148,7 @@ impl Here<'_> {
         for name in killed {
             self.is_there(name)?;
         }
-        // One after the other, as pkill does: who copies outlives who asked for it by a moment.
+        // One after the other, as pkill does: the copying process outlives its caller by a moment.
         let names = killed.join("|");
         self.stasis.host.run(&["pkill", "-KILL", "-x", &names])?;
         self.stasis.let_driver_go(HELD)?;

@@ -1,4 +1,4 @@
-//! GPU contents of a suspended container: in a file in memory, which it is not charged for.
+//! GPU contents of a suspended container: in a file in memory, not charged to the container.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use stasis_linux::ProcessRef;
 
 use crate::limits::{BY_DRIVER, LIMIT, allow, driver_alone, limit_file, limited};
 
-/// What the mapping of such a file is named.
+/// The name of a mapping of such a file.
 const FILE: &str = "/stasis-gpu-contents (deleted)";
 const MIB: u64 = 1 << 20;
-/// The kernel's own, and far less than contents.
+/// The kernel's own use, far less than contents.
 const GROWTH: u64 = 8 * MIB;
 pub(crate) const TOGGLE: [&str; 5] = [
     CUDA_CHECKPOINT,
@@ -73,8 +73,8 @@ fn nothing_grows_in_a_hundred_rounds() -> Result<()> {
     memory.delete()
 }
 
-/// All mappings of the process but for the numbers of files without names, which the driver makes
-/// anew, and what the driver's library has in writable memory, its slots among it.
+/// Returns all mappings of the process, without inode numbers, as the driver makes nameless files
+/// anew; and digests of the driver library's writable memory, its slots among it.
 fn image_of(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<String> {
     let script = r#"cd /proc/$0; awk '{ print $1, $2, $3, $6 }' maps
         grep 'rw-p.*/libcuda[.]so' maps | while IFS='- ' read -r start end rest; do
@@ -90,7 +90,7 @@ fn image_of(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<String> {
     Ok(image)
 }
 
-/// What the cgroup in which files are made uses, beside that of a limit.
+/// Returns the use of the cgroup in which files are made, beside the one of a limit.
 fn charged_to_us(stasis: &StasisHost, limit: &Path) -> Result<u64> {
     let root = match limit.file_name().is_some_and(|name| name == "memory.max") {
         true => "/sys/fs/cgroup/stasis",
@@ -100,7 +100,7 @@ fn charged_to_us(stasis: &StasisHost, limit: &Path) -> Result<u64> {
     charged(&stasis.host.path(root).join(name))
 }
 
-/// CRIU cannot dump a mapping of a file without a name: they are stored from there, or, where the
+/// CRIU cannot dump a mapping of a file without a name: contents are stored from there, or, if the
 /// driver is to copy alone, made ordinary memory of the process.
 #[test]
 fn a_checkpoint_has_them_too() -> Result<()> {
@@ -158,7 +158,7 @@ fn the_settings_can_leave_it_to_the_driver() -> Result<()> {
     driver_alone(stasis, &memory)?;
     toggle(stasis)?;
     assert_eq!(in_file(stasis, &memory)?, 0);
-    // What is in a file is taken from there all the same.
+    // Contents in a file are taken from there all the same.
     toggle(stasis)?;
     stasis.set("runc", "")?;
     toggle(stasis)?;
@@ -169,7 +169,7 @@ fn the_settings_can_leave_it_to_the_driver() -> Result<()> {
     memory.delete()
 }
 
-/// A thread that asks for the state of its GPU meanwhile looks there.
+/// A thread that asks for the state of its GPU meanwhile reads these addresses.
 #[test]
 fn where_devices_were_can_be_read() -> Result<()> {
     let stasis = &StasisHost::with_containerd(HostKind::trixie()?)?;
@@ -199,7 +199,7 @@ fn toggle(stasis: &StasisHost) -> Result<()> {
     Ok(())
 }
 
-/// Suspends a container of [`ROOT`], or takes it up again.
+/// Returns a command that suspends a container of [`ROOT`], or resumes it.
 pub(crate) fn toggled(stasis: &StasisHost, id: &str) -> Command {
     let mut command = stasis.command(CUDA_CHECKPOINT);
     command.args(["--toggle", "--container", id, "--root", ROOT]);
@@ -207,7 +207,7 @@ pub(crate) fn toggled(stasis: &StasisHost, id: &str) -> Command {
     command
 }
 
-/// How many bytes of it are in a file of ours.
+/// Returns the bytes of the container that are in a file of ours.
 pub(crate) fn in_file(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<u64> {
     let pid = memory.pid()?.to_string();
     let maps = stasis
@@ -222,8 +222,8 @@ pub(crate) fn in_file(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Mappings, tasks, descriptors and children of the process, once none of ours works on it any
-/// more: nobody waits for who has held its contents.
+/// Returns mappings, tasks, descriptors and children of the process, once no process of ours works
+/// on it: no operation waits for the process that held its contents.
 pub(crate) fn seen(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<String> {
     stasis.processes_at_rest()?;
     let script = "cd /proc/$0; cut -d' ' -f1,2 maps; ls task fd; cat task/*/children";
@@ -231,8 +231,8 @@ pub(crate) fn seen(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<String> {
     stasis.host.run_for_text(&["sh", "-c", script, &pid])
 }
 
-/// Waits until those that were killed, by names with `|` between them, are dead: what they hold
-/// locked is held until the kernel has closed their files.
+/// Waits until the killed processes, by names with `|` between them, are dead: their locks are held
+/// until the kernel has closed their files.
 pub(crate) fn until_dead(stasis: &StasisHost, names: &str) -> Result<()> {
     wait_until_clear(|| {
         let alive = ["pgrep", "-x", "-r", "S,R,D", names];
@@ -240,12 +240,12 @@ pub(crate) fn until_dead(stasis: &StasisHost, names: &str) -> Result<()> {
     })
 }
 
-/// What the cgroup of a limit uses, in bytes.
+/// Returns the use of a limit's cgroup, in bytes.
 pub(crate) fn charged(limit: &Path) -> Result<u64> {
     number(usage_of(limit).0)
 }
 
-/// What it has used at most.
+/// Returns the highest use so far.
 pub(crate) fn peak(limit: &Path) -> Result<u64> {
     number(usage_of(limit).1)
 }
@@ -254,7 +254,7 @@ fn number(file: PathBuf) -> Result<u64> {
     Ok(fs::read_to_string(file)?.trim().parse()?)
 }
 
-/// The files with what the cgroup of a limit uses, and has used at most.
+/// Returns the files with the use of a limit's cgroup, and with its highest use.
 fn usage_of(limit: &Path) -> (PathBuf, PathBuf) {
     match limit.file_name().is_some_and(|name| name == "memory.max") {
         true => ["memory.current", "memory.peak"],

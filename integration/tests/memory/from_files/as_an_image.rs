@@ -1,4 +1,4 @@
-//! In memory their file is a pack of the image from the beginning: nothing is copied.
+//! In memory, the file of contents is a pack of the image from the beginning: nothing is copied.
 
 use std::fs;
 use std::path::Path;
@@ -15,9 +15,9 @@ use stasis_memory_store::{Index, Reader};
 
 use super::{MIB, has_holes, started};
 
-/// What a pack is named.
+/// The part of a path that all packs have.
 const PACK: &str = "/stasis-memory-";
-/// No process here has less in one.
+/// The least that a process here has in one pack.
 const MAPPED: u64 = 16 * MIB;
 
 #[test]
@@ -49,7 +49,7 @@ fn a_restored_process_has_no_copy_of_its_own() -> Result<()> {
     );
     holder.goes_on()?;
     assert_eq!(packs_in(&directory)?, stored);
-    // It is good for the next one, too.
+    // The image is good for the next restore, too.
     holder.end()?;
     holder.bundle.restore("image")?;
     holder.is_back_at(holder.next() - 1);
@@ -57,7 +57,7 @@ fn a_restored_process_has_no_copy_of_its_own() -> Result<()> {
     holder.end()
 }
 
-/// Who could still write to it could change what others restore.
+/// A process that could still write to the pack could change what others restore.
 #[test]
 fn what_a_process_keeps_mapped_becomes_no_image() -> Result<()> {
     needs!(StandIn);
@@ -81,7 +81,7 @@ fn what_a_process_keeps_mapped_becomes_no_image() -> Result<()> {
     keeper.goes_on()?;
     let stores = fs::read_dir(stasis.host.path(MEMORY))?.count();
     ensure!(stores == 0, "{stores} are left");
-    // What the process itself has kept is taken away with the rest.
+    // The process's own mapping is taken away with the rest.
     stasis.host.run(&[
         "sh",
         "-c",
@@ -94,7 +94,7 @@ fn what_a_process_keeps_mapped_becomes_no_image() -> Result<()> {
     keeper.end()
 }
 
-/// Why it has not kept a mapping.
+/// Returns the mappings, unless the process has kept one of a pack.
 fn kept(stasis: &StasisHost, keeper: &MemoryContainer<'_>) -> Result<Option<String>> {
     let maps = format!("/proc/{}/maps", keeper.bundle.pid()?);
     let maps = stasis.host.run_for_text(&["cat", &maps])?;
@@ -102,7 +102,7 @@ fn kept(stasis: &StasisHost, keeper: &MemoryContainer<'_>) -> Result<Option<Stri
     Ok((mapped.count() < 2).then_some(maps))
 }
 
-/// The packs in a directory, and what they hold.
+/// Returns the packs in a directory, with digests.
 pub(super) fn packs_in(directory: &Path) -> Result<Vec<(String, blake3::Hash)>> {
     let mut packs = Vec::new();
     for entry in fs::read_dir(directory)? {
@@ -115,7 +115,7 @@ pub(super) fn packs_in(directory: &Path) -> Result<Vec<(String, blake3::Hash)>> 
     Ok(packs)
 }
 
-/// Why not so many processes have a pack mapped for themselves, or one has a page of its own of it.
+/// Returns the mappings if too few processes have a pack mapped, or one has its own page of it.
 pub(super) fn mapped_alone(stasis: &StasisHost, processes: usize) -> Result<Option<String>> {
     let script = "grep -hs -A 22 'rw-p.*/stasis-memory-.*[.]pack' /proc/[0-9]*/smaps || true";
     let smaps = stasis.host.run_for_text(&["sh", "-c", script])?;
@@ -126,7 +126,7 @@ pub(super) fn mapped_alone(stasis: &StasisHost, processes: usize) -> Result<Opti
     };
     let (sizes, own) = (numbers("Size:"), numbers("Anonymous:"));
     let whole = sizes.iter().filter(|size| **size >= MAPPED >> 10);
-    // Who copies with one of them has the same memory.
+    // A process that copies together with one of them has the same memory.
     let is_so = whole.count() >= processes && own.iter().all(|own| *own == 0);
     Ok((!is_so).then_some(smaps))
 }

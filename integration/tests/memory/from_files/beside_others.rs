@@ -1,4 +1,4 @@
-//! Contents of a process that are stored while the driver is at work on another.
+//! Contents of a process that are stored while the driver works on another one.
 
 use std::fs;
 
@@ -68,8 +68,8 @@ fn who_is_killed(kind: HostKind, settings: &str) -> Result<()> {
     job.end()
 }
 
-/// Begins a checkpoint in which the driver is late with the small process, kills these once the
-/// contents of the other are stored, and lets the driver go on; what was said.
+/// Begins a checkpoint in which the driver is late with the small process, kills these processes
+/// once the contents of the other are stored, and releases the driver. Returns the messages.
 fn killed_beside(
     stasis: &StasisHost,
     job: &MemoryContainer<'_>,

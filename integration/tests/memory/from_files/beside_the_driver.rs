@@ -16,12 +16,12 @@ use stasis_integration::needs;
 
 use super::HOLDS;
 
-/// A script before the runtime.
+/// A script in front of the runtime.
 const GATED: &str = "/usr/local/bin/gated-runtime";
-/// Who leads the driver's calls to our code.
+/// The process that directs the driver's calls to our code.
 const COPIER: &str = "stasis-gpu-copy";
 
-/// Whoever of them is slow, or dies: what is restored is right, or nothing is.
+/// Whichever of them is slow, or dies, the restored contents are right, or nothing is restored.
 #[test]
 fn whoever_is_late_or_killed() -> Result<()> {
     needs!(StandIn);
@@ -58,8 +58,8 @@ fn whoever_is_late_or_killed() -> Result<()> {
     job.delete()
 }
 
-/// A restore in which this process is stopped as soon as it is there, and gets a signal half a
-/// second later; the message if it fails.
+/// Begins a restore in which this process is stopped as soon as it exists, and gets a signal half a
+/// second later. Returns the message if the restore fails.
 fn met(
     stasis: &StasisHost,
     gate: &Gate<'_>,
@@ -79,7 +79,7 @@ fn met(
     goes_on.args([format!("-{signal}").as_str(), "-x", name]);
     let plan = Plan {
         class: Class::Changes,
-        // It has been started, and is put into a cgroup of its own.
+        // The process has been started, and is put into a cgroup of its own.
         at: At::First(Box::new(move |hit| {
             let path = hit.call.path.as_deref();
             hit.phase == phase && path.is_some_and(|path| path.ends_with("cgroup.procs"))

@@ -1,4 +1,4 @@
-//! A checkpoint whose caller gives up while contents are stored: they are with their processes.
+//! A checkpoint whose caller gives up while contents are stored: the processes have their contents.
 
 use anyhow::{Context, Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;
@@ -13,7 +13,7 @@ use stasis_integration::needs;
 use super::HOLDS;
 use crate::suspended::seen;
 
-/// A script before the runtime.
+/// A script in front of the runtime.
 const GATED: &str = "/usr/local/bin/gated-runtime";
 
 #[test]
@@ -52,7 +52,7 @@ fn ends_at_once(kind: HostKind, settings: &str) -> Result<()> {
     job.delete()
 }
 
-/// Who stores is stopped before it has begun, so nothing but the signal can end the checkpoint.
+/// The storing process is stopped before it has begun, so only the signal can end the checkpoint.
 fn cancelled_while_it_stores(
     stasis: &StasisHost,
     gate: &Gate<'_>,
@@ -67,7 +67,7 @@ fn cancelled_while_it_stores(
     signals.args(["-c", &script]);
     let plan = Plan {
         class: Class::Changes,
-        // It is asked to store.
+        // The engine asks it to store.
         at: At::First(Box::new(|hit| {
             let path = hit.call.path.as_deref().and_then(|path| path.to_str());
             hit.phase == "store" && path.is_some_and(|path| path.starts_with("pipe:"))

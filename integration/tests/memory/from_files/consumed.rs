@@ -1,4 +1,4 @@
-//! Contents that nobody needs from their file any more: whoever has kept that has nothing.
+//! Contents whose file is no longer needed: a process that has kept the file finds nothing in it.
 
 use std::fs::File;
 
@@ -19,7 +19,7 @@ use crate::suspended::toggled;
 fn while_the_container_goes_on() -> Result<()> {
     needs!(StandIn);
     let stasis = &StasisHost::with_containerd(HostKind::trixie()?)?;
-    // There is no room for packs in memory, so the files have no names.
+    // Memory has no room for packs, so the files have no names.
     stasis.host.mount_memory(MIB, "/run/stasis/staging")?;
     let holder = started(stasis)?;
 
@@ -56,12 +56,12 @@ fn once_it_has_ended_and_when_it_is_restored() -> Result<()> {
     let holder = started(stasis)?;
     toggle(stasis)?;
     let ended = kept(stasis, &holder)?;
-    // They are given back, and needed.
+    // The contents are given back, and needed.
     holder.bundle.checkpoint("stays", &["--leave-running"])?;
     ensure!(ended.metadata()?.len() >= 48 * MIB, "they are gone");
     holder.bundle.checkpoint("ends", &[])?;
     wait_until_clear(|| Ok(has_nothing(&ended).err().map(|error| error.to_string())))?;
-    // Whoever restores it takes it up.
+    // A restore takes the contents out of their file.
     holder.bundle.restore("ends")?;
     holder.goes_on()?;
     holder.bundle.checkpoint("runs", &[])?;
@@ -71,7 +71,7 @@ fn once_it_has_ended_and_when_it_is_restored() -> Result<()> {
     holder.end()
 }
 
-/// The file of its contents, when the driver is asked for its next restore in what is begun.
+/// Returns the file of the contents at the next driver restore of the begun operation.
 fn kept_in(
     stasis: &StasisHost,
     holder: &MemoryContainer<'_>,
@@ -87,7 +87,7 @@ fn kept_in(
     Ok(kept)
 }
 
-/// As a process of the container may have it.
+/// Opens the file of the contents, as a process of the container may have done.
 fn kept(stasis: &StasisHost, holder: &MemoryContainer<'_>) -> Result<File> {
     let pid = stasis.host.outside(&holder.bundle.pid()?.to_string())?;
     let process = ProcessRef::open(pid.as_raw())?.context("it has ended")?;

@@ -1,4 +1,4 @@
-//! Whoever fails, or is killed, while they are away.
+//! Processes that fail, or are killed, while the contents are away.
 
 use std::process::Child;
 
@@ -131,7 +131,7 @@ fn killed_in_the_dump(
     }
     drop(checkpoint.wait_with_output()?);
     if killed.contains(&KEEPER) {
-        // Its caller may have taken it along.
+        // CRIU's caller may have taken it along.
         let kill = "pkill -KILL -x criu || true";
         stasis.host.run(&["sh", "-c", kill])?;
         until_dead(stasis, &format!("{names}|criu|runc"))?;
@@ -147,7 +147,7 @@ fn killed_in_the_dump(
     holder.nothing_left_of_dump("killed")
 }
 
-/// The image is good; who goes on gets them from the store.
+/// The image is good, and processes that go on get their contents from the store.
 fn without_who_held_them(
     holder: &MemoryContainer<'_>,
     checkpoint: Child,
@@ -162,7 +162,7 @@ fn without_who_held_them(
     holder.goes_on()
 }
 
-/// Why it does not.
+/// Returns the list of processes as long as no stopped CRIU is in it.
 pub(super) fn criu_stands(stasis: &StasisHost) -> Result<Option<String>> {
     let processes = stasis.host.run_for_text(&["ps", "-eo", "stat=,comm="])?;
     let stands = |line: &str| line.starts_with('T') && line.ends_with(" criu");

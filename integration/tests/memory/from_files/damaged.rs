@@ -1,4 +1,4 @@
-//! Images whose contents are damaged: nobody works with them.
+//! Images whose contents are damaged: no process runs with them.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use stasis_memory_store::Index;
 
 use super::started;
 
-/// There if the low-level runtime was to restore something.
+/// Exists if the low-level runtime was called for a restore.
 const BEGUN: &str = "/run/restore-begun";
 
 /// A container that was half restored is ended before its GPU is unlocked, and the image is named.
@@ -48,7 +48,7 @@ fn is_not_restored(kind: HostKind, place: Contents) -> Result<()> {
     for damaged in [last, whole.len() / 2] {
         let mut bytes = whole.clone();
         bytes[damaged] ^= 1;
-        // Its pages are mapped, and it keeps its number.
+        // The pack is written in place: its pages are mapped, and it keeps its inode number.
         fs::write(&pack, bytes)?;
         refused(stasis, &holder, place).with_context(|| format!("byte {damaged}"))?;
         assert_eq!(stasis.inventory()?, inventory);
@@ -63,7 +63,7 @@ fn is_not_restored(kind: HostKind, place: Contents) -> Result<()> {
 
 fn refused(stasis: &StasisHost, holder: &MemoryContainer<'_>, place: Contents) -> Result<()> {
     stasis.host.run(&["rm", "-f", BEGUN])?;
-    // This order stays if nobody unlocks.
+    // This order stays if no process is unlocked.
     stasis.inject("unlock job slow:1 1")?;
     let message = holder.bundle.restore_fails("image")?;
     assert_contains(&message, &["[image-damaged]"]);
@@ -78,7 +78,7 @@ fn refused(stasis: &StasisHost, holder: &MemoryContainer<'_>, place: Contents) -
     stasis.nothing_to_put_right()
 }
 
-/// A pack, and a byte of the last chunk that is stored in it.
+/// Returns a pack, and the offset of a byte of the last chunk that is stored in it.
 fn last_chunk(
     stasis: &StasisHost,
     holder: &MemoryContainer<'_>,

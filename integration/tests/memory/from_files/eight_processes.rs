@@ -13,7 +13,7 @@ use stasis_memory_store::Index;
 use super::MIB;
 use crate::gpu_contents::with_criu;
 
-/// The first one answers at the port before these.
+/// The ports of the other processes; the first one answers at the port before these.
 const OTHERS: RangeInclusive<u16> = 10001..=10007;
 const HEAPS: u64 = 8 * 16 * MIB;
 
@@ -47,7 +47,7 @@ fn each_of_eight(kind: HostKind, settings: &str) -> Result<()> {
     job.goes_on()?;
     all_answer(stasis, 2)?;
     job.end()?;
-    // Not of another process: each is where it was then.
+    // No process has another one's contents: each is where it was then.
     job.bundle.restore("goes-on")?;
     job.is_back_at(1);
     job.goes_on()?;

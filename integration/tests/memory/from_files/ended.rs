@@ -1,4 +1,4 @@
-//! The process that a checkpoint is made of is killed in it: nothing is left of that, and an
+//! A process is killed while it is being checkpointed: nothing is left of the checkpoint, and an
 //! earlier image in the same directory is good.
 
 use std::process::Child;
@@ -17,7 +17,7 @@ use super::{has_holes, started};
 use crate::half_copied::{HALF, hold_halfway, until_half_copied};
 use crate::suspended::in_file;
 
-/// How far the checkpoint has come.
+/// The progress of the checkpoint.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     /// The driver's calls lead to our code.
@@ -26,7 +26,7 @@ enum Step {
     HalfCopied,
     /// CRIU has stopped the process.
     Away,
-    /// They are mapped again, and the driver is to take them.
+    /// The contents are mapped again, and the driver is to take them.
     MappedBack,
 }
 
@@ -73,8 +73,8 @@ fn ends_at_each_step(kind: HostKind, settings: &str) -> Result<()> {
     holder.end()
 }
 
-/// Contents that are staged may still be stored. A new image has contents of its own, and those of
-/// the earlier one, which lie apart, are left to `stasis gc`.
+/// Waits until nothing is left. Staged contents may still be stored. A new image has contents of
+/// its own, and the earlier image's contents, which lie apart, are left to `stasis gc`.
 fn nothing_left(stasis: &StasisHost, before: &Inventory, step: Step) -> Result<()> {
     let counted = |inventory: &Inventory| inventory["stored"].len();
     let is_apart = |path: &&String| path.contains("/run/contents/");
@@ -90,7 +90,7 @@ fn nothing_left(stasis: &StasisHost, before: &Inventory, step: Step) -> Result<(
     })
 }
 
-/// What the checkpoint says, which fails.
+/// Returns the message of the checkpoint, which fails.
 fn killed_at(stasis: &StasisHost, holder: &MemoryContainer<'_>, step: Step) -> Result<String> {
     let checkpoint = begun(stasis, holder, step)?;
     let target = holder.bundle.pid()?.to_string();
@@ -106,7 +106,7 @@ fn killed_at(stasis: &StasisHost, holder: &MemoryContainer<'_>, step: Step) -> R
     Ok(String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// A checkpoint that waits there.
+/// Begins a checkpoint that waits at this step.
 fn begun(stasis: &StasisHost, holder: &MemoryContainer<'_>, step: Step) -> Result<Child> {
     match step {
         Step::Armed => stasis.hold_driver("checkpoint job", "step")?,

@@ -1,5 +1,5 @@
-//! Processes that get no file, or whose file cannot be used: the driver copies alone, a note says
-//! why, and CRIU dumps the contents.
+//! Processes without a file, or with an unusable one: the driver copies alone, a note has the
+//! reason, and CRIU dumps the contents.
 
 use std::process::Child;
 
@@ -19,7 +19,7 @@ const ALONE: &str = "the driver alone copies the GPU contents of";
 const BY_CRIU: &str = "the driver and CRIU move";
 const LEAVES: [&str; 1] = ["--leave-running"];
 
-/// Only one may trace a process: one that comes when the file is made.
+/// A process has one tracer at most: here one that comes when the file is made.
 #[test]
 fn it_cannot_be_armed_after_the_lock() -> Result<()> {
     needs!(StandIn);
@@ -32,7 +32,7 @@ fn it_cannot_be_armed_after_the_lock() -> Result<()> {
         stasis.hold_driver("checkpoint job", "armed")?;
         stasis.let_driver_go("made")?;
         stasis.until_driver_is_called()?;
-        // CRIU is to trace it itself.
+        // CRIU has to trace the process itself.
         drop(debugger);
         stasis.let_driver_go("armed")?;
         went_the_other_way(stasis, &job, checkpoint, "Operation not permitted")
@@ -50,7 +50,7 @@ fn they_have_grown_past_their_file() -> Result<()> {
     for settings in ["", IN_MEMORY] {
         stasis.set(&stasis.low_level, settings)?;
         let checkpoint = with_files_made(stasis, &job)?;
-        // It takes more with each answer.
+        // The program takes more memory with each answer.
         job.goes_on()?;
         stasis.let_driver_go("made")?;
         went_the_other_way(stasis, &job, checkpoint, "more than there is room for")
@@ -80,7 +80,7 @@ fn one_of_two_processes_is_refused() -> Result<()> {
     job.end()
 }
 
-/// A checkpoint that has made the files, and locked nothing yet.
+/// Begins a checkpoint that has made the files, and has locked no process yet.
 fn with_files_made(stasis: &StasisHost, job: &MemoryContainer<'_>) -> Result<Child> {
     stasis.hold_driver("lock job", "made")?;
     let checkpoint = job.bundle.begin_checkpoint("image", &LEAVES)?;
@@ -88,7 +88,7 @@ fn with_files_made(stasis: &StasisHost, job: &MemoryContainer<'_>) -> Result<Chi
     Ok(checkpoint)
 }
 
-/// The job goes on from it and, restored, from its image.
+/// Checks that CRIU dumped the contents, and that the job goes on from there and from its image.
 fn went_the_other_way(
     stasis: &StasisHost,
     job: &MemoryContainer<'_>,

@@ -1,5 +1,5 @@
-//! Containers whose seccomp profile refuses what is done in them for our sake: it is done with the
-//! filter suspended, and the filter is in force afterwards.
+//! Containers whose seccomp profile refuses the calls that stasis makes in them: they are made with
+//! the filter suspended, and the filter is in force afterwards.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -38,12 +38,12 @@ const MADV_WIPEONFORK: u64 = 18;
 const CLONE_THREAD: u64 = 0x0001_0000;
 const MAP_SHARED_FIXED: u64 = 0x11;
 const MAP_ANONYMOUS: u64 = 0x20;
-/// Of mappings of contents, bytes.
+/// The smallest mapping of contents, bytes.
 const SMALLEST: u64 = 4 << 20;
 
 #[test]
 fn what_is_refused() -> Result<()> {
-    // The C library makes threads in the older way for ENOSYS.
+    // At ENOSYS, the C library makes threads in the older way.
     goes_through_files(HostKind::trixie()?, |rule| {
         rule["action"] = json!("SCMP_ACT_ERRNO");
         rule["errnoRet"] = json!(38);
@@ -64,7 +64,7 @@ fn what_is_deadly() -> Result<()> {
     })
 }
 
-/// The program has no handler.
+/// The program has no handler for SIGSYS.
 #[test]
 fn what_is_trapped() -> Result<()> {
     goes_through_files(HostKind::trixie()?, |rule| {
@@ -125,7 +125,7 @@ fn toggle(stasis: &StasisHost) -> Result<()> {
     Ok(())
 }
 
-/// One for each call, and for those of its own calls that it makes with other arguments.
+/// Returns a rule for each call, and for calls that the program itself makes with other arguments.
 fn rules() -> Vec<Value> {
     let masked = |name: &str, index: u32, mask: u64, value: u64| {
         json!({
@@ -140,7 +140,7 @@ fn rules() -> Vec<Value> {
         masked("mprotect", 2, PROT_EXEC, PROT_EXEC),
         masked("madvise", 1, u64::from(u32::MAX), MADV_WIPEONFORK),
         masked("clone", 0, CLONE_THREAD, 0),
-        // The driver maps its devices so, which are smaller.
+        // The driver maps its devices, which are smaller, with such a call.
         json!({
             "names": ["mmap"],
             "args": [
@@ -155,7 +155,7 @@ fn rules() -> Vec<Value> {
     whole.chain(with_arguments).collect()
 }
 
-/// How many filters each of its threads has: all have some, and all of them are in force.
+/// Returns the number of each thread's filters; every thread has some, and all are in force.
 fn is_filtered(stasis: &StasisHost, job: &MemoryContainer<'_>) -> Result<String> {
     let status = format!("cat /proc/{}/task/*/status", job.bundle.pid()?);
     let status = stasis.host.run_for_text(&["sh", "-c", &status])?;

@@ -1,5 +1,5 @@
-//! A process of the container takes what is open for a moment beside it: the file that is, or
-//! becomes, a pack of the image. Nobody can write to the image with it.
+//! A process of the container takes files that a process beside it has open for a moment: the file
+//! that is, or becomes, a pack of the image. No process can write to the image with it.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -16,12 +16,12 @@ use stasis_memory_store::Index;
 use super::as_an_image::packs_in;
 use super::{has_holes, started};
 
-/// Each is a moment in which it can be taken.
+/// The attempts; each has a moment in which the file can be taken.
 const ROUNDS: usize = 40;
-/// Until it has tried all that it has.
+/// The time in which the program tries every file that it has taken.
 const TRIES: Duration = Duration::from_millis(200);
 
-/// What the workload `grab` says.
+/// The numbers that the workload `grab` reports.
 #[derive(Debug, Default)]
 struct Grabbed {
     kept: u64,
@@ -29,14 +29,14 @@ struct Grabbed {
     written: u64,
 }
 
-/// A pack that can be written to is taken; from the end of the checkpoint on it cannot be.
+/// A writable pack is taken; from the end of the checkpoint on it is not writable.
 #[test]
 fn at_a_checkpoint() -> Result<()> {
     needs!(StandIn);
     let stasis = &StasisHost::with_containerd(HostKind::trixie()?)?;
     stasis.set(&stasis.low_level, IN_MEMORY)?;
     let holder = started(stasis)?;
-    // CRIU does not dump it with what it has taken.
+    // CRIU does not dump an exec session with the files that it has taken.
     let session = ["exec", "--detach", &holder.bundle.id, "/bin/grab"];
     ensure!(holder.bundle.runtime(&session).status()?.success());
     let mut image = String::new();
@@ -80,14 +80,14 @@ fn at_a_restore() -> Result<()> {
         holder.end()?;
     }
     is_never_written_to(stasis, &holder, "image")?;
-    // It is good for the next one.
+    // The image is good for the next restore.
     holder.bundle.restore("image")?;
     holder.is_back_at(next);
     holder.goes_on()?;
     holder.end()
 }
 
-/// Once it may write with what it has taken.
+/// Lets the program write with the files that it has taken, and checks that the image is unchanged.
 fn is_never_written_to(
     stasis: &StasisHost,
     holder: &MemoryContainer<'_>,
@@ -98,7 +98,7 @@ fn is_never_written_to(
     let stored = packs_in(&directory)?;
     ensure!(stored.len() == 1, "{stored:?}");
     tell(stasis, holder, "write")?;
-    // All that it has, once over.
+    // The program tries all its files once.
     wait_until_clear(|| {
         let grabbed = grabbed(stasis, holder)?;
         Ok((grabbed.tried < grabbed.kept).then(|| format!("{grabbed:?}")))

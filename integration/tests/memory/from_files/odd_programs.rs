@@ -1,4 +1,4 @@
-//! Programs that are in nobody's way, whatever they do themselves.
+//! Programs that hinder nothing, whatever they do themselves.
 
 use std::fs;
 
@@ -23,25 +23,25 @@ fn all_symbols_are_bound_at_once() -> Result<()> {
     )
 }
 
-/// What is mapped for them is not to be locked into memory.
+/// Mappings that stasis makes in them must not be locked into memory.
 #[test]
 fn all_memory_is_locked() -> Result<()> {
     goes_through_files(HostKind::sid_v2()?, "exec /bin/memcheck 48 10000 locked")
 }
 
-/// A program hears of no child but its own.
+/// A program sees no child but its own.
 #[test]
 fn children_are_waited_for() -> Result<()> {
     goes_through_files(HostKind::trixie()?, "exec /bin/memcheck 48 10000 waits")
 }
 
-/// One that asks the kernel for children which send no signal (`__WALL`) takes some of ours.
+/// A program that waits for children that send no signal (`__WALL`) reaps some of ours.
 #[test]
 fn every_child_is_taken() -> Result<()> {
     goes_through_files(HostKind::sid_v2()?, "exec /bin/memcheck 48 10000 takes")
 }
 
-/// What comes back counts as its data; what the driver has mapped does not.
+/// Contents that come back count as its data; the driver's mappings do not.
 #[test]
 fn its_data_is_limited() -> Result<()> {
     needs!(StandIn);
@@ -75,7 +75,7 @@ fn its_data_is_limited() -> Result<()> {
     job.end()
 }
 
-/// What RLIMIT_DATA counts, bytes.
+/// Returns the bytes that RLIMIT_DATA counts.
 fn data_of(stasis: &StasisHost, job: &MemoryContainer<'_>) -> Result<u64> {
     let status = format!("/proc/{}/status", job.bundle.pid()?);
     let status = fs::read_to_string(stasis.host.path(status))?;

@@ -10,8 +10,8 @@ use stasis_integration::host::installed::StasisHost;
 use super::{HOLDS, has_holes, started};
 use crate::suspended::{in_file, seen};
 
-/// No process of a frozen container can map anything: they come back with its resume, and what its
-/// caller does meanwhile finds it as always.
+/// No process of a frozen container can map anything: the contents come back at its resume, and the
+/// caller's other operations find the container as always.
 #[test]
 fn they_come_back_at_its_resume() -> Result<()> {
     resumed(HostKind::trixie()?, "")
@@ -65,7 +65,7 @@ fn resumed(kind: HostKind, settings: &str) -> Result<()> {
     holder.end()
 }
 
-/// Pauses it for a checkpoint.
+/// Pauses the container, and checkpoints it.
 pub(super) fn paused(stasis: &StasisHost, holder: &MemoryContainer<'_>, image: &str) -> Result<()> {
     holder.bundle.pause()?;
     holder.bundle.checkpoint(image, &["--leave-running"])?;
@@ -74,7 +74,7 @@ pub(super) fn paused(stasis: &StasisHost, holder: &MemoryContainer<'_>, image: &
     Ok(())
 }
 
-/// Why that is not so.
+/// Returns the list of processes as long as one holds contents.
 pub(super) fn nobody_holds(stasis: &StasisHost) -> Result<Option<String>> {
     let processes = stasis.host.run_for_text(&["ps", "-eo", "comm="])?;
     let mut lines = processes.lines();

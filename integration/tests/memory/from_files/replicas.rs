@@ -17,9 +17,9 @@ use stasis_memory_store::Index;
 use super::as_an_image::{mapped_alone, packs_in};
 use crate::patience::patiently;
 
-/// Three tests restore as many, maybe at the same time. Each CRIU that restores has some 45
+/// Three tests restore this many, maybe at the same time. Each CRIU in a restore has some 45
 /// descriptors in flight (criu/fdstore.c: two for each mount), the kernel counts them for all of
-/// root on this machine, and whoever is dumped meanwhile without `CAP_SYS_RESOURCE` may send none
+/// root on this machine, and a process that is dumped without `CAP_SYS_RESOURCE` may send none
 /// above 1024, its RLIMIT_NOFILE (`too_many_unix_fds` in net/core/scm.c).
 pub(crate) const REPLICAS: usize = 8;
 
@@ -46,7 +46,7 @@ fn many_share_one_copy() -> Result<()> {
     all_at_once(stasis, &replicas, |replica| {
         replica.begin_restore_from(&image)
     })?;
-    // What one of them does to its memory is not seen by the others.
+    // A replica's changes to its memory are not seen by the others.
     for (round, replica) in (1..).zip(&replicas) {
         for answer in 1..=round.min(3) {
             let said = asked(stasis, &replica.id)?;
@@ -58,13 +58,13 @@ fn many_share_one_copy() -> Result<()> {
         replica.delete()?;
     }
     stasis.nothing_to_put_right()?;
-    // The image is good for one more.
+    // The image is good for one more restore.
     first.restore("image")?;
     ensure!(asked(stasis, "first")? == "ok 1");
     first.delete()
 }
 
-/// By their annotation, each in a network of its own with an address of its own.
+/// Created by their annotation, each in a network of its own with an address of its own.
 #[test]
 fn many_are_created_at_once() -> Result<()> {
     needs!(StandIn);
@@ -100,13 +100,13 @@ fn many_are_created_at_once() -> Result<()> {
     stasis.nothing_to_put_right()
 }
 
-/// Starts the runtime; what it says is in its log.
+/// Starts the runtime, whose messages are in its log.
 fn begin(replica: &Bundle<'_>, arguments: &[&str]) -> Result<Child> {
     let mut runtime = replica.operation(arguments)?;
     Ok(runtime.stderr(Stdio::null()).spawn()?)
 }
 
-/// Creates them all, from their images.
+/// Creates all replicas from their images.
 pub(crate) fn create_at_once(replicas: &[Bundle<'_>]) -> Result<()> {
     let create = |replica: &Bundle<'_>| {
         let directory = replica.directory();
@@ -123,7 +123,7 @@ pub(crate) fn is_created(container: &Bundle<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The address of a replica in its network.
+/// Returns the address of a replica in its network.
 fn address(number: usize) -> String {
     format!("10.88.{number}.2")
 }
@@ -137,7 +137,7 @@ fn give_address(stasis: &StasisHost, id: &str, number: usize) -> Result<()> {
     stasis.host.run(&["bash", "-c", &script]).map(drop)
 }
 
-/// None begins to copy before all have their processes.
+/// Restores all; none begins to copy before all have their processes.
 fn all_at_once<'l>(
     stasis: &StasisHost,
     replicas: &[Bundle<'l>],
@@ -147,7 +147,7 @@ fn all_at_once<'l>(
     let restores = replicas.iter().map(begin).collect::<Result<Vec<_>>>()?;
     patiently(|| {
         let left = stasis.calls_left()?;
-        // One that has failed never comes, and those that came wait for it.
+        // A restore that has failed never gets there, and the others wait for it.
         if left > 0
             && let Some(ended) = restores.iter().position(has_ended)
         {
@@ -168,7 +168,7 @@ fn succeed(begun: Vec<Child>, replicas: &[Bundle<'_>]) -> Result<()> {
     Ok(())
 }
 
-/// A container that has a network of its own, for which nobody of CRIU cares: all have one port.
+/// Makes a container with a network of its own, which CRIU does not restore: all have one port.
 pub(crate) fn apart<'l>(stasis: &'l StasisHost, id: &str) -> Result<Bundle<'l>> {
     stasis.host.run(&["ip", "netns", "add", id])?;
     stasis
@@ -185,7 +185,7 @@ pub(crate) fn apart<'l>(stasis: &'l StasisHost, id: &str) -> Result<Bundle<'l>> 
     Ok(bundle)
 }
 
-/// Its answer to one packet, which it gets once it is there.
+/// Returns the container's answer to one packet, which is sent once it listens.
 pub(crate) fn asked(stasis: &StasisHost, id: &str) -> Result<String> {
     let bash = "exec 3<>/dev/udp/127.0.0.1/10000; echo x >&3; timeout 60 head -n 1 <&3";
     let listens = ["ip", "netns", "exec", id, "ss", "-Hlun"];

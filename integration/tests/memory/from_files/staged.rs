@@ -1,4 +1,4 @@
-//! Processes go on before their contents are on a disk, and the image is reported good afterwards.
+//! Processes go on before their contents are on a disk, and the image is reported good after that.
 
 use std::fs;
 use std::process::Child;
@@ -15,7 +15,7 @@ use stasis_integration::needs;
 use super::{has_holes, started};
 use crate::suspended::{in_file, seen};
 
-/// Where they are until then.
+/// The directory of contents until then.
 const STAGING: &str = "/run/stasis/staging";
 const BYTES: u64 = 256 << 20;
 
@@ -89,8 +89,8 @@ fn nothing_stays_of_what_was_not_stored() -> Result<()> {
     holder.end()
 }
 
-/// Runtime and keeper are killed, and then the container: what is in memory is no image, and does
-/// not take the place of one.
+/// The runtime and the keeper are killed, and then the container: contents in memory are no image,
+/// and replace none.
 #[test]
 fn an_earlier_image_stays_though_the_container_has_ended() -> Result<()> {
     needs!(StandIn);
@@ -119,7 +119,7 @@ fn an_earlier_image_stays_though_the_container_has_ended() -> Result<()> {
     holder.end()
 }
 
-/// One that was checkpointed before: a thread of it gets memory of its own with its first answer.
+/// Starts a job and checkpoints it once: its thread gets memory of its own with its first answer.
 fn with_a_disk(stasis: &StasisHost) -> Result<MemoryContainer<'_>> {
     stasis.host.mount_disk(BYTES, DISK)?;
     stasis.set(&stasis.low_level, ON_DISK)?;
@@ -134,7 +134,7 @@ fn with_a_disk(stasis: &StasisHost) -> Result<MemoryContainer<'_>> {
     Ok(holder)
 }
 
-/// Begins a checkpoint, has something happen while the disk takes nothing, and lets it go on.
+/// Begins a checkpoint, runs `meanwhile` while the disk takes nothing, and lets the disk go on.
 fn stands_still(
     stasis: &StasisHost,
     holder: &MemoryContainer<'_>,

@@ -1,4 +1,4 @@
-//! An image with holes and a stock runc: it is no container without its GPU contents, but none.
+//! An image with holes and a stock runc: no container is restored without its GPU contents.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use stasis_integration::needs;
 
 use super::{has_holes, started};
 
-/// What makes CRIU look for plugins that an image needs.
+/// The directory in which CRIU looks for plugins that an image needs, if it exists.
 const DEFAULT_PLUGINS: &str = "/usr/lib/criu";
 const WITH_PLUGIN: &str = "/usr/local/bin/runc-with-plugin";
 
@@ -31,7 +31,7 @@ fn nothing_is_restored() -> Result<()> {
         stasis.set(&stasis.low_level, settings)?;
         holder.bundle.checkpoint("image", &[])?;
         has_holes(&holder, "image")?;
-        // Without our plugin; and with it, which nobody has asked to leave the holes to an engine.
+        // Without our plugin; and with it, but without a request to leave the holes to an engine.
         for (runc, why) in [
             ("runc", "plugin: stasis_memory"),
             (WITH_PLUGIN, "Failed in init"),

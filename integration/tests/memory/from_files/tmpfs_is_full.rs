@@ -1,4 +1,4 @@
-//! The tmpfs for contents has no room, wherever that is noticed: they go into the image.
+//! The tmpfs for contents has no room, whichever step finds that: they go into the image.
 
 use std::path::Path;
 
@@ -16,12 +16,12 @@ use stasis_integration::needs;
 use super::{has_holes, started};
 
 const LEAVES: [&str; 1] = ["--leave-running"];
-/// A script before the runtime.
+/// A script in front of the runtime.
 const GATED: &str = "/usr/local/bin/gated-runtime";
-/// Enough for 48 MiB and all that is reserved beside them.
+/// Enough for 48 MiB and all reservations beside them, in MiB.
 const ENOUGH: u64 = 512;
 
-/// By what is reserved before anything is locked.
+/// The reservation before the lock shows it.
 #[test]
 fn it_is_too_small() -> Result<()> {
     needs!(StandIn);
@@ -54,7 +54,7 @@ fn it_is_too_small() -> Result<()> {
     holder.end()
 }
 
-/// Somebody else takes the room that was found, before the packs get theirs.
+/// Another program takes the room that was found, before the packs get theirs.
 #[test]
 fn it_is_filled_meanwhile() -> Result<()> {
     needs!(StandIn);
@@ -88,7 +88,7 @@ fn it_is_filled_meanwhile() -> Result<()> {
     job.end()
 }
 
-/// A checkpoint that finds so many MiB left when the files are made.
+/// Makes a checkpoint that finds `left` MiB when the files are made.
 fn filled(
     stasis: &StasisHost,
     gate: &Gate<'_>,
@@ -102,7 +102,7 @@ fn filled(
     let mut is_reserved = false;
     let plan = Plan {
         class: Class::Changes,
-        // Room is reserved, and who is to make the file is put into a cgroup of its own.
+        // Room is reserved, and the process that makes the file is put into a cgroup of its own.
         at: At::First(Box::new(move |hit| {
             let path = hit.call.path.as_deref().unwrap_or(Path::new(""));
             is_reserved |= path.starts_with("/run/stasis/ledger");
@@ -123,7 +123,7 @@ fn filled(
     Ok(())
 }
 
-/// Processes may still have a pack of it mapped.
+/// Unmounts lazily: processes may still have a pack of it mapped.
 fn unmount(stasis: &StasisHost) -> Result<()> {
     stasis.host.run(&["umount", "--lazy", MEMORY]).map(drop)
 }

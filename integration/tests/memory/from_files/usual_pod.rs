@@ -1,5 +1,4 @@
-//! A pod as most are: two processors, and less memory than its GPU contents need beside what it
-//! has.
+//! A usual pod: two processors, and less memory than its GPU contents need in addition to its use.
 
 use std::fs;
 use std::path::Path;
@@ -71,7 +70,7 @@ fn are_kept(limit: &Path) -> Result<()> {
     Ok(())
 }
 
-/// How many processes have copied together with the driver's thread.
+/// Returns the number of processes that have copied together with the driver's thread.
 fn workers_in_checkpoint(stasis: &StasisHost, pod: &MemoryContainer<'_>) -> Result<usize> {
     stasis.hold_driver("checkpoint *", "armed")?;
     let checkpoint = pod

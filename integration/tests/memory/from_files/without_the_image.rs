@@ -1,5 +1,5 @@
 //! Containers whose callers have paused them for a checkpoint, and remove its image before they
-//! resume them: whoever holds the contents has the only copy.
+//! resume them: the process that holds the contents has the only copy.
 
 use std::fs;
 
@@ -17,14 +17,14 @@ use crate::suspended::{seen, until_dead};
 
 const WANTED: &str = "gpu-contents-away.wanted";
 
-/// Which of those that hold the contents.
+/// The killed one of the processes that hold the contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Killed {
-    /// It has stored them, and gives them back.
+    /// The process that has stored the contents, and gives them back.
     Holds,
-    /// Has been started by that one, and waits for its end.
+    /// The process that the first one has started, and that waits for its end.
     StandsBy,
-    /// The first, when it has been asked to give them back.
+    /// The first one, after the request to give the contents back.
     IsAsked,
 }
 
@@ -57,7 +57,7 @@ fn whoever_is_killed(kind: HostKind, settings: &str) -> Result<()> {
     holder.end()
 }
 
-/// The image, and then what it had apart from it.
+/// Removes the image, and then its contents that lie apart.
 fn removed(stasis: &StasisHost, holder: &MemoryContainer<'_>) -> Result<()> {
     fs::remove_dir_all(holder.bundle.image_path("removed"))?;
     stasis
@@ -91,7 +91,7 @@ fn resumed_without(
     Ok(())
 }
 
-/// Who holds them, and who stands by.
+/// Returns the process that holds the contents, and the one that stands by.
 fn who_holds(stasis: &StasisHost) -> Result<(String, Option<String>)> {
     let all = stasis.host.run_for_text(&["pgrep", "-x", HOLDS])?;
     let all: Vec<&str> = all.lines().collect();
@@ -108,14 +108,14 @@ fn who_holds(stasis: &StasisHost) -> Result<(String, Option<String>)> {
     Ok((holds.remove(0), stands_by))
 }
 
-/// Its state, if it has not ended.
+/// Returns the process's state, if it has not ended.
 fn is_alive(stasis: &StasisHost, pid: &str) -> Result<Option<String>> {
     let state = stasis.host.run_for_text(&["ps", "-o", "stat=", pid]);
     Ok(state.ok().filter(|state| !state.starts_with('Z')))
 }
 
-/// It is said, each time that somebody asks, and nobody goes on to try. It is no last word: an
-/// image may be on a disk that is not there now.
+/// Each resume reports the loss, and no process goes on trying. The loss is not final: an image may
+/// be on a disk that is absent now.
 #[test]
 fn what_nobody_has_any_more_is_lost_until_its_image_is_there_again() -> Result<()> {
     let stasis = &StasisHost::with_containerd(HostKind::sid_v2()?)?;

@@ -1,5 +1,5 @@
-//! Images that are small, and say that they become more memory than a machine has: each chunk and
-//! each area may be, and their sum may not.
+//! Small images that claim to become more memory than a machine has: each chunk and each area is
+//! valid, and only their sum is not.
 
 use anyhow::{Context, Result};
 use stasis_memory_store::{Area, CHUNK, Chunk, Index, ProcessMemory};
@@ -7,10 +7,10 @@ use stasis_memory_store::{Area, CHUNK, Chunk, Index, ProcessMemory};
 use super::Images;
 use crate::limits::with_available;
 
-/// What the machine says that it has, MiB.
+/// The memory that the machine reports, MiB.
 const AVAILABLE: u64 = 1024;
 
-/// No address is above.
+/// The end of all addresses.
 const ADDRESSES: u64 = 1 << 57;
 const REFUSED: [&str; 3] = [
     "MiB of host memory for this, and the host has",
@@ -22,7 +22,7 @@ pub(super) fn the_index_says_more_than_the_machine_has(images: &Images<'_>) -> R
     let whole = whole_chunk(&images.index)?;
     let chunks = u32::try_from((AVAILABLE << 20) / CHUNK as u64)?;
     with_available(images.stasis, AVAILABLE, || {
-        // What says so is a mount of the host.
+        // The report is a mount of the host, which the inventory lists.
         let images = Images {
             before: images.stasis.inventory()?,
             index: images.index.clone(),
@@ -47,7 +47,7 @@ fn whole_chunk(index: &Index) -> Result<Chunk> {
     whole.cloned().context("no chunk is whole")
 }
 
-/// A few MiB of a pack become all of an area.
+/// Has a few MiB of a pack become a whole area.
 fn one_chunk_many_times(index: &mut Index, chunk: &Chunk, times: u32) {
     let Some(area) = index.processes[0].areas.last_mut() else {
         return;
@@ -61,7 +61,7 @@ fn one_chunk_many_times(index: &mut Index, chunk: &Chunk, times: u32) {
         .collect();
 }
 
-/// The same in a process each.
+/// Does the same with one process for each chunk.
 fn one_chunk_in_each_of(index: &mut Index, chunk: &Chunk, processes: u32) {
     for pid in 1..=processes {
         let area = Area {
@@ -73,14 +73,14 @@ fn one_chunk_in_each_of(index: &mut Index, chunk: &Chunk, processes: u32) {
             }],
         };
         index.processes.push(ProcessMemory {
-            // Those of the image are below.
+            // The pids of the image are lower.
             pid: 100_000 + pid.cast_signed(),
             areas: vec![area],
         });
     }
 }
 
-/// Processes that lack all addresses that there are, for files in memory.
+/// Adds processes that lack all possible addresses, for files in memory.
 fn all_addresses_of(index: &mut Index, processes: i32) {
     for pid in 1..=processes {
         let area = Area {

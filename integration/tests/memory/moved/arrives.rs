@@ -1,5 +1,5 @@
 //! Images that are restored while they arrive: the registry's answer is held in the middle of a
-//! blob, and let go, or its reader or its fetcher is killed, or the registry lies.
+//! blob and released, or its reader or its fetcher is killed, or the registry lies.
 
 mod steps;
 
@@ -22,16 +22,16 @@ use super::registry::{AUTHFILE, BREAKING, RIGHT, credentials, tagged};
 use super::{LARGE, SMALL, holds_its_memory, moved};
 
 const REPOSITORY: &str = "jobs/one";
-/// As that of the other tests, with more memory on the GPU than anything else of it has.
+/// As in the other tests, with more memory on the GPU than anything else of the image has.
 const COMMAND: &str = "/bin/memcheck 96 10000 & exec /bin/memcheck 4 10001";
-/// Less than the large blob has, and more than all else.
+/// Less than the large blob has, and more than all others.
 const HALF: u64 = 64 << 20;
-/// The least that a blob has, with the header of its pack.
+/// The least size of a blob, with the header of its pack.
 const LEAST: u64 = (4 << 20) + 4096;
 const SETTINGS: &str =
     "restore.at_create = \"/images\"\nrestore.registry = \"localhost:5444/jobs\"\n";
 
-/// A registry with an image, and the way to it.
+/// A registry with an image, and the proxy in front of it.
 struct Arrives<'a> {
     stasis: &'a StasisHost,
     job: &'a Bundle<'a>,
@@ -106,7 +106,7 @@ impl Arrives<'_> {
         self.job.delete()
     }
 
-    /// What does not wait says so, and leaves it alone.
+    /// Commands that do not wait report the arriving image, and leave it alone.
     fn others_are_told(&self) -> Result<()> {
         let reference = tagged(PORT, "jobs/other", "second");
         let (kind, error) = fails(self.stasis, &["push", &reference, INTO])?;
@@ -131,7 +131,7 @@ impl Arrives<'_> {
         ensure!(job.warnings()?.is_empty(), "{}", job.warnings()?);
         ensure!(job.status()? == "created", "{}", job.status()?);
         self.until_held()?;
-        // Nobody fetches the rest: the start has somebody go on.
+        // The fetcher is gone: the start has another one go on.
         self.stasis
             .host
             .run(&["pkill", "-KILL", "-x", "stasis-pull"])?;
@@ -162,7 +162,7 @@ impl Arrives<'_> {
         proxy.let_go();
         let pulled = moved(stasis, &["pull", &self.reference(), INTO])?;
         ensure!(pulled["moved_blobs"] == 1, "{pulled}");
-        // Of that one a part was there.
+        // A part of that blob had arrived before.
         let [moved, all] = ["moved_bytes", "bytes"].map(|name| pulled[name].as_u64());
         ensure!(moved < all.map(|all| all - HALF / 2), "{pulled}");
         stasis.host.run(&[PROGRAM, "verify", INTO])?;
@@ -209,8 +209,8 @@ impl Arrives<'_> {
         self.stasis.host.run(&[PROGRAM, "verify", INTO]).map(drop)
     }
 
-    /// A byte is another one that no contents of this image have: the small process had it when the
-    /// first image was made. Nothing but the blob's digest tells.
+    /// Changes a byte into one that no contents of this image have: the small process had it when
+    /// the first image was made. Only the blob's digest shows it.
     fn what_its_digest_does_not_say_is_never_unlocked(&self) -> Result<()> {
         let stasis = self.stasis;
         let of_memory = "find $1 -name data -size +60M";

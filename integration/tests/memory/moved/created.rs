@@ -1,5 +1,5 @@
 //! New containers that name an image of a registry: it is pulled once for all that begin with it,
-//! and who may not have it, or cannot, starts cold and says why.
+//! and a container that may not have it, or cannot, starts cold and says why.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -18,13 +18,13 @@ use super::refused::{INTO, fails};
 use super::registry::{AUTHFILE, BREAKING, RIGHT, WRONG, credentials, tagged};
 use crate::from_files::replicas::{REPLICAS, apart, asked, create_at_once, is_created};
 
-/// All are asked for by way of a proxy that counts.
+/// The registry is reached through a proxy that counts.
 const SETTINGS: &str = "restore.at_create = \"/images\"\n\
     restore.registry = \"localhost:5444/jobs\"\nrestore.keep_pulled = 1\n";
-/// Where they are.
+/// The directory of pulled images.
 const PULLED: &str = "/images/.pulled";
 const REPOSITORY: &str = "jobs/red/one";
-/// More than manifests, indexes and tokens have, bytes; less than an image.
+/// More bytes than manifests, indexes and tokens have; less than an image has.
 const SMALL_DOCUMENTS: u64 = 1 << 20;
 
 #[test]
@@ -104,7 +104,7 @@ fn only_its_namespace_names_it(
     in_pod_of(job, "red")?;
     job.create()?;
     is_created(job)?;
-    // The manifest alone.
+    // Only the manifest was fetched.
     ensure!(proxy.passed() - before < 1 << 20, "it was fetched again");
     job.start()?;
     ensure!(asked(stasis, &job.id)? == "ok 1");
@@ -159,7 +159,7 @@ fn what_may_not_be_restored_is_not_asked_for(
     stasis.set(&stasis.low_level, SETTINGS)
 }
 
-/// By its manifest and its index: the processes have another driver's libraries.
+/// Its manifest and its index show it: the processes have another driver's libraries.
 fn what_would_not_run_here_is_not_fetched(
     stasis: &StasisHost,
     proxy: &BreakingProxy,
@@ -198,7 +198,7 @@ fn what_would_not_run_here_is_not_fetched(
     stasis.inject("")
 }
 
-/// It is one image, and belongs to its repository: that of another team has none of this digest.
+/// A digest names one image of its repository: another team's repository has none of this digest.
 fn it_is_named_by_its_digest(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     let shown = [PROGRAM, "inspect", "--json", &image("image")];
     let shown: Value = serde_json::from_str(&stasis.host.run_for_text(&shown)?)?;

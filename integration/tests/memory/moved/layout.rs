@@ -1,4 +1,4 @@
-//! An OCI layout in a test host, as anybody else may have written it.
+//! An OCI layout in a test host, as any other program may have written it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ const MEMORY: &str = "application/vnd.stasis.checkpoint.memory.v1";
 /// The layout.
 pub(super) struct Layout<'l> {
     stasis: &'l StasisHost,
-    /// As the host names it.
+    /// The layout's path in the host.
     directory: &'l str,
 }
 
@@ -23,12 +23,12 @@ impl<'l> Layout<'l> {
         Self { stasis, directory }
     }
 
-    /// What `stasis` calls an image in it.
+    /// Returns `stasis`' reference to an image in the layout.
     pub(super) fn tagged(&self, tag: &str) -> String {
         format!("oci:{}:{tag}", self.directory)
     }
 
-    /// Its directory, as the host names it.
+    /// Returns the layout's path in the host.
     pub(super) fn path_inside(&self) -> String {
         self.directory.to_owned()
     }
@@ -50,7 +50,7 @@ impl<'l> Layout<'l> {
         Ok(serde_json::from_slice(&fs::read(self.blob(digest))?)?)
     }
 
-    /// The digests of an image's blobs of memory.
+    /// Returns the digests of an image's blobs of memory.
     pub(super) fn memory(&self, tag: &str) -> Result<Vec<String>> {
         let manifest = self.manifest(tag)?;
         let layers = manifest["layers"].as_array().context("no layers")?;
@@ -59,7 +59,7 @@ impl<'l> Layout<'l> {
         Ok(digests.map(str::to_owned).collect())
     }
 
-    /// Adds a manifest under this tag, whatever it says.
+    /// Adds a manifest under this tag, whatever its contents.
     pub(super) fn forge(&self, tag: &str, manifest: &Value) -> Result<()> {
         let text = manifest.to_string();
         let digest = format!("sha256:{:x}", Sha256::digest(&text));

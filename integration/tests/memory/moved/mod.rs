@@ -1,4 +1,4 @@
-//! `stasis push` and `stasis pull`: images go elsewhere, are gone with all that they had on this
+//! `stasis push` and `stasis pull`: images go elsewhere, are removed with all their files on this
 //! machine, and come back.
 
 mod arrives;
@@ -18,8 +18,8 @@ use stasis_integration::needs;
 
 use layout::Layout;
 
-/// One process with much GPU memory that stays as it is, and one with little, which has other
-/// contents each time that it is asked. Each has 16 MiB of host memory as well.
+/// One process with much GPU memory that stays the same, and one with little, whose contents change
+/// with each question. Each has 16 MiB of host memory as well.
 const COMMAND: &str = "/bin/memcheck 40 10000 & exec /bin/memcheck 4 10001";
 const LARGE: u16 = 10000;
 const SMALL: u16 = 10001;
@@ -67,9 +67,9 @@ fn the_second_image_moves_its_differences(
     ensure!(first["moved_bytes"] == first["bytes"], "{first}");
     let second = push("second")?;
     let [moved, all] = ["moved_bytes", "bytes"].map(|name| second[name].as_u64());
-    // The 20 MiB of the one that was asked; all are 80 MiB, with what the first image alone needs.
+    // The 20 MiB of the asked process; all are 80 MiB, with the contents of the first image alone.
     ensure!(moved < all.map(|all| all / 3), "{second}");
-    // Those of files and of memory, and what was there of both.
+    // A blob of files and one of memory are moved; one of each was there.
     ensure!(
         second["moved_blobs"] == 2 && second["blobs"] == 4,
         "{second}"
@@ -89,7 +89,7 @@ fn holds_its_memory(stasis: &StasisHost, port: u16) -> Result<()> {
     Ok(())
 }
 
-/// Runs `stasis`, which has to succeed.
+/// Runs `stasis`, which has to succeed. Returns its answer.
 fn moved(stasis: &StasisHost, arguments: &[&str]) -> Result<Value> {
     let command = [&[PROGRAM], arguments, &["--json"]].concat();
     Ok(serde_json::from_str(&stasis.host.run_for_text(&command)?)?)

@@ -1,5 +1,5 @@
 //! Images in a registry by their digests, shown without being fetched, as checkpoints of another
-//! image, and with no room for what is gathered.
+//! image, and with no room for the gathered blobs.
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
@@ -9,9 +9,9 @@ use stasis_integration::host::installed::{PROGRAM, StasisHost};
 use super::moved;
 use super::refused::{INTO, fails};
 
-/// Where blobs for a registry are gathered.
+/// The directory in which blobs for a registry are gathered.
 const GATHERED: &str = "/var/tmp";
-/// Less than an image has.
+/// Less room than an image needs.
 const ROOM: u64 = 16 << 20;
 
 /// `tagged` names an image in the registry, in which `first` and `second` are.
@@ -79,7 +79,7 @@ fn a_checkpoint_belongs_to_an_image(
     Ok(())
 }
 
-/// The tag is what it was, and nothing is left of what was gathered.
+/// The tag is unchanged, and none of the gathered blobs is left.
 fn no_room_is_told(
     stasis: &StasisHost,
     job: &Bundle<'_>,
@@ -100,7 +100,7 @@ fn no_room_is_told(
     Ok(())
 }
 
-/// Where it came from, or went.
+/// Checks that the image's origin, or its destination, is noted.
 fn is_noted(stasis: &StasisHost, image: &str, at: &str, expected: &str) -> Result<()> {
     let shown = stasis
         .host

@@ -1,5 +1,5 @@
-//! What is elsewhere is not what it says it is, or there is no room: refused with a kind, and
-//! nothing is left but what was verified.
+//! The other place has something else than it claims, or there is no room: refused with a kind, and
+//! only verified files are left.
 
 use std::fs;
 use std::path::Path;
@@ -12,9 +12,9 @@ use stasis_integration::host::installed::{PROGRAM, StasisHost};
 use super::layout::Layout;
 use super::moved;
 
-/// Where it would be.
+/// The directory of the pulled image.
 pub(super) const INTO: &str = "/images/pulled-elsewhere";
-/// Where it grows until it is whole.
+/// The directory in which the image grows until it is whole.
 pub(super) const STAGING: &str = "/images/.pulled-elsewhere.stasis-pull";
 const SMALL: &str = "/images/small";
 
@@ -27,7 +27,7 @@ pub(super) fn what_is_not_an_image_is_refused(
     a_part_of_a_layout_is_refused(stasis, layout)
 }
 
-/// What was verified is not fetched again.
+/// Verified blobs are not fetched again.
 fn a_damaged_blob_is_not_pulled(stasis: &StasisHost, layout: &Layout<'_>) -> Result<()> {
     let memory = layout.memory("second")?;
     ensure!(memory.len() == 2, "{memory:?}");
@@ -83,7 +83,7 @@ fn a_manifest_that_lies_is_refused(stasis: &StasisHost, layout: &Layout<'_>) -> 
     Ok(())
 }
 
-/// Takes the forged tag away again.
+/// Removes the forged tag.
 fn moved_on(layout: &Layout<'_>) -> Result<()> {
     let path = layout.path("index.json");
     let mut index: Value = serde_json::from_slice(&fs::read(&path)?)?;
@@ -131,7 +131,7 @@ pub(super) fn a_full_disk_is_told(
         kind == "no-space" && error.contains(SMALL),
         "{kind}: {error}"
     );
-    // What came beside it may be whole, and is kept for the next pull.
+    // Other blobs may be whole, and are kept for the next pull.
     let left = names_in(&stasis.host.path(format!("{SMALL}/.pulled.stasis-pull")));
     let left = left.unwrap_or_default();
     ensure!(
@@ -151,7 +151,7 @@ pub(super) fn a_full_disk_is_told(
     stasis.host.run(&["umount", SMALL]).map(drop)
 }
 
-/// A pull that has to fail: its kind and message. What was asked for is not there.
+/// Makes a pull that has to fail and leave no image. Returns its kind and message.
 pub(super) fn pull_fails(
     stasis: &StasisHost,
     reference: &str,
@@ -162,7 +162,7 @@ pub(super) fn pull_fails(
     Ok(failed)
 }
 
-/// Runs `stasis`, which has to fail: the kind and the message.
+/// Runs `stasis`, which has to fail. Returns the kind and the message.
 pub(super) fn fails(stasis: &StasisHost, arguments: &[&str]) -> Result<(String, String)> {
     let mut command = stasis.command(PROGRAM);
     let output = command.args(arguments).arg("--json").output()?;

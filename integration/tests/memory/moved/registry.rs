@@ -14,16 +14,16 @@ use super::named::an_image_is_named_by_its_digest_and_shown;
 use super::refused::{INTO, STAGING, fails, pull_fails};
 use super::{moved, the_second_image_moves_its_differences};
 
-/// Where connections break on their way to it.
+/// The port at which connections to the registry break.
 pub(super) const BREAKING: u16 = 5444;
-/// What passes before they do: less than any large blob of these images has.
+/// The bytes that pass before the break: less than any large blob of these images has.
 const AFTER: u64 = 3 << 20;
 pub(super) const AUTHFILE: &str = "/root/.docker/config.json";
 /// user:secret, and user:guessed.
 pub(super) const RIGHT: &str = "dXNlcjpzZWNyZXQ=";
 pub(super) const WRONG: &str = "dXNlcjpndWVzc2Vk";
 
-/// Leaves the second image in `into` alone, as skopeo has copied it.
+/// Leaves the second image alone in `into`, as skopeo has copied it.
 pub(super) fn an_image_travels_through_a_registry(
     stasis: &StasisHost,
     job: &Bundle<'_>,
@@ -99,7 +99,7 @@ fn connections_that_break_are_made_again(stasis: &StasisHost, job: &Bundle<'_>) 
     stasis.host.run(&["rm", "-r", INTO]).map(drop)
 }
 
-/// It hands it out under the digest that it had.
+/// The registry serves the damaged blob under its old digest.
 fn what_the_registry_has_damaged_is_refused(stasis: &StasisHost) -> Result<()> {
     let reference = tagged(PORT, "jobs/one", "second");
     let pushed = moved(stasis, &["pull", &reference, INTO])?;
@@ -115,7 +115,7 @@ fn what_the_registry_has_damaged_is_refused(stasis: &StasisHost) -> Result<()> {
         let path = stasis.host.path(&stored);
         let good = fs::read(&path)?;
         let mut damaged = good.clone();
-        // Of a manifest: in a digest that it has.
+        // In a manifest, one of its digests is damaged.
         let place = damaged.windows(7).position(|found| found == b"sha256:");
         let place = place.map_or(good.len() / 2, |found| found + 7);
         damaged[place] ^= 1;

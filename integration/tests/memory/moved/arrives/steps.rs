@@ -1,4 +1,4 @@
-//! The steps that all cases have.
+//! The steps that all cases share.
 
 use std::fs;
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ impl Arrives<'_> {
         self.stasis.host.path(format!("{INTO}/stasis-arriving"))
     }
 
-    /// Pulls it up to the middle of the large blob.
+    /// Pulls the image up to the middle of the large blob.
     pub(super) fn half_of_it(&self) -> Result<()> {
         self.proxy.hold_after(HALF);
         let begun = moved(
@@ -41,7 +41,7 @@ impl Arrives<'_> {
         )?;
         ensure!(begun["arriving"] == true, "{begun}");
         self.until_held()?;
-        // The small one is complete.
+        // The small blob is complete.
         wait_until_clear(|| {
             for entry in fs::read_dir(self.stasis.host.path(INTO))? {
                 let entry = entry?;
@@ -61,7 +61,7 @@ impl Arrives<'_> {
         })
     }
 
-    /// A start takes one that is dying for one that pulls, and fails with its end.
+    /// Waits until no fetcher is left: a start takes a dying one for one that works, and fails.
     pub(super) fn until_nobody_pulls(&self) -> Result<()> {
         wait_until_clear(|| {
             let mut find = self.stasis.host.command("pgrep");
@@ -77,7 +77,7 @@ impl Arrives<'_> {
         })
     }
 
-    /// A restore whose processes are there, and wait for their contents.
+    /// Begins a restore whose processes exist, and wait for their contents.
     pub(super) fn restored_by_criu(&self) -> Result<Child> {
         let restore = self.job.begin_restore_from(INTO)?;
         self.until_it_waits()?;
@@ -85,7 +85,7 @@ impl Arrives<'_> {
         Ok(restore)
     }
 
-    /// A place in the large blob that this image does not need.
+    /// Returns a place in the large blob that this image does not need.
     pub(super) fn unused(&self) -> Result<usize> {
         moved(self.stasis, &["pull", &self.reference(), INTO])?;
         let index = Index::read(&self.stasis.host.path(INTO))?.context("no index")?;
@@ -97,7 +97,7 @@ impl Arrives<'_> {
         let places = places.map(|chunk| chunk.place).filter(is_large);
         let mut places: Vec<_> = places.map(|at| (at.offset, u64::from(at.bytes))).collect();
         places.sort_unstable();
-        // Behind the header.
+        // Starts behind the header.
         let mut end = 4096;
         for (offset, bytes) in places {
             if offset > end {
@@ -109,7 +109,7 @@ impl Arrives<'_> {
         Ok(usize::try_from(end - 4096)?)
     }
 
-    /// CRIU has done its part: the driver waits for contents, or will be asked once they come soon.
+    /// Waits until CRIU is done: the driver waits for contents, or is called once they come.
     pub(super) fn until_it_waits(&self) -> Result<()> {
         wait_until_clear(|| {
             let (status, phase) = (self.job.status()?, self.phase());
