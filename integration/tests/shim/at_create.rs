@@ -1,4 +1,4 @@
-//! Containers that begin with an image, through the shim: created and held, and started then.
+//! Containers that begin with an image, through the shim: created and held, and started after that.
 
 use anyhow::Result;
 use serde_json::Value;
@@ -39,7 +39,7 @@ fn it_goes_on_at_its_start(stasis: &StasisHost, client: &Containerd) -> Result<(
         assert!(stasis.is_silent(10000)?, "{end}");
         if end == "start" {
             assert_eq!(client.start("next", INIT)?, pid);
-            // The question from before the start was 102.
+            // The question sent before the start was 102.
             assert_eq!(stasis.ask_until_up(10000)?, "103");
         }
         if end != "delete" {

@@ -35,7 +35,7 @@ fn the_next_one_goes_on(stasis: &StasisHost, client: &Containerd) -> Result<()> 
 
     // The grace period is over.
     begin(stasis, client, "last", 101 + times)?;
-    // Its environment, and so its tag, is that of the first.
+    // Its environment, and so its tag, is the first one's.
     stasis.hold_driver("checkpoint job-0", "grace")?;
     client.kill("last", INIT, SIGTERM)?;
     stasis.until_driver_is_called()?;

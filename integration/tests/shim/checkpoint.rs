@@ -1,5 +1,5 @@
-//! Checkpoints through the shim: who is served meanwhile, who is refused, and what is reported
-//! afterwards.
+//! Checkpoints through the shim: the calls that it serves meanwhile, the ones that it refuses, and
+//! its reports afterwards.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ fn checks(kind: HostKind) -> Result<()> {
 fn everybody_else_is_served(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     let pid = stasis.start_gpu_task(client, "busy", &GROUP, &COUNTER)?;
     assert_eq!(stasis.ask_until_up(10000)?, "101");
-    // There are none in a V2 host of a machine that has version 1 as well.
+    // A V2 host of a machine that has version 1 as well has no metrics.
     let statistics = code(&client.metrics("busy"));
     stasis.hold_gpu_checkpoint("busy")?;
     let waiting = client.beside(|client| client.wait("busy", INIT))?;
@@ -61,7 +61,7 @@ fn questions_are_answered(client: &Containerd, pid: u32, statistics: Code) -> Re
     let metrics = soon("metrics", || client.metrics("busy"))?;
     assert_eq!(code(&metrics), statistics);
     let pids = soon("pids", || client.pids("busy"))??;
-    // Who copies for the driver is in it as well, meanwhile.
+    // The process that copies for the driver is in the list meanwhile, too.
     assert!(pids.contains(&(pid, None)), "{pids:?}");
     let added = process(&["sh", "-c", "exit 4"], false);
     soon("exec", || {
@@ -107,7 +107,7 @@ fn another_of_the_shim_lives_and_dies(
     stasis.ctr_remove("other")
 }
 
-/// As clients do that copy the container's files afterwards.
+/// As for clients that copy the container's files afterwards.
 fn paused_task_stays_paused(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     stasis.start_gpu_task(client, "paused", &[], &COUNTER)?;
     assert_eq!(stasis.ask_until_up(10000)?, "101");
@@ -128,7 +128,7 @@ fn paused_task_stays_paused(stasis: &StasisHost, client: &Containerd) -> Result<
     assert_eq!(client.state("paused", INIT)?.status(), State::Paused);
     assert!(stasis.is_silent(10000)?);
     client.resume("paused")?;
-    // The question asked while it was paused was answered first.
+    // The question sent while it was paused was answered first.
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("103"));
     assert!(waiting.goes_on(), "{:?}", waiting.outcome());
     client.kill("paused", INIT, SIGKILL)?;
@@ -137,7 +137,7 @@ fn paused_task_stays_paused(stasis: &StasisHost, client: &Containerd) -> Result<
     stasis.ctr_remove("paused")
 }
 
-/// The shim hears of a caller's deadline, and has to go on with what it has begun.
+/// The shim learns of a caller's deadline, and has to finish the operation that it has begun.
 fn impatient_caller_leaves_nothing_half_done(
     stasis: &StasisHost,
     client: &Containerd,
@@ -150,7 +150,7 @@ fn impatient_caller_leaves_nothing_half_done(
         client.checkpoint_within(patience, "hasty", &into("/images/hasty"))
     })?;
     stasis.until_phase("hasty", "gpu checkpoint")?;
-    // Versions of containerd differ in the code that they give.
+    // Versions of containerd differ in the code.
     assert_ne!(code(&hasty.outcome()?), Code::Ok);
     assert!(stasis.has_record("hasty"), "the checkpoint was waited for");
     stasis.let_gpu_checkpoint_go()?;

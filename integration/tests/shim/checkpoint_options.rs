@@ -1,5 +1,5 @@
-//! What callers of the shim may set for a checkpoint reaches the low-level runtime, and what that
-//! or CRIU says when it fails reaches the callers.
+//! A caller's options for a checkpoint reach the low-level runtime, and the messages of a failed
+//! runtime or CRIU reach the caller.
 
 use std::fs;
 use std::path::Path;
@@ -24,14 +24,14 @@ const BUNDLES: &str = "/run/containerd/io.containerd.runtime.v2.task/default";
 const COUNTER: [&str; 2] = ["/bin/counter", "10000"];
 const SIGKILL: u32 = 9;
 
-/// A low-level runtime that writes down what it is called with.
+/// A low-level runtime that records its arguments.
 const RECORDER: &str = "/usr/local/bin/runc-recorder";
 const RECORDER_SCRIPT: &str = r#"#!/bin/sh
 echo "$@" >>/run/recorded
 exec /usr/sbin/runc "$@"
 "#;
 
-/// A process with a connection to another, both in the container.
+/// A process with a connection to another one, both in the container.
 const CONNECTED: &str = "(tail -f /dev/null | nc -l -p 10001) & \
      (tail -f /dev/null | until nc 127.0.0.1 10001; do :; done) & ";
 
@@ -93,7 +93,7 @@ fn everything() -> CheckpointOptions {
     }
 }
 
-/// The arguments of the low-level runtime, without what is the same for all verbs. A question for
+/// Returns the low-level runtime's arguments, without the ones that all verbs share. A question for
 /// its abilities is no verb.
 fn recorded(stasis: &StasisHost) -> Result<Vec<String>> {
     let text = fs::read_to_string(stasis.host.path("/run/recorded"))?;
@@ -107,7 +107,7 @@ fn recorded(stasis: &StasisHost) -> Result<Vec<String>> {
     lines.map(without).collect()
 }
 
-/// Nobody has chosen the name of a work directory that the shim makes.
+/// Masks the name of a work directory that the shim has made, since no caller has chosen it.
 fn unchosen(line: &str) -> String {
     let words = line.split(' ').map(|word| {
         let own = word
@@ -134,8 +134,8 @@ fn expected() -> Vec<String> {
          --tcp-established --ext-unix-sk --shell-job --file-locks --manage-cgroups-mode soft \
          --empty-ns network said",
         "delete said",
-        // When a shim has ended containerd runs its program once more, to delete what may be left,
-        // and not the container of another bundle.
+        // When a shim has ended containerd runs its program once more, to delete the leftovers, but
+        // not the container of another bundle.
         "state said",
         "delete --force said",
         &format!(
@@ -151,7 +151,7 @@ fn expected() -> Vec<String> {
     .to_vec()
 }
 
-/// Checkpoints that are refused without an option; the messages.
+/// Checkpoints that are refused without an option. Returns the messages.
 fn refused_without(client: &Containerd, id: &str, options: &CheckpointOptions) -> Result<String> {
     let without = into(&options.image_path);
     let refused = client.checkpoint(id, &without);
@@ -165,7 +165,7 @@ fn refused_without(client: &Containerd, id: &str, options: &CheckpointOptions) -
     Ok(message)
 }
 
-/// The log that a message names.
+/// Returns the log that a message names.
 fn log_in(stasis: &StasisHost, message: &str, directory: &str) -> Result<String> {
     let path = message
         .split([' ', ';', ':', '"'])
@@ -203,7 +203,7 @@ fn connection_needs_its_option(stasis: &StasisHost, client: &Containerd) -> Resu
     until_connected(stasis)?;
     let message = refused_without(client, "plain", &options)?;
     assert!(message.contains("tcp-connection: "), "{message}");
-    // CRIU is asked all the same, and its log is where containerd's shim leaves it.
+    // CRIU is called all the same, and its log is where containerd's shim leaves it.
     stasis.set("runc", "preflight.allow = [\"tcp-connection\"]\n")?;
     let message = refused_without(client, "plain", &options)?;
     assert!(message.contains("criu failed"), "{message}");
@@ -215,7 +215,7 @@ fn connection_needs_its_option(stasis: &StasisHost, client: &Containerd) -> Resu
 }
 
 fn file_lock_needs_no_option(stasis: &StasisHost, client: &Containerd) -> Result<()> {
-    // The image has none, and the container sees this directory.
+    // The image has no flock, and the container sees this directory.
     let flock = format!("{DRIVER}/flock");
     stasis.host.install(Path::new("/usr/bin/flock"), &flock)?;
     let command = [&flock, "/tmp/lock", "/bin/counter", "10000"];

@@ -1,5 +1,5 @@
-//! containerd is killed while an operation is under way: shim and operation go on, and the next
-//! containerd finds the task as it is.
+//! containerd is killed while an operation is under way: the shim and the operation go on, and the
+//! next containerd finds the task as it is.
 
 use anyhow::{Context, Result, ensure};
 use stasis_integration::check::wait::wait_until_clear;
@@ -57,7 +57,7 @@ fn during_a_checkpoint(
         assert!(path.exists(), "{file}");
     }
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 1"));
-    // The shim sees the end of the operation when its process has ended.
+    // To the shim, the operation ends with its process.
     wait_until_clear(|| {
         let after = checkpoint(&client, "victim", "/images/after", false);
         Ok(after.err().map(|error| format!("{error:?}")))

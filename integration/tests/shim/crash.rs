@@ -1,4 +1,4 @@
-//! The shim is killed, at whatever it is: nothing of the container stays, and it can be made again.
+//! The shim is killed at any step: nothing of the container stays, and it can be made again.
 
 use std::thread::JoinHandle;
 
@@ -10,9 +10,9 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
 
-/// A whole checkpoint, which every crash has to leave as it is.
+/// A complete checkpoint, which every crash has to leave as it is.
 const GOOD: &str = "/images/good";
-/// Where the checkpoints go that are cut off.
+/// The directory of the checkpoints that are cut off.
 const CUT_OFF: &str = "/images/cut-off";
 const ENDED: &str = "exit victim 137";
 
@@ -64,7 +64,7 @@ fn all_moments(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     without_gpu(stasis, client)
 }
 
-/// Starts the container, which proves that nothing hinders it.
+/// Starts the container, which proves that nothing prevents it.
 fn run(stasis: &StasisHost, client: &Containerd, victim: &CrashContainer<'_>) -> Result<()> {
     stasis.inject("")?;
     victim.start(client, None)?;
@@ -103,7 +103,7 @@ fn kill_in(
     killed_in(phase, client, victim, begin, || Ok(()))
 }
 
-/// The same while CRIU stands at a stage of its work; it goes on at once then.
+/// Does the same while CRIU is held at a stage of its work; CRIU goes on right after.
 fn kill_in_criu(
     stasis: &StasisHost,
     stage: &str,
@@ -135,7 +135,7 @@ fn killed_in(
     victim.nothing_left(client)
 }
 
-/// containerd does not know the task yet, and there is no event.
+/// containerd does not know the task yet, and no event is sent.
 fn during_create(client: &Containerd, victim: &CrashContainer<'_>) -> Result<()> {
     for program in ["containerd-shim", "runc"] {
         println!("create, in {program}");
@@ -149,7 +149,7 @@ fn during_create(client: &Containerd, victim: &CrashContainer<'_>) -> Result<()>
     Ok(())
 }
 
-/// The shim lives on, answers its caller, and the next checkpoint takes the process as it is.
+/// The shim lives on and answers its caller, and the next checkpoint takes the process as it is.
 fn an_operation_is_killed(
     stasis: &StasisHost,
     client: &Containerd,
@@ -169,7 +169,7 @@ fn an_operation_is_killed(
         ensure!(answer.is_err(), "a killed operation succeeded");
         Ok(())
     };
-    // The next checkpoint waits for its end.
+    // The next checkpoint waits for the end of that process.
     kill_one("checkpoint victim slow:8000")?;
     stasis.inject("")?;
     checkpoint(client, "victim", CUT_OFF, false)?;
@@ -191,7 +191,7 @@ fn the_good_image_restores(
     victim.nothing_left(client)
 }
 
-/// The low-level runtime dies with the shim, since nobody had to stand before it.
+/// The low-level runtime dies with the shim, since no engine is in between.
 fn without_gpu(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     const PLAIN: &str = "/images/plain";
     let script = "/bin/pause & wait";

@@ -1,5 +1,5 @@
 //! The shim is killed at each system call with which it changes something, in a checkpoint, in a
-//! restore, and from a start to a delete: nothing of the container stays, an image that is there
+//! restore, and from a start to a delete: nothing of the container stays, an existing image
 //! restores, and the container can be made again.
 
 use std::fs;
@@ -15,9 +15,9 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::needs;
 
-/// A whole checkpoint, which every crash has to leave as it is.
+/// A complete checkpoint, which every crash has to leave as it is.
 const GOOD: &str = "/images/good";
-/// Where the checkpoints go that are cut off.
+/// The directory of the checkpoints that are cut off.
 const CUT_OFF: &str = "/images/cut-off";
 
 #[test]
@@ -120,7 +120,7 @@ impl Victim<'_> {
         Ok(hits)
     }
 
-    /// Where it was hit; nothing is left of the task then, nor if it was not.
+    /// Returns the call at which the shim was killed, if it was; nothing is left of the task then.
     fn killed_at(&self, number: u32, act: impl FnOnce() -> Result<Answer<()>>) -> Result<Vec<Hit>> {
         let shims = self.stasis.shims_outside()?;
         let [shim] = shims[..] else {
@@ -136,7 +136,7 @@ impl Victim<'_> {
         let hits = trace.seen_so_far()?.hits;
         if hits.is_empty() {
             ensure!(answer.is_ok(), "without a fault: {answer:?}");
-            // A life is over by now.
+            // A life of the task is over by now.
             if self.client.state("victim", INIT).is_ok() {
                 self.ends()?;
             }

@@ -1,4 +1,4 @@
-//! The shim as Kubernetes uses it: pods of containerd's CRI plugin, with the settings that ship.
+//! The shim as Kubernetes uses it: pods of containerd's CRI plugin, with the shipped settings.
 
 use std::fs;
 
@@ -36,8 +36,7 @@ fn waiting(name: &str) -> ContainerConfig {
     ContainerConfig::new(name, &["/bin/pause"])
 }
 
-/// The pod and its containers are all children of one process, which is the shim that the settings
-/// name.
+/// The pod and its containers are all children of one process, the shim that the settings name.
 fn one_shim_serves_a_pod(stasis: &StasisHost, cri: &Cri) -> Result<()> {
     let pod = cri.pod("shared")?;
     let first = pod.run(&waiting("first"))?;
@@ -58,7 +57,7 @@ fn one_shim_serves_a_pod(stasis: &StasisHost, cri: &Cri) -> Result<()> {
     assert_eq!(stasis.shims()?.len(), 2);
     other.remove()?;
 
-    // What ends in a pod leaves the rest of it alone.
+    // The end of a container leaves the rest of its pod alone.
     cri.stop(&first.id, 10)?;
     cri.remove(&first.id)?;
     assert!(!stasis.lives(first.pid));
@@ -102,7 +101,7 @@ fn ends_are_reported(stasis: &StasisHost, cri: &Cri) -> Result<()> {
     assert!(log.ends_with(" stdout F bye\n"), "{log}");
 
     let asked = pod.run(&waiting("asked"))?;
-    // Before its handler is there, the kernel spares it the signal (below). SIGTERM is bit 14.
+    // Before the handler is installed, the kernel spares it the signal (below). SIGTERM is bit 14.
     let caught = "0x$(sed -n 's/^SigCgt:.//p' /proc/1/status)";
     let until_ready = format!("while [ $(({caught} & 0x4000)) = 0 ]; do :; done");
     assert_eq!(
@@ -116,7 +115,7 @@ fn ends_are_reported(stasis: &StasisHost, cri: &Cri) -> Result<()> {
     // The kernel spares the first process of a pid namespace the signals that it has no handler
     // for.
     let deaf = pod.run(&ContainerConfig::new("deaf", &["tail", "-f", "/dev/null"]))?;
-    // Until then it is runc, whose Go runtime ends it with status 2.
+    // Before the exec it is runc, whose Go runtime ends it with status 2.
     let until_exec = "until [ \"$(cat /proc/1/comm)\" = tail ]; do :; done";
     let executed = cri.exec(&deaf.id, &["sh", "-c", until_exec])?;
     assert_eq!(executed.exit_code, 0);
@@ -133,8 +132,8 @@ fn ends_are_reported(stasis: &StasisHost, cri: &Cri) -> Result<()> {
     stasis.nothing_left_of(&ids.each_ref().map(String::as_str))
 }
 
-/// Where nothing but version 2 is mounted, a test host of a machine that also has version 1 has no
-/// controllers; so this runs where [`Cgroups::oldest`] is.
+/// A test host with version 2 alone, on a machine that also has version 1, has no controllers; so
+/// this runs where [`Cgroups::oldest`] is.
 fn usage_is_measured(stasis: &StasisHost, cri: &Cri) -> Result<()> {
     let pod = cri.pod("usage")?;
     let container = pod.run(&waiting("measured"))?;
@@ -157,7 +156,7 @@ fn usage_is_measured(stasis: &StasisHost, cri: &Cri) -> Result<()> {
     let greedy = pod.run(&greedy.with_memory_limit(32 << 20))?;
     let ended = cri.wait(&greedy.id)?;
     assert_eq!(ended.exit_code, 137);
-    // containerd hears of the end and of the reason in any order.
+    // containerd learns of the end and of the reason in any order.
     wait_until_clear(|| {
         let reason = cri.status(&greedy.id)?.reason;
         Ok((reason != "OOMKilled").then_some(reason))
@@ -171,16 +170,16 @@ fn cpu(cri: &Cri, id: &str) -> Result<u64> {
     Ok(cpu.usage_core_nano_seconds.context("not counted")?.value)
 }
 
-/// What containerd then calls, the shim's program with `delete`, ends and cleans up every
+/// containerd then calls the shim's program with `delete`, which ends and cleans up every
 /// container.
 fn killed_shim_ends_its_pod(stasis: &StasisHost, cri: &Cri) -> Result<()> {
-    // Of containerd's own shim a socket stays (1.7), or the container's process (2.1).
+    // containerd's own shim leaves a socket (1.7), or the container's process (2.1).
     needs!(OurShim);
     let pod = cri.pod("orphaned")?;
     let container = pod.run(&waiting("orphan"))?;
     let shim = stasis.parent(container.pid)?;
     stasis.host.run(&["kill", "-KILL", &shim.to_string()])?;
-    // CRI's own wait for the end breaks off, which it reports so, with containerd's own shim, too.
+    // CRI's own wait for the end breaks off, with this report, with containerd's own shim, too.
     assert_eq!(cri.wait(&container.id)?.exit_code, 255);
     wait_until_clear(|| {
         let alive = [pod.pid, container.pid]
@@ -193,7 +192,7 @@ fn killed_shim_ends_its_pod(stasis: &StasisHost, cri: &Cri) -> Result<()> {
     stasis.nothing_left_of(&ids.each_ref().map(String::as_str))
 }
 
-/// containerd can be restarted beside pods, and what ended meanwhile has ended for the next one.
+/// containerd can be restarted beside pods, and the next one knows which containers have ended.
 fn pods_outlive_containerd(kind: HostKind) -> Result<()> {
     let stasis = StasisHost::of(kind)?;
     let node = stasis.node(kind.suite)?;
@@ -211,7 +210,7 @@ fn pods_outlive_containerd(kind: HostKind) -> Result<()> {
     let _containerd = stasis.host.containerd()?;
     let cri = Cri::connect(&stasis.host)?;
     // containerd takes a task without a process for a leaked one and deletes it unasked. So CRI has
-    // to say 255, with containerd's own shim, too.
+    // to report 255, with containerd's own shim, too.
     assert_eq!(cri.wait(&ending.id)?.exit_code, 255);
     assert_eq!(cri.status(&going_on.id)?.state(), ContainerState::Running);
     assert_eq!(cri.exec(&going_on.id, &["echo", "yes"])?.stdout, b"yes\n");

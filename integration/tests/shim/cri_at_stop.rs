@@ -1,5 +1,5 @@
 //! Pods whose annotations ask for a checkpoint at the stop, and for the latest image at the start:
-//! containerd hands them on to their containers.
+//! containerd passes them on to their containers.
 
 use anyhow::Result;
 use stasis_integration::client::cri::{ContainerConfig, Cri, Pod, on_a_node};
@@ -10,9 +10,9 @@ use stasis_integration::on_hosts;
 
 on_hosts!(checks: trixie, sid);
 
-/// Those of the pods' namespace.
+/// The images, in the directory of the pods' namespace.
 const IMAGES: &str = "/images/default/saved";
-/// Far more than it takes.
+/// Far more seconds than a stop takes.
 const GRACE_SECONDS: i64 = 60;
 
 fn checks(kind: HostKind) -> Result<()> {
@@ -37,7 +37,7 @@ fn the_next_container_goes_on(stasis: &StasisHost, cri: &Cri) -> Result<()> {
     stasis.nothing_left_of(&ids)
 }
 
-/// Runs a container until it has answered this, and has it stopped; its id.
+/// Runs a container until it has given this answer, and stops it. Returns its id.
 fn is_stopped_after(stasis: &StasisHost, cri: &Cri, pod: &Pod<'_>, answer: &str) -> Result<String> {
     let counter = ContainerConfig::new("counter", &["/bin/counter", "10000"]).with_gpu("counter");
     let container = pod.run(&counter)?;

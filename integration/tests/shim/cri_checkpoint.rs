@@ -1,4 +1,4 @@
-//! What the kubelet's checkpoint becomes, and its restore, with the shim and a GPU.
+//! The kubelet's checkpoint, and its restore, with the shim and a GPU.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ const ARCHIVE: &str = "/images/checkpoint.tar";
 
 on_hosts!(checks: trixie, sid);
 
-/// The later checks restore the archive of the first.
+/// The later checks restore the first one's archive.
 fn checks(kind: HostKind) -> Result<()> {
     let checks: &[Check] = match kind.suite {
         Suite::Trixie => &[containerd_1_has_no_checkpoint],
@@ -68,7 +68,7 @@ fn checkpoint_becomes_an_archive(stasis: &StasisHost, cri: &Cri) -> Result<()> {
     let manifest: serde_json::Value = serde_json::from_str(&stasis.host.run_for_text(&manifest)?)?;
     assert_eq!(manifest["container"], container.id);
 
-    // Another archive of the same container, into the same place.
+    // Another archive of the same container, into the same file.
     cri.checkpoint(&container.id, ARCHIVE)?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("103"));
     cri.stop(&container.id, 10)?;
@@ -82,7 +82,7 @@ fn checkpoint_becomes_an_archive(stasis: &StasisHost, cri: &Cri) -> Result<()> {
     stasis.nothing_left_of(&[&container.id, &restored, &neighbour.id])
 }
 
-/// A pod of another name on a node where nothing of the old one is left, as after a migration.
+/// A pod of another name on a node without any part of the old one, as after a migration.
 fn archive_is_restored_in_another_pod(stasis: &StasisHost, cri: &Cri) -> Result<()> {
     let pod = cri.pod("migrated")?;
     let restored = is_restored(stasis, cri, &pod, "103")?;
@@ -91,7 +91,7 @@ fn archive_is_restored_in_another_pod(stasis: &StasisHost, cri: &Cri) -> Result<
     stasis.nothing_left_of(&[&restored])
 }
 
-/// The device plugin gives the new container another GPU than the old one had.
+/// The device plugin gives the new container another GPU than the old one's.
 fn archive_is_restored_on_another_gpu(stasis: &StasisHost, cri: &Cri) -> Result<()> {
     needs!(StandIn);
     stasis.inject("gpus 2")?;
@@ -108,8 +108,8 @@ fn archive_is_restored_on_another_gpu(stasis: &StasisHost, cri: &Cri) -> Result<
     stasis.nothing_left_of(&[&restored.id])
 }
 
-/// containerd forgets `runtime_path` in a restore, and starts the shim that the type names: any one
-/// that finds the pod's shim will do.
+/// containerd forgets `runtime_path` in a restore, and starts the shim that the type names: any
+/// program that finds the pod's shim will do.
 fn restore_is_started_by_the_shim_on_the_path(stasis: &StasisHost, cri: &Cri) -> Result<()> {
     let (named, away) = ("/usr/bin/containerd-shim-runc-v2", "/root/containerds-own");
     let pod = cri.pod("none")?;
@@ -127,7 +127,7 @@ fn restore_is_started_by_the_shim_on_the_path(stasis: &StasisHost, cri: &Cri) ->
     stasis.nothing_left_of(&[&restored])
 }
 
-/// Restores the archive's counter, which has to count on; its id.
+/// Restores the archive's counter, which has to count on. Returns its id.
 fn is_restored(stasis: &StasisHost, cri: &Cri, pod: &Pod<'_>, next: &str) -> Result<String> {
     let restored = pod.run(&counter("10000").with_image(ARCHIVE))?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some(next));

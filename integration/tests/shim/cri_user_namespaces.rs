@@ -13,7 +13,7 @@ use stasis_integration::host::installed::StasisHost;
 use stasis_integration::needs;
 
 const ARCHIVE: &str = "/images/refused.tar";
-/// It names an address, without which containerd takes a network for none.
+/// A plugin that names an address, without which containerd takes a network for none.
 const PLUGIN: &str = r#"#!/bin/sh
 cat >/dev/null
 versions='"cniVersion":"1.0.0","supportedVersions":["0.3.1","0.4.0","1.0.0"]'
@@ -67,7 +67,7 @@ fn is_refused_and_goes_on(stasis: &StasisHost, cri: &Cri) -> Result<()> {
     stasis.nothing_left_of(&[&container.id])
 }
 
-/// Its root is nobody on the host.
+/// Checks that the container's root is nobody on the host.
 fn is_nobodys(stasis: &StasisHost, container: &Container) -> Result<()> {
     let map = stasis.host.path(format!("/proc/{}/uid_map", container.pid));
     let map = fs::read_to_string(map)?;
@@ -83,7 +83,7 @@ fn counts_beyond(stasis: &StasisHost, container: &Container, counted: u32) -> Re
     })
 }
 
-/// What it has counted last; `None` before the first, or while that is written.
+/// Returns the container's latest count; `None` before the first, or while that is written.
 fn count(stasis: &StasisHost, container: &Container) -> Result<Option<u32>> {
     let answer = format!("/proc/{}/root/answer", container.pid);
     let answer = fs::read_to_string(stasis.host.path(answer)).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Ends of containers that leave something behind: processes in a pid namespace that is not theirs,
+//! Ends of containers that leave something behind: processes in another container's pid namespace,
 //! a frozen cgroup.
 
 use std::fs;
@@ -68,7 +68,7 @@ fn works(stasis: &StasisHost, pid: u32) -> bool {
     line.is_ok_and(|line| !line.is_empty())
 }
 
-/// An OOM kill, or one by hand: runc deletes no container whose cgroup is frozen.
+/// An OOM kill, or a kill by hand: runc deletes no container whose cgroup is frozen.
 fn init_that_ends_while_paused_can_be_deleted(
     stasis: &StasisHost,
     client: &Containerd,
@@ -81,7 +81,7 @@ fn init_that_ends_while_paused_can_be_deleted(
     assert_eq!(client.delete(id)?.status, 137);
     stasis.ctr_remove(id)?;
 
-    // Killed by its caller, whom the low-level runtime thaws it for.
+    // Killed by its caller, for whom the low-level runtime thaws it.
     stasis.start_container(client, id, &[], &["/bin/pause"])?;
     client.pause(id)?;
     client.kill(id, INIT, SIGKILL)?;
@@ -91,7 +91,7 @@ fn init_that_ends_while_paused_can_be_deleted(
     stasis.nothing_left_of(&[id])
 }
 
-/// How long the shim waits for who uses a root file system (`bundle/mounts.rs`).
+/// The time that the shim waits for users of a root file system (`bundle/mounts.rs`).
 const WAITED_FOR: Duration = Duration::from_secs(1);
 
 /// A backup, or `du`: the snapshot must not be removed while it is mounted.
@@ -101,7 +101,7 @@ fn root_file_system_in_use_is_waited_for(stasis: &StasisHost, client: &Container
     client.kill(id, INIT, SIGKILL)?;
     client.wait(id, INIT)?;
     let root = format!("/run/containerd/io.containerd.runtime.v2.task/default/{id}/rootfs");
-    // Until the container is gone, right before its root file system is unmounted.
+    // In use until the container is gone, right before its root file system is unmounted.
     let script = "cd \"$0\" && : >/run/looking && \
         while [ -e /run/containerd/runc/default/looked-at ]; do sleep 0.02; done; \
         sleep 0.2 && rm /run/looking";

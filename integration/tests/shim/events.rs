@@ -1,4 +1,4 @@
-//! What the shim tells without being asked: its events, their order, and the end of a wait.
+//! The shim's unasked reports: its events, their order, and the end of a wait.
 
 use std::thread;
 
@@ -33,7 +33,7 @@ fn event<'all>(events: &'all [Event], brief: &str) -> Result<&'all Event> {
 fn events_come_in_order(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     let mut events = client.events()?;
     let (id, other, streams) = ("order", "other", Streams::default());
-    // containerd's own shim may lose its last event when it ends; another container keeps it up.
+    // containerd's own shim may lose its last event when it ends; another container keeps it alive.
     let group = ["--annotation", "io.containerd.runc.v2.group=other"];
     stasis.start_container(client, other, &group, &["/bin/pause"])?;
     let pid = stasis.start_container(client, id, &group, &["/bin/pause"])?;
@@ -74,7 +74,7 @@ fn events_come_in_order(stasis: &StasisHost, client: &Containerd) -> Result<()> 
     Ok(())
 }
 
-/// Whoever hears that a task has ended may forget its execs.
+/// A client that learns of a task's end may forget its execs.
 fn first_process_ends_after_its_execs(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     let mut events = client.events()?;
     let (id, streams) = ("last", Streams::default());
@@ -137,14 +137,14 @@ fn pause_and_resume_are_told(stasis: &StasisHost, client: &Containerd) -> Result
     stasis.ctr_remove(id)
 }
 
-/// A wait neither comes back because of the pause nor gets lost in it.
+/// A wait does not return because of the pause, and does not get lost in it.
 fn wait_lasts_while_paused(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     let id = "waits";
     let pid = stasis.start_container(client, id, &[], &["/bin/pause"])?;
     let waiter = client.again()?;
     let waiting = thread::spawn(move || waiter.wait("waits", INIT));
     client.pause(id)?;
-    // As many answers as a wait that does not wait would need to come back.
+    // As many calls as a wait that does not wait would need to return.
     for _ in 0..20 {
         assert_eq!(client.state(id, INIT)?.status(), State::Paused);
     }

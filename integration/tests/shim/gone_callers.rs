@@ -1,5 +1,5 @@
-//! Callers that have gone in the middle: what they began is undone or brought to its end, and the
-//! shim does not stay behind.
+//! Callers that have gone in the middle: their operations are undone or finished, and the shim does
+//! not stay behind.
 
 use std::fs;
 use std::time::Duration;
@@ -24,7 +24,7 @@ mod without_containerd {
     stasis_integration::on_hosts!(super::task_is_resumed_after_containerd: trixie, sid_v2);
 }
 
-/// What containerd and its shims log.
+/// The log of containerd and its shims.
 const LOG: &str = "/run/containerd.log";
 
 on_hosts!(checks: trixie, sid_v2);
@@ -34,7 +34,7 @@ fn checks(kind: HostKind) -> Result<()> {
 }
 
 /// containerd's client pauses, checkpoints and resumes, the last with a context that may have
-/// expired by then. Who leaves a task paused in another way means that.
+/// expired by then. A task that is left paused in another way is left so on purpose.
 fn paused_task_is_resumed_for_its_caller(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     stasis.set("runc", "deadlines.resume_s = 2\n")?;
     let mut events = client.events()?;
@@ -49,7 +49,7 @@ fn paused_task_is_resumed_for_its_caller(stasis: &StasisHost, client: &Container
     }
     client.pause("kept")?;
     client.checkpoint("kept", &into("/images/kept"))?;
-    // Its caller is gone, with its connection, when it has been paused.
+    // The caller is gone, with its connection, once it has paused the task.
     let caller = "ctr t pause only-paused; kill -KILL $$";
     stasis.fails(&["sh", "-c", caller])?;
 
@@ -64,7 +64,7 @@ fn paused_task_is_resumed_for_its_caller(stasis: &StasisHost, client: &Container
     stasis.let_gpu_checkpoint_go()?;
     events.until(id, "resumed")?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("102"));
-    // Theirs came earlier, and their time would be over by now.
+    // The pauses of these came earlier, and their time would be over by now.
     for (id, port) in &tasks[1..] {
         assert_eq!(client.state(id, INIT)?.status(), State::Paused);
         assert_eq!(events.count(id, "resumed"), 0);
@@ -75,7 +75,7 @@ fn paused_task_is_resumed_for_its_caller(stasis: &StasisHost, client: &Container
     tasks.iter().try_for_each(|(id, _)| stasis.ctr_remove(id))
 }
 
-/// containerd deletes a task whose restore has failed for it, and asks the shim to end, each once.
+/// containerd deletes a task whose restore has failed for it, and asks the shim to end, once each.
 fn restore_ends_with_its_task(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     let id = "unwanted";
     stasis.start_gpu_task(client, id, &[], &COUNTER)?;
@@ -98,7 +98,7 @@ fn restore_ends_with_its_task(stasis: &StasisHost, client: &Containerd) -> Resul
         client.beside(move |client| client.start_within(Duration::from_secs(3), id, INIT))?;
     stasis.until_phase(id, "gpu restore")?;
     assert_ne!(code(&hasty.outcome()?), Code::Ok);
-    // The shim hears of the deadline by itself, and deletes no task that may still start.
+    // The shim learns of the deadline by itself, and deletes no task that may still start.
     let deleting = client.beside(move |client| {
         wait_until_clear(|| Ok(client.delete(id).err().map(|status| status.to_string())))
     })?;
@@ -119,7 +119,7 @@ fn restore_ends_with_its_task(stasis: &StasisHost, client: &Containerd) -> Resul
     stasis.nothing_left_of(&[id])
 }
 
-/// containerd's own shim logs its stacks at this signal, so people send it to a shim that hangs.
+/// containerd's own shim logs its stacks at this signal, so operators send it to a shim that hangs.
 fn shim_says_what_is_under_way(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     let id = "asked";
     let pid = stasis.start_gpu_task(client, id, &[], &["/bin/pause"])?;
@@ -162,7 +162,7 @@ fn task_is_resumed_after_containerd(kind: HostKind) -> Result<()> {
     stasis.host.containerd()?;
     let client = Containerd::connect(&stasis.host)?;
     assert_eq!(client.state(id, INIT)?.status(), State::Running);
-    // Who only pauses means it.
+    // A caller that only pauses does so on purpose.
     client.pause(id)?;
     let containerd = stasis.host.run_for_text(&["pidof", "containerd"])?;
     stasis.host.run(&["kill", "-KILL", &containerd])?;

@@ -1,5 +1,5 @@
-//! How long shims live: containers that share one, daemons that come back, kills, and what must not
-//! be left.
+//! The lifetime of shims: containers that share one, daemons that come back, kills, and leftovers
+//! that must not exist.
 
 use std::fs;
 use std::thread;
@@ -14,7 +14,7 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
 
-/// How many containers are started at once.
+/// The number of containers that are started at once.
 const MANY: usize = 50;
 
 const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 5] = [
@@ -61,7 +61,7 @@ fn containers_share_a_shim(stasis: &StasisHost, client: &Containerd, key: &str) 
     assert_eq!(stasis.shims()?.len(), 2);
     stasis.ctr_remove(alone)?;
 
-    // What one of them is told or asked is not the other's.
+    // Calls for one of them do not affect the other.
     let streams = Streams::default();
     client.exec(
         second,
@@ -116,7 +116,7 @@ fn killed_shim_leaves_nothing(stasis: &StasisHost, client: &Containerd) -> Resul
     })?;
     stasis.host.run(&["ctr", "c", "rm", id])?;
     stasis.no_container_left_of(&[id])?;
-    // The name can be used again; that clears away the socket, which a killed shim cannot.
+    // The name can be used again; that removes the socket, which a killed shim cannot.
     let (status, message) = stasis.shim_run_status(id, &["--rm"], &["sh", "-c", "exit 11"])?;
     assert_eq!(status, 11, "{message}");
     stasis.nothing_left_of(&[id])
@@ -164,7 +164,7 @@ fn tasks_outlive_containerd(kind: HostKind) -> Result<()> {
     containerd.kill()?;
     stdin.write("one\n")?;
     stdout.expect("heard one")?;
-    // This one ends while no daemon is there to hear it.
+    // This one ends while no daemon runs to notice it.
     kill_in_host(&stasis, missed)?;
 
     let _containerd = stasis.host.containerd()?;
@@ -172,7 +172,7 @@ fn tasks_outlive_containerd(kind: HostKind) -> Result<()> {
     let mut events = client.events()?;
     let state = client.state(id, INIT)?;
     assert_eq!((state.status(), state.pid), (State::Running, pid));
-    // containerd clears away a task that it finds without processes.
+    // containerd removes a task that it finds without processes.
     assert_eq!(code(&client.state("missed", INIT)), Code::NotFound);
     wait_until_clear(|| {
         let left = stasis.shims()?;

@@ -1,4 +1,4 @@
-//! What the shim counts and limits: processes, metrics, updates, and the kernel's kills for want of
+//! The shim's counts and limits: processes, metrics, updates, and the kernel's kills for want of
 //! memory.
 
 use anyhow::{Context, Result};
@@ -38,7 +38,7 @@ fn pids_name_the_execs(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     let streams = Streams::default();
     client.exec(id, "e1", &streams, process(&["/bin/pause"], false))?;
     let first = client.start(id, "e1")?;
-    // The shell has a child, which no exec id belongs to.
+    // The shell has a child, which belongs to no exec id.
     let command = process(&["sh", "-c", "/bin/pause & wait"], false);
     client.exec(id, "e2", &streams, command)?;
     let second = client.start(id, "e2")?;
@@ -55,7 +55,7 @@ fn pids_name_the_execs(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     stasis.ctr_remove(id)
 }
 
-/// A container that has used processor time and holds memory.
+/// Starts a container that has used processor time and holds memory.
 fn start_busy(stasis: &StasisHost, client: &Containerd, id: &str) -> Result<()> {
     let script = "dd if=/dev/zero of=/dev/null bs=1M count=500; exec /bin/pause";
     let pid = stasis.start_container(client, id, &[], &["sh", "-c", script])?;
@@ -86,7 +86,7 @@ fn metrics_of_version_1_are_plausible(stasis: &StasisHost, client: &Containerd) 
     stasis.ctr_remove(id)
 }
 
-/// What has no controller is reported as 0 by containerd's own shim, even processor time, which
+/// containerd's own shim reports figures without a controller as 0, even processor time, which
 /// version 2 counts without one.
 fn metrics_of_version_2_are_plausible(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     let id = "metrics";
@@ -132,7 +132,7 @@ fn limits_of_version_1_are_changed(stasis: &StasisHost, client: &Containerd) -> 
     stasis.ctr_remove(id)
 }
 
-/// The test machines' version 2 has no controllers; what every cgroup has can be set all the same.
+/// The test machines' version 2 has no controllers; every cgroup's own files can be set anyway.
 fn settings_of_version_2_are_changed(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     let id = "settings";
     stasis.start_container(client, id, &[], &["/bin/pause"])?;
@@ -161,7 +161,7 @@ fn want_of_memory_is_told(stasis: &StasisHost, client: &Containerd) -> Result<()
     let command = ["tail", "-n", "1", "/dev/zero"];
     stasis.start_container(client, id, &["--memory-limit", "16777216"], &command)?;
     assert_eq!(client.wait(id, INIT)?.status, 137);
-    // Clients read why a container has ended when they see its exit.
+    // Clients read the reason of a container's end when they see its exit.
     let found = events.until(id, "exit oom-first 137")?;
     assert!(found.iter().any(|event| event.kind == "oom"), "{found:?}");
     stasis.ctr_remove(id)?;

@@ -1,5 +1,5 @@
-//! Our shim under containerd: its tasks, streams and events, checkpoints through it, and what it
-//! survives.
+//! Our shim under containerd: its tasks, streams and events, checkpoints through it, and the faults
+//! that it survives.
 
 mod at_create;
 mod at_stop;

@@ -1,4 +1,4 @@
-//! Kind and state of what fails: in the runtime's log, in `operations.log`, in `--json`, and as the
+//! Kind and state of failures: in the runtime's log, in `operations.log`, in `--json`, and as the
 //! code that containerd's clients get.
 
 use std::fs;
@@ -33,7 +33,7 @@ fn of_bundles(stasis: &StasisHost, _client: &Containerd) -> Result<()> {
     a_question_without_an_answer_has_them_too(stasis)
 }
 
-/// The runtime's log and `operations.log` agree on the failure of the last operation.
+/// Checks that the runtime's log and `operations.log` agree on the last operation's failure.
 fn assert_failed(
     stasis: &StasisHost,
     subject: &Bundle<'_>,
@@ -86,7 +86,7 @@ fn a_process_is_lost_and_its_image_is_complete(
     subject: &Bundle<'_>,
 ) -> Result<()> {
     start(stasis, subject)?;
-    // The driver brings nothing back after a restore that had no room.
+    // The driver brings no process back after a restore that had no room.
     stasis.inject("restore subject error:2")?;
     subject.checkpoint_fails("lost", &["--leave-running"])?;
     stasis.inject("")?;

@@ -1,5 +1,4 @@
-//! Restores through the shim: from where they come, what they tell, and what is left when they
-//! fail.
+//! Restores through the shim: their sources, their reports, and their leftovers after a failure.
 
 use anyhow::{Context, Result};
 use stasis_integration::check::requirement::{Requirement, leave_out};
@@ -31,7 +30,7 @@ fn checks(kind: HostKind) -> Result<()> {
     in_host(kind, &CHECKS)
 }
 
-/// Options of a task that is restored from a directory.
+/// Returns options of a task that is restored from a directory.
 fn from(image: &str) -> Result<Option<Any>> {
     let options = RuntimeOptions {
         criu_image_path: image.to_owned(),
@@ -40,7 +39,7 @@ fn from(image: &str) -> Result<Option<Any>> {
     Ok(Some(to_any(&options)?))
 }
 
-/// Leaves a container without a task, and the checkpoint of one that had counted to 101.
+/// Leaves a container without a task, and a checkpoint of its task that had counted to 101.
 fn leave_image(stasis: &StasisHost, client: &Containerd, id: &str) -> Result<String> {
     stasis.start_gpu_task(client, id, &[], &COUNTER)?;
     assert_eq!(stasis.ask_until_up(10000)?, "101");
@@ -55,7 +54,7 @@ fn leave_image(stasis: &StasisHost, client: &Containerd, id: &str) -> Result<Str
     Ok(image)
 }
 
-/// Its GPU state is in host memory, and somebody else has taken the GPU meanwhile.
+/// The task's GPU state is in host memory, and another process has taken the GPU meanwhile.
 fn resume_without_room_lets_the_task_wait(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     stasis.start_gpu_task(client, "waits", &[], &COUNTER)?;
     assert_eq!(stasis.ask_until_up(10000)?, "101");
@@ -75,7 +74,7 @@ fn resume_without_room_lets_the_task_wait(stasis: &StasisHost, client: &Containe
 fn restored_task_is_like_any_other(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     stasis.ctr_run("back", &[], &COUNTER)?;
     assert_eq!(stasis.ask_until_up(10000)?, "101");
-    // There are none in a V2 host of a machine that has version 1 as well.
+    // A V2 host of a machine that has version 1 as well has no metrics.
     let statistics = code(&client.metrics("back"));
     stasis.ctr_checkpoint("back", "back:1")?;
     stasis.ctr_remove("back")?;
@@ -144,7 +143,7 @@ fn restored_task_is_watched_for_want_of_memory(
     stasis.ctr_remove("tight")
 }
 
-/// It is given as an option, and not by containerd's descriptor.
+/// The image is given as an option, and not by containerd's descriptor.
 fn image_of_a_paused_task_is_restored_running(
     stasis: &StasisHost,
     client: &Containerd,
@@ -205,8 +204,8 @@ fn failed_restore_can_be_tried_again(stasis: &StasisHost, client: &Containerd) -
     stasis.nothing_left_of(&["again"])
 }
 
-/// CRIU is not cut off, and the engine ends what it brought back. A low-level runtime in the
-/// engine's place has no such step: the task starts, and gets the signal then.
+/// CRIU is not cut off, and the engine ends the processes that CRIU brought back. A low-level
+/// runtime in place of the engine has no such step: the task starts, and then gets the signal.
 fn kill_during_the_criu_restore(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     let image = leave_image(stasis, client, "early")?;
     client.create("early", &Streams::default(), from(&image)?)?;
@@ -252,7 +251,7 @@ fn kill_during_the_criu_restore(stasis: &StasisHost, client: &Containerd) -> Res
     stasis.nothing_left_of(&["early", "plain"])
 }
 
-/// The engine does not look for the wish to end any more: the task has started when it dies.
+/// The engine no longer checks for a request to end: the task has started when it dies.
 fn kill_during_the_gpu_restore_ends_the_task(
     stasis: &StasisHost,
     client: &Containerd,

@@ -1,5 +1,5 @@
-//! Signals for a task that is being checkpointed: those that end it end the checkpoint first, if
-//! that can be ended, and others wait.
+//! Signals for a task that is being checkpointed: signals that end it end the checkpoint first, if
+//! that is possible, and others wait.
 
 use anyhow::{Context, Result};
 use stasis_integration::client::containerd::{Containerd, INIT, Output, State, Streams, briefs};
@@ -32,7 +32,7 @@ fn kill_ends_the_checkpoint_and_the_task(stasis: &StasisHost, client: &Container
     signal_ends_both(stasis, client, "killed", (SIGKILL, 137))
 }
 
-/// The workload has a handler, and gets to it.
+/// The workload has a handler, and reaches it.
 fn term_ends_the_checkpoint_and_the_task(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     stasis.start_gpu_task(client, "terminated", &[], &COUNTER)?;
     assert_eq!(stasis.ask_until_up(10000)?, "101");
@@ -47,7 +47,7 @@ fn kill_ends_a_paused_task(stasis: &StasisHost, client: &Containerd) -> Result<(
     signal_ends_both(stasis, client, "stiff", (SIGKILL, 137))
 }
 
-/// Signals a task during a checkpoint; with the status that it ends with then.
+/// Signals a task during a checkpoint; it ends with `status` then.
 fn signal_ends_both(
     stasis: &StasisHost,
     client: &Containerd,
@@ -79,7 +79,7 @@ fn signal_ends_both(
     let delete = format!("delete {status}");
     let story = events.until(id, &delete)?;
     let exit = format!("exit {id} {status}");
-    // That of an earlier pause may come late.
+    // The event of an earlier pause may come late.
     let mut story = briefs(&story);
     story.retain(|brief| brief != "paused");
     assert_eq!(story, [exit, delete]);
@@ -110,8 +110,8 @@ fn other_signals_wait(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     stasis.ctr_remove("told")
 }
 
-/// Once CRIU dumps, nothing ends it; least of all without GPU state, where nobody but the low-level
-/// runtime stands between it and the signal.
+/// Once CRIU dumps, no signal ends it; not even without GPU state, where only the low-level runtime
+/// is between CRIU and the signal.
 fn dump_is_not_cut_off(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     for (id, command) in [("plain", &["/bin/pause"][..]), ("gpu", &COUNTER)] {
         let mut events = client.events()?;
@@ -124,7 +124,7 @@ fn dump_is_not_cut_off(stasis: &StasisHost, client: &Containerd) -> Result<()> {
         let checkpoint = client.beside(move |client| client.checkpoint(id, &into(&image)))?;
         stasis.until_criu_is_held()?;
         soon("kill", || client.kill(id, INIT, SIGTERM))??;
-        // By the time of this one the task has ended, and nobody is told.
+        // When this signal arrives the task has ended, and no process gets it.
         soon("kill", || client.kill(id, INIT, SIGUSR1))??;
         assert_eq!(client.state(id, INIT)?.status(), State::Running);
         assert!(checkpoint.goes_on(), "{:?}", checkpoint.outcome()?);

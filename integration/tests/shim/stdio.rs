@@ -9,11 +9,11 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
 
-/// What `dd` is told to write, in MiB.
+/// The amount that `dd` writes, in MiB.
 const MUCH: usize = 200;
 const LOGGER: &str = "/usr/local/bin/logger";
-/// It has to read on to the end of both streams, also when it is told to end. That nobody holds
-/// descriptor 5 any longer says that it is ready.
+/// A logger has to read on to the end of both streams, also after a SIGTERM. With descriptor 5
+/// closed in all processes, the logger is ready.
 const LOGGER_SCRIPT: &str = "#!/bin/bash
 trap '' TERM
 directory=/run/logs/$CONTAINER_NAMESPACE-$CONTAINER_ID
@@ -72,7 +72,7 @@ fn much_output_arrives_whole(stasis: &StasisHost, client: &Containerd) -> Result
     let stdout = Output::new(&stasis.host, "/run/streams/much-out")?;
     let stderr = Output::new(&stasis.host, "/run/streams/much-error")?;
     let streams = Streams::new(["", &stdout.path, &stderr.path]);
-    // Nothing may be lost of what is still in the pipes at the end.
+    // No output may be lost that is still in the pipes at the end.
     succeeds(client, id, &streams)?;
     assert_eq!(stdout.bytes()?, MUCH << 20);
     assert!(stderr.text()?.contains("200+0 records out"));
@@ -108,7 +108,7 @@ fn closed_input_ends_a_reader(stasis: &StasisHost, client: &Containerd) -> Resul
     client.start(id, INIT)?;
     stdin.write("first\n")?;
     stdout.expect("first\n")?;
-    // A client that goes away, as one of several may, ends nothing.
+    // One of several clients may go away, which ends nothing.
     stdin.write("second\n")?;
     stdout.expect("second\n")?;
     assert_eq!(client.state(id, INIT)?.status(), State::Running);
@@ -122,7 +122,7 @@ fn closed_input_ends_a_reader(stasis: &StasisHost, client: &Containerd) -> Resul
 fn output_goes_into_a_file(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     let id = "file";
     stasis.create_container(id, &[], &["sh", "-c", "echo out; echo error >&2"])?;
-    // The directory is made if need be.
+    // The directory is made if it does not exist.
     let log = "file:///run/logs/of/file.log";
     let streams = Streams::new(["", log, log]);
     succeeds(client, id, &streams)?;
@@ -146,7 +146,7 @@ fn output_goes_to_a_logger(stasis: &StasisHost, client: &Containerd) -> Result<(
         std::fs::read_to_string(stasis.host.path(path))
     };
     assert_eq!(read("arguments")?, "colour blue\n");
-    // The task is not gone before its log is complete.
+    // The task lasts until its log is complete.
     assert_eq!(
         (read("stdout")?, read("stderr")?),
         ("out\n".into(), "error\n".into())
@@ -163,7 +163,7 @@ fn output_goes_to_a_logger(stasis: &StasisHost, client: &Containerd) -> Result<(
     stasis.nothing_left_of(&["logged", "file", "reader", "much", "separate"])
 }
 
-/// It gets two variables alone, the id of an added process, and ends when it is told to.
+/// The logger gets two variables alone, the id of an added process, and ends at SIGTERM.
 fn logger_of_version_2_says_that_it_is_ready(
     stasis: &StasisHost,
     client: &Containerd,
@@ -184,7 +184,7 @@ fn logger_of_version_2_says_that_it_is_ready(
     stasis.start_container(client, id, &[], &["/bin/pause"])?;
     let to = |uri: &str| Streams::new(["", uri, ""]);
     let command = process(&["echo", "said"], false);
-    // containerd's own has it since 2.2.
+    // containerd's own shim has it since 2.2.
     if Shim::under_test() == Shim::Stasis {
         client.exec(id, "e1", &to("binary-v2:///usr/local/bin/logger?"), command)?;
         client.start(id, "e1")?;
@@ -202,7 +202,7 @@ fn logger_of_version_2_says_that_it_is_ready(
     stasis.nothing_left_of(&[id])
 }
 
-/// A path of a file that exists, and the scheme for standard output alone, which takes both.
+/// The path of an existing file, and the scheme for standard output alone, which takes both.
 fn output_goes_to_the_end_of_a_file(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     let id = "appended";
     let path = "/run/logs/appended";
@@ -224,7 +224,7 @@ fn output_goes_to_the_end_of_a_file(stasis: &StasisHost, client: &Containerd) ->
     stasis.nothing_left_of(&[id])
 }
 
-/// Has a container run to its end.
+/// Runs a container to its end.
 fn succeeds(client: &Containerd, id: &str, streams: &Streams) -> Result<()> {
     client.create(id, streams, None)?;
     client.start(id, INIT)?;

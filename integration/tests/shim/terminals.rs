@@ -40,7 +40,7 @@ fn terminal_has_the_size_it_is_given(stasis: &StasisHost, client: &Containerd) -
     stdout.expect("got on")?;
     assert_eq!(client.wait(id, INIT)?.status, 0);
     client.delete(id)?;
-    // The terminal's newlines, and its echo of what was typed.
+    // The terminal's newlines, and its echo of the input.
     assert!(
         stdout.text()?.contains("go\r\n37 91\r\n"),
         "{:?}",
@@ -52,7 +52,7 @@ fn terminal_has_the_size_it_is_given(stasis: &StasisHost, client: &Containerd) -
 /// systemd opens the console for each line, and so do many init programs.
 fn terminal_that_was_closed_is_used_again(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     let id = "console";
-    // The shim sees the terminal closed for a while, which only it could tell the script.
+    // Only the shim could tell the script that it has seen the terminal closed: it sleeps.
     let script = "echo first; exec </dev/null >/dev/null 2>&1; sleep 1; \
                   echo second >/dev/console; sleep 1; echo third >/dev/console";
     stasis.create_container(id, &["-t"], &["sh", "-c", script])?;

@@ -1,5 +1,5 @@
-//! A low-level runtime that hangs: nothing waits for it that need not, and a call of it that nobody
-//! wants any more is ended.
+//! A low-level runtime that hangs: only calls that depend on it wait, and a call of it that no
+//! caller wants any more is ended.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -62,7 +62,7 @@ fn checks(kind: HostKind) -> Result<()> {
     in_host(kind, &CHECKS)
 }
 
-/// A container whose runtime is [`RUNTIME`].
+/// Starts a container whose runtime is [`RUNTIME`].
 fn start(stasis: &StasisHost, client: &Containerd, id: &str) -> Result<u32> {
     install(stasis)?;
     stasis.start_container(client, id, &[], &["/bin/pause"])
@@ -76,10 +76,10 @@ fn install(stasis: &StasisHost) -> Result<()> {
     stasis.set(RUNTIME, "")
 }
 
-/// Of a caller who is to be gone when the runtime has stopped itself.
+/// The deadline of a caller that has to be gone when the runtime has stopped itself.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Makes calls beside, and waits until the runtime has stopped itself at a verb; its pid.
+/// Makes a call beside, and waits until the runtime has stopped itself at a verb. Returns its pid.
 fn stopped_at<T: Send + 'static>(
     verb: &str,
     stasis: &StasisHost,
@@ -120,7 +120,7 @@ fn stopped_start(
     Ok(starting)
 }
 
-/// Another process starts and ends.
+/// Checks that another process starts and ends.
 fn another_runs(client: &Containerd, id: &str) -> Result<()> {
     client.exec(id, "other", &Streams::default(), process(&["true"], false))?;
     client.start(id, "other")?;
@@ -162,7 +162,7 @@ fn container_dies_beside_a_stopped_kill(stasis: &StasisHost, client: &Containerd
     stasis.nothing_left_of(&[id])
 }
 
-/// containerd closes its connection to the shim when that has answered Shutdown.
+/// containerd closes its connection to the shim at the shim's answer to Shutdown.
 fn kill_is_answered_beside_the_last_delete(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     let id = "answered";
     start(stasis, client, id)?;
@@ -205,7 +205,7 @@ fn start_ends_with_its_caller(stasis: &StasisHost, client: &Containerd) -> Resul
     start(stasis, client, id)?;
     let starting = stopped_start(stasis, client, id, PATIENCE)?;
     assert_ne!(code(&starting.outcome()?), Code::Ok);
-    // The shim hears of the deadline by itself.
+    // The shim learns of the deadline by itself.
     wait_until_clear(|| {
         let deleted = client.delete_exec(id, "stopped");
         Ok(deleted.err().map(|status| status.to_string()))
@@ -217,7 +217,7 @@ fn start_ends_with_its_caller(stasis: &StasisHost, client: &Containerd) -> Resul
     stasis.nothing_left_of(&[id])
 }
 
-/// A process that is half-way in the container would be frozen, or dumped, half-way.
+/// A process that is half-way into the container would be frozen, or dumped, half-way.
 fn pause_is_refused_beside_a_stopped_start(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     let id = "waits";
     start(stasis, client, id)?;
@@ -231,7 +231,7 @@ fn pause_is_refused_beside_a_stopped_start(stasis: &StasisHost, client: &Contain
     stasis.nothing_left_of(&[id])
 }
 
-/// Before and after its runtime has made something.
+/// Before and after the runtime has made something.
 fn create_ends_with_its_caller(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     install(stasis)?;
     for id in ["early", "late"] {
@@ -254,7 +254,7 @@ fn create_ends_with_its_caller(stasis: &StasisHost, client: &Containerd) -> Resu
     stasis.nothing_left_of(&["early", "late"])
 }
 
-/// Who uses runc beside containerd may have given the same name.
+/// Users of runc beside containerd may have given the same name.
 fn container_of_another_bundle_stays(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     let id = "shared-name";
     install(stasis)?;
@@ -265,7 +265,7 @@ fn container_of_another_bundle_stays(stasis: &StasisHost, client: &Containerd) -
     })?;
     assert_ne!(code(&creating.outcome()?), Code::Ok);
     let runc = ["runc", "--root", "/run/containerd/runc/default"];
-    // Its shim has ended, and has looked by then.
+    // The shim has ended, and has searched by then.
     wait_until_clear(|| {
         let shims = stasis.shims()?;
         Ok((!shims.is_empty()).then(|| format!("{shims:?} run")))

@@ -73,8 +73,8 @@ fn stopped_checkpoint_ends_with_a_kill(stasis: &StasisHost, client: &Containerd)
     stasis.nothing_left_of(&[id])
 }
 
-/// By `stasis-runtime`, which waits for the low-level runtime as long as the settings say. The
-/// caller has gone by then, as containerd deletes the task.
+/// `stasis-runtime` waits for the low-level runtime as long as the settings allow. The caller has
+/// gone by then, as containerd deletes the task.
 fn stopped_restore_ends_by_its_deadline(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     let (id, image) = ("half-restored", "/images/half-restored");
     start(stasis, client, id)?;
@@ -125,7 +125,7 @@ fn exit_is_told_beside_a_stopped_kill_of_the_rest(
     stasis.nothing_left_of(&[id, sandbox])
 }
 
-/// containerd asks before there is any container, and waits.
+/// containerd asks before any container exists, and waits.
 fn runtime_is_described_beside_stopped_features(stasis: &StasisHost, _: &Containerd) -> Result<()> {
     install(stasis)?;
     fs::write(stasis.host.path(STOPPING), "features")?;

@@ -1,5 +1,5 @@
-//! Files that are damaged, and a runtime by another name: containers without a GPU start, end, and
-//! are cleaned up after when their shim is killed.
+//! Damaged files, and a runtime by another name: containers without a GPU start, end, and are
+//! cleaned up after when their shim is killed.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -19,7 +19,7 @@ const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 3] = [
     spoilt_options_keep_no_container,
     program_in_front_of_runc_is_taken_for_it,
 ];
-/// What GPU nodes have in front of runc.
+/// A program that GPU nodes have in front of runc.
 const NVIDIA: &str = "/opt/nvidia/nvidia-container-runtime";
 
 on_hosts!(checks: trixie, sid_v2);
@@ -100,7 +100,7 @@ fn program_in_front_of_runc_is_taken_for_it(
     works_until_its_shim_is_killed(stasis, client, id, init)
 }
 
-/// containerd's own shim hands everything on.
+/// containerd's own shim passes its whole environment on.
 fn gets_no_environment_of_containerds(stasis: &StasisHost) -> Result<()> {
     const MADE: [&str; 8] = [
         "DBUS_SESSION_BUS_ADDRESS",
@@ -108,7 +108,7 @@ fn gets_no_environment_of_containerds(stasis: &StasisHost) -> Result<()> {
         "PATH",
         "TMPDIR",
         "XDG_RUNTIME_DIR",
-        // The shell's.
+        // Variables of the shell.
         "PWD",
         "OLDPWD",
         "_",

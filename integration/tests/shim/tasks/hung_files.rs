@@ -1,5 +1,5 @@
-//! A file system that answers nothing, where a container of a pod has its root or its log: the
-//! others of the pod are served, and end.
+//! A file system that answers no request, with the root or the log of a container of a pod: the
+//! other containers of the pod are served, and end.
 
 use std::fs;
 use std::process::Stdio;
@@ -14,7 +14,7 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
 
-/// A server of FUSE that never reads what it is asked.
+/// A FUSE server that never reads its requests.
 const SERVER: &str = r"
 mkdir -p /opt/hung
 exec 3<>/dev/fuse
@@ -111,7 +111,7 @@ fn pid(stasis: &StasisHost) -> String {
     pid.trim().to_owned()
 }
 
-/// So many threads of the shim wait for the server.
+/// Waits until `count` threads of the shim wait for the server.
 fn until_so_many_hang(stasis: &StasisHost, shim: u32, count: usize) -> Result<()> {
     wait_until_clear(|| {
         let mut places = Vec::new();

@@ -1,6 +1,6 @@
-//! Many processes in one container at once: they all start and end, others are answered meanwhile,
-//! and nothing of them stays. Many containers, many processes, and a containerd that is killed in
-//! the middle: nothing is lost.
+//! Many processes in one container at once: they all start and end, other calls are answered
+//! meanwhile, and nothing of them stays. Many containers, many processes, and a containerd that is
+//! killed in the middle: nothing is lost.
 
 use std::fs;
 
@@ -13,12 +13,12 @@ use stasis_integration::host::installed::StasisHost;
 use stasis_integration::load::{self, Size};
 use stasis_integration::on_hosts;
 
-/// Callers at the same time.
+/// The number of simultaneous callers.
 const CALLERS: usize = 40;
-/// What each of them starts.
+/// The number of processes that each caller starts.
 const EACH: usize = 25;
 
-/// What a shim may grow by, in KiB.
+/// The growth that a shim may have, in KiB.
 const GROWTH: usize = 2048;
 
 on_hosts!(checks: sid_v2);
@@ -76,7 +76,7 @@ fn nothing_is_lost(kind: HostKind) -> Result<()> {
     assert_eq!(outcome.faults, Vec::<String>::new());
     let (before, after) = (outcome.before, outcome.after);
     assert_eq!(after.count, before.count);
-    // A program in Go has as many threads as it sees fit.
+    // A Go program has as many threads as it sees fit.
     assert!(
         after.threads <= before.threads || shim == Shim::Go,
         "{before:?} {after:?}"

@@ -1,5 +1,5 @@
-//! The shim's tasks: they start, end with their status, and are refused what containerd's own shim
-//! refuses.
+//! The shim's tasks: they start, end with their status, and are refused the calls that containerd's
+//! own shim refuses.
 
 use std::fmt::Debug;
 use std::fs;
@@ -40,7 +40,7 @@ fn checks(kind: HostKind) -> Result<()> {
     in_host(kind, &CHECKS)
 }
 
-/// containerd's own shim gives a wrong state no code of its own; one that does is as good.
+/// containerd's own shim has no code for a wrong state; a shim that has one is as good.
 #[track_caller]
 fn is_refused<T: Debug>(answer: &Answer<T>, state: &str) {
     match answer {
@@ -87,13 +87,13 @@ fn shim_is_found_by_its_path(stasis: &StasisHost, _: &Containerd) -> Result<()> 
 
 fn signal_becomes_a_status(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     let pid = stasis.start_container(client, "signal", &[], &["/bin/pause"])?;
-    // The kernel spares the first process of a pid namespace the signals that it has no handler
-    // for.
+    // The kernel spares the first process of a pid namespace the signals for which it has no
+    // handler.
     for (signal, status) in [(15, 143), (10, 138), (9, 137)] {
         let waiting = process(&["tail", "-f", "/dev/null"], false);
         client.exec("signal", "e1", &Streams::default(), waiting)?;
         let pid = client.start("signal", "e1")?;
-        // The runtime's own process, which it is before, has a handler for some.
+        // The process is the runtime's at first, which has a handler for some.
         let comm = stasis.host.path(format!("/proc/{pid}/comm"));
         wait_until_clear(|| {
             let name = fs::read_to_string(&comm)?;
@@ -146,7 +146,7 @@ fn task_goes_through_its_states(stasis: &StasisHost, client: &Containerd) -> Res
     is_refused(&client.delete("states"), "running");
     is_refused(&client.resume("states"), "running");
     assert_eq!(client.state("states", INIT)?.status(), State::Running);
-    // Without a terminal and without input there is nothing to do, and no fault in asking.
+    // Without a terminal and without input the calls do nothing, and are no fault.
     client.resize_pty("states", INIT, (80, 24))?;
     client.close_stdin("states", INIT)?;
     client.kill("states", INIT, 0)?;
@@ -174,7 +174,7 @@ fn ended_task_is_refused_what_needs_a_process(
     is_refused(&client.start("ended", INIT), "stopped");
     is_refused(&client.pause("ended"), "stopped");
     assert_eq!(client.pids("ended")?, []);
-    // Whoever comes late hears it too.
+    // A late caller gets the status, too.
     assert_eq!(client.wait("ended", INIT)?.status, 5);
     stasis.ctr_remove("ended")
 }
@@ -231,7 +231,7 @@ fn execs_go_through_their_states(stasis: &StasisHost, client: &Containerd) -> Re
     let state = client.state(id, "e1")?;
     assert_eq!((state.status(), state.pid), (State::Created, 0));
     assert_eq!(code(&client.kill(id, "e1", 9)), Code::FailedPrecondition);
-    // nerdctl does so; there is no terminal yet.
+    // nerdctl does so before there is a terminal.
     client.resize_pty(id, "e1", (80, 24))?;
     let twice = client.exec(id, "e1", &streams, waiting());
     assert_eq!(code(&twice), Code::AlreadyExists);
@@ -240,7 +240,7 @@ fn execs_go_through_their_states(stasis: &StasisHost, client: &Containerd) -> Re
     assert_ne!(pid, init);
     let state = client.state(id, "e1")?;
     assert_eq!((state.status(), state.pid), (State::Running, pid));
-    // containerd's own shim refuses it too, but after that leaves its socket behind when it ends.
+    // containerd's own shim refuses it too, but then leaves its socket behind at its end.
     if Shim::under_test() != Shim::Go {
         is_refused(&client.start(id, "e1"), "running");
     }

@@ -1,4 +1,4 @@
-//! Requests that are odd, or cannot be carried out: they cost no other container of the shim.
+//! Requests that are odd, or cannot be carried out: they harm no other container of the shim.
 
 use anyhow::Result;
 use stasis_integration::check::wait::wait_until_clear;
@@ -15,7 +15,7 @@ const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 3] = [
     missing_layers_leave_the_shim_alone,
     missing_runtime_is_named_in_quotes,
 ];
-/// A specification with a capability that nobody knows, which runc ignores with a warning.
+/// A specification with an unknown capability, which runc ignores with a warning.
 const ODD: &str = r#"
 mkdir -p /opt/odd/rootfs && cd /opt/odd
 ctr image mount localhost/stasis-test:latest rootfs >/dev/null
@@ -44,7 +44,7 @@ fn names_of_tomorrow_are_the_runtimes(stasis: &StasisHost, client: &Containerd) 
     stasis.nothing_left_of(&["odd"])
 }
 
-/// So many that the crate changes the directory for them, and ends the shim if it cannot.
+/// With so many layers the crate changes the directory, and ends the shim if it cannot.
 fn missing_layers_leave_the_shim_alone(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     let (first, second) = ("whole", "layered");
     let group = ["--annotation", "io.containerd.runc.v2.group=whole"];

@@ -19,7 +19,7 @@ const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 5] = [
     image_file_is_mounted_on_a_loop_device,
 ];
 const BUNDLES: &str = "/run/containerd/io.containerd.runtime.v2.task/default";
-/// The image's files, where they may be mounted with other ids.
+/// Makes the image's files, where they may be mounted with other ids.
 const FILES: &str = r"
 mountpoint -q /opt/roots && exit
 mkdir -p /opt/roots /opt/image
@@ -56,7 +56,7 @@ fn mount(kind: &str, source: &str, options: &[&str]) -> Mount {
     }
 }
 
-/// Starts a container on these mounts; its pid.
+/// Starts a container on these mounts. Returns its pid.
 fn start_on(stasis: &StasisHost, client: &Containerd, id: &str, mounts: Vec<Mount>) -> Result<u32> {
     stasis.create_container(id, &[], &["/bin/pause"])?;
     let pid = client.create_on(mounts, id, &Streams::default(), None)?;
@@ -79,7 +79,7 @@ fn start_mapped(
     Ok(pid)
 }
 
-/// Runs a script in a container; it has to succeed.
+/// Runs a script in a container, which has to succeed.
 fn holds(client: &Containerd, id: &str, script: &str) -> Result<()> {
     let spec = process(&["sh", "-c", script], false);
     client.exec(id, "holds", &Streams::default(), spec)?;
@@ -103,7 +103,7 @@ fn files_belong_to_the_ids_of_a_user_namespace(
 ) -> Result<()> {
     let id = "mapped";
     if Shim::under_test() == Shim::Go {
-        // containerd's of 1.7 cannot do it.
+        // containerd's own shim of 1.7 cannot do it.
         return Ok(());
     }
     stasis.host.run(&["sh", "-ec", FILES])?;
@@ -172,7 +172,7 @@ fn many_layers_are_mounted(stasis: &StasisHost, client: &Containerd) -> Result<(
     remove(stasis, client, id)
 }
 
-/// A file system of a program, and a mount inside another.
+/// A FUSE file system, and a mount inside another.
 fn what_is_not_mounted_is_refused(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     let id = "refused";
     if Shim::under_test() == Shim::Go {
@@ -198,9 +198,9 @@ fn what_is_not_mounted_is_refused(stasis: &StasisHost, client: &Containerd) -> R
     Ok(())
 }
 
-/// The device is given up with the mount.
+/// The device is released with the mount.
 fn image_file_is_mounted_on_a_loop_device(stasis: &StasisHost, client: &Containerd) -> Result<()> {
-    // Those from 5 on stand for GPUs.
+    // Loop devices from 5 on stand for GPUs.
     const FILL: &str = r"
         cp -a /opt/roots/image/. $0 && umount $0
         [ -e /dev/loop-control ] || mknod /dev/loop-control c 10 237
