@@ -172,7 +172,7 @@ fn failed_checkpoint_changes_nothing(stasis: &StasisHost) -> Result<()> {
     stasis.docker_remove("failed")
 }
 
-/// Where Docker has CRIU's images of a checkpoint.
+/// Returns the directory with CRIU's images of one of Docker's checkpoints.
 fn image_directory(stasis: &StasisHost, name: &str, checkpoint: &str) -> Result<String> {
     let id = stasis
         .host

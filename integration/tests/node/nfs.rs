@@ -6,7 +6,7 @@ use stasis_integration::node::Node;
 
 use crate::job::Jobs;
 
-/// Where the node has the file system mounted.
+/// The mount point of the file system on the node.
 const MOUNTED: &str = "/mnt/images";
 /// Version 4 alone needs no rpcbind, and a server that knows no earlier clients waits for none.
 const SERVE: &str = "set -e

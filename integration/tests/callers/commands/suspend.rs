@@ -30,7 +30,7 @@ pub(crate) fn several_are_suspended_and_resumed_at_once(stasis: &StasisHost) -> 
     for name in NAMES {
         let row = ps::named(&rows, name)?;
         assert_eq!(row["state"], "suspended");
-        // Where it was, and what it needs to come back.
+        // Its GPU, and the memory that it needs to come back.
         assert_eq!(row["gpus"][0]["index"], 0);
         assert!(row["gpus"][0]["memory_bytes"].as_u64() > Some(0), "{row}");
         let is_suspended = |row: &Vec<&str>| row[0] == name && row[5] == "suspended";

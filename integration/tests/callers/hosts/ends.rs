@@ -1,4 +1,4 @@
-//! How hosts end, and what becomes of their processes and of those of the test beside them.
+//! The ends of hosts, and the fate of their processes and of the test's processes beside them.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

@@ -53,7 +53,7 @@ pub(super) fn that_hangs(job: &mut Job<'_>) -> Result<()> {
     job.annotate_before(&script, "5")?;
     refused(job, &["had not ended after 5 s, and was ended"])?;
     job.were_run(&["before", "after"])?;
-    // Many processes, which ignore every signal that can be ignored.
+    // Many processes, which ignore SIGTERM, SIGINT and SIGHUP.
     let script = format!(
         "trap '' TERM INT HUP; i=0; while [ $i -lt 50 ]; do tail -f {HANGING} & i=$((i+1)); done; \
          wait"

@@ -12,7 +12,7 @@ use stasis_integration::host::installed::{PROGRAM, StasisHost};
 
 use super::KILLER;
 
-/// Where the file system is mounted, with images and, where they are apart, GPU contents.
+/// The mount point, with images and, where they are apart, GPU contents.
 const DISK: &str = "/images";
 
 const CASES: [(FileSystemKind, Contents); 7] = [

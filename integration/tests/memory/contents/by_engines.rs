@@ -1,4 +1,4 @@
-//! The same by engines, which pack an image's directory: contents apart from it are not packed.
+//! Contents and engines, which pack an image's directory: contents apart from it are not packed.
 
 use anyhow::{Result, ensure};
 use stasis_integration::container::contents::Contents;

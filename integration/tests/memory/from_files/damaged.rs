@@ -28,7 +28,7 @@ fn on_disk() -> Result<()> {
     is_not_restored(HostKind::sid_v2()?, Contents::OnDisk)
 }
 
-/// They are verified before CRIU: no task of the container has run.
+/// The contents are verified before CRIU runs: no task of the container has run.
 #[test]
 fn in_memory() -> Result<()> {
     is_not_restored(HostKind::trixie()?, Contents::InMemory)

@@ -13,7 +13,7 @@ use stasis_integration::needs;
 use super::has_holes;
 use crate::suspended::{in_file, seen, toggled};
 
-/// The program itself makes none of these.
+/// Calls that the program itself does not make.
 const CALLS: [&str; 17] = [
     "ptrace",
     "process_vm_readv",

@@ -1,4 +1,4 @@
-//! The same by way of a registry: Debian's `docker-registry`, over TLS and with a password.
+//! Push and pull by way of a registry: Debian's `docker-registry`, over TLS and with a password.
 
 use std::fs;
 
