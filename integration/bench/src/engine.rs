@@ -1,4 +1,4 @@
-//! What the engine of checkpoints costs beside the low-level runtime and the driver.
+//! The time of the checkpoint engine itself, without the low-level runtime and the driver.
 
 use std::io::Write;
 use std::time::Instant;

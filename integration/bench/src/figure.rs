@@ -1,4 +1,4 @@
-//! What was measured, and the verdict on it.
+//! Measured values, and the verdict on them.
 
 use std::fmt;
 use std::time::Duration;
@@ -28,7 +28,7 @@ impl Sample {
     }
 }
 
-/// The median, and the lowest and the highest.
+/// Prints the median, the lowest and the highest.
 impl fmt::Display for Sample {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (lowest, highest) = (self.0[0], self.0[self.0.len() - 1]);
@@ -40,7 +40,7 @@ impl fmt::Display for Sample {
     }
 }
 
-/// What a value may be.
+/// The limit of a value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Aim {
     AtMost(f64),
@@ -52,7 +52,7 @@ pub(crate) enum Aim {
 pub(crate) struct Figure {
     value: f64,
     aim: Aim,
-    /// What the value was made from; empty if it was measured itself.
+    /// The values that this one was made from; empty if it was measured directly.
     parts: String,
 }
 
@@ -65,7 +65,7 @@ impl Figure {
         }
     }
 
-    /// What is made from other values, which are told.
+    /// Makes a figure from other values, which `parts` lists.
     pub(crate) fn of(parts: String, value: f64, aim: Aim) -> Self {
         Self { value, aim, parts }
     }

@@ -58,7 +58,7 @@ impl fmt::Debug for Subject<'_> {
 }
 
 impl Subject<'_> {
-    /// Has the driver do all, and tells how long each step takes.
+    /// Has the driver do all, and prints how long each step takes.
     ///
     /// # Errors
     /// A call fails.
@@ -75,7 +75,7 @@ impl Subject<'_> {
         Ok(Times { out, back })
     }
 
-    /// The same with code of ours, and a file that is cleared before.
+    /// Does the same with code of ours, and a file that is cleared before.
     ///
     /// # Errors
     /// A call fails, the code cannot be put in or is not used, or the process is not as it was.
@@ -133,10 +133,10 @@ impl Subject<'_> {
     }
 }
 
-/// What is timed one after the other.
+/// A timer of consecutive steps.
 struct Steps<'s> {
     screen: &'s mut dyn Write,
-    /// Of all since the last time that it was taken, in seconds.
+    /// Seconds of all steps since the sum was last taken.
     sum: f64,
 }
 

@@ -1,9 +1,9 @@
 //! GPU contents on the stand-in for the driver: by it alone, with code of ours, and, so that the
 //! ratio is worth something, how its copying compares with that of a plain C program.
 //!
-//! What is counted of ours is all that is done for it: the file and its pages, the code put in and
-//! taken out. What the stand-in's call takes includes the pages of its own mapping, and not those
-//! of the device's memory, which stay.
+//! Our times include all of our work: the file and its pages, and putting our code in and taking it
+//! out. The time of the stand-in's call includes the pages of its own mapping, but not the pages of
+//! the device's memory, which stay.
 
 use std::cell::Cell;
 use std::fs;
@@ -26,30 +26,30 @@ use crate::memory::warm;
 use crate::options;
 
 const ROUNDS: usize = 5;
-/// What the workload has on its GPU, GiB.
+/// The size of the workload's contents on its GPU, GiB.
 const SIZE: u64 = 2;
-/// For a second word, and what the stand-in adds of its own.
+/// Bytes for a second word, and for what the stand-in adds of its own.
 const MORE: u64 = 4 << 20;
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Of all rounds, seconds.
+/// The times of all rounds, seconds.
 #[derive(Debug, Clone)]
 struct Measured {
     driver: Vec<Times>,
     ours: Vec<Times>,
-    /// On a CPU, from here on.
+    /// CPU time from here on.
     standin: Vec<Times>,
     plain: Vec<Times>,
     straight: Vec<Times>,
 }
 
-/// A checkpoint of the driver's, over that with code of ours.
+/// Measures the driver's checkpoint over that with code of ours.
 pub(crate) fn out(screen: &mut dyn Write) -> Result<Figure> {
     Ok(ratio(&measure(screen)?, OUT))
 }
 
-/// A restore, likewise.
+/// Measures a restore, likewise.
 pub(crate) fn back(screen: &mut dyn Write) -> Result<Figure> {
     Ok(ratio(&measure(screen)?, BACK))
 }
@@ -61,10 +61,10 @@ fn ratio(measured: &Measured, of: Direction) -> Figure {
     Figure::of(parts, value, Aim::AtLeast(1.6))
 }
 
-/// A plain C program that goes the same way, over the stand-in: out and in together, which are told
-/// apart as well. Each is one thread, so what counts is its time on a CPU, which a busy machine
-/// changes least. A device's own transfer would cost none: one that copies straight, without the
-/// buffer, is told as well.
+/// Compares the CPU time of a plain C program that copies the same way with the stand-in's, out and
+/// in together; both are printed apart as well. Each is one thread, so its time on a CPU counts,
+/// which a busy machine changes least. A device's own transfer would cost none: the time of a
+/// program that copies directly, without the buffer, is printed as well.
 pub(crate) fn standin_copy(screen: &mut dyn Write) -> Result<Figure> {
     let measured = measure(screen)?;
     let each = [&measured.plain, &measured.straight, &measured.standin];
@@ -89,7 +89,7 @@ fn sample(times: &[Times], of: Direction) -> Sample {
     Sample::new(times.iter().map(of).collect())
 }
 
-/// The cases are of the same rounds.
+/// Measures once: all cases take their figures from the same rounds.
 fn measure(screen: &mut dyn Write) -> Result<Measured> {
     static KNOWN: OnceLock<Result<Measured, String>> = OnceLock::new();
     let known = KNOWN.get_or_init(|| in_turns(screen).map_err(|error| format!("{error:#}")));
@@ -155,7 +155,7 @@ fn in_turns(screen: &mut dyn Write) -> Result<Measured> {
     Ok(measured)
 }
 
-/// What a thread has taken so far: proc_pid_schedstat(5).
+/// Returns the seconds that a thread has spent on a CPU so far: proc_pid_schedstat(5).
 fn seconds_on_cpu(thread: i32) -> Result<f64> {
     let text = fs::read_to_string(format!("/proc/{thread}/schedstat"))?;
     let nanoseconds = text.split(' ').next().context("no number")?;
@@ -171,7 +171,7 @@ fn drive(driver: &CudaDriver, process: &ProcessRef, call: Call) -> Result<()> {
     }?)
 }
 
-/// As much memory, moved by a C program of the plainest kind; seconds on a CPU.
+/// Moves as much memory by a plain C program; returns seconds on a CPU.
 fn plain(screen: &mut dyn Write, mib: u64, options: &[&str]) -> Result<Times> {
     let program = c_build::build()?.join("bin/copy");
     let mut command = Command::new(program);
@@ -204,7 +204,7 @@ struct Workload {
 
 impl Workload {
     fn start(mib: u64) -> Result<Self> {
-        // Below those that the kernel gives away, and another one for each who measures.
+        // Below the kernel's ephemeral ports, and different for each process that measures.
         let port = u16::try_from(12_100 + std::process::id() % 1000)?;
         let mut command = c_build::on_standin("memcheck", 1)?;
         command.args([mib.to_string(), port.to_string()]);
@@ -214,7 +214,7 @@ impl Workload {
         Ok(Self { child, port })
     }
 
-    /// Has it verify every word, for the so-manieth time.
+    /// Has the workload verify every word; `turn` is the number of earlier verifications.
     fn is_intact(&self, turn: usize) -> Result<()> {
         let answer = self.ask()?;
         ensure!(answer == format!("ok {turn}"), "it says {answer:?}");
@@ -228,7 +228,7 @@ impl Workload {
         socket.set_read_timeout(Some(PATIENCE))?;
         let mut answer = [0; 256];
         while Instant::now() < deadline {
-            // Refused until the port is there: so no packet is counted twice.
+            // Refused until the workload has bound the port: so no packet is counted twice.
             if let Ok(size) = socket.send(b"x").and_then(|_| socket.recv(&mut answer)) {
                 return Ok(String::from_utf8_lossy(&answer[..size]).trim().to_owned());
             }

@@ -1,3 +1,3 @@
-//! What the benchmarks and the programs beside them have in common.
+//! Code that the benchmarks and the programs beside them share.
 
 pub mod gpu_contents;

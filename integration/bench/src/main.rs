@@ -21,10 +21,10 @@ use clap::builder::PossibleValuesParser;
 use figure::Figure;
 use stasis_integration::check::ended::ended;
 
-/// Measures, and tells the details on the way.
+/// Measures one case, and prints details meanwhile.
 type Case = fn(&mut dyn Write) -> Result<Figure>;
 
-/// The memory of the runtime comes first, since the kernel only tells the peak of all children so
+/// The memory of the runtime comes first, since the kernel only reports the peak of all children so
 /// far.
 const CASES: [(&str, Case); 11] = [
     ("passthrough-memory-mb", runtime::passthrough_memory),
@@ -40,7 +40,7 @@ const CASES: [(&str, Case); 11] = [
     ("shim-load", shim_load::shim_load),
 ];
 
-/// What a command line may name.
+/// Returns the names of cases that a command line may have.
 fn names() -> PossibleValuesParser {
     PossibleValuesParser::new(CASES.map(|(name, _)| name))
 }
@@ -57,7 +57,7 @@ fn measure(wanted: &[String]) -> Result<()> {
         if !wanted.is_empty() && !wanted.iter().any(|other| other == name) {
             continue;
         }
-        // One that cannot be measured does not keep the others from being.
+        // A case that cannot be measured does not stop the others.
         let measured = case(&mut screen);
         if !measured.as_ref().is_ok_and(Figure::passes) {
             missed.push(name);

@@ -7,12 +7,12 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// What the kernel needs to go on while all else is taken.
+/// Bytes that the kernel needs while all other memory is taken.
 const LEFT_FREE: u64 = 1 << 30;
 
-/// Holds all free memory for a moment, touched, and lets go of it: whoever takes some next gets
-/// what the machine still has. Less is not enough: the kernel would hand out what its host has
-/// taken back. In huge pages: whoever takes those would find none that are whole.
+/// Touches all free memory and frees it, so that the next allocation gets memory that the machine
+/// still has. Less is not enough: the kernel would hand out memory that its host has taken back. In
+/// huge pages: otherwise a user of those would find none that are whole.
 pub(crate) fn warm() -> Result<()> {
     let bytes = field("MemFree:")?.saturating_sub(LEFT_FREE);
     let script =

@@ -1,4 +1,4 @@
-//! What the runtime costs where it only hands over to the low-level runtime.
+//! The cost of the runtime where it only hands over to the low-level runtime.
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -26,7 +26,7 @@ for round in $(seq "$1"); do
 done
 "#;
 
-/// What verbs that pass through cost more than runc's own, in ms: the most expensive one.
+/// Measures the cost of verbs that pass through beyond runc's own, in ms: the most expensive one.
 pub(crate) fn passthrough_extra(screen: &mut dyn Write) -> Result<Figure> {
     let stasis = StasisHost::start(Suite::Sid, Cgroups::V2, "runc")?;
     let _containerd = stasis.containerd()?;
@@ -66,8 +66,8 @@ fn extra(stasis: &StasisHost, screen: &mut dyn Write, verb: &[&str]) -> Result<f
     Ok(ours.median() - runcs.median())
 }
 
-/// The peak resident memory of the runtime when it hands over, in MB. The low-level runtime here is
-/// a file that cannot be executed, so the runtime ends as itself and the kernel tells its peak.
+/// Measures the runtime's peak resident memory at hand-over, in MB. The low-level runtime is a file
+/// that cannot be executed, so the runtime ends as itself and the kernel reports its peak.
 pub(crate) fn passthrough_memory(_screen: &mut dyn Write) -> Result<Figure> {
     let directory = tempfile::tempdir()?;
     let missing = directory.path().join("runc");

@@ -23,9 +23,9 @@ echo $(( ${end/./} - ${start/./} ))
 
 /// `ctr tasks checkpoint --exit --image-path` of a container without CUDA that only waits.
 ///
-/// That pauses the container first. It also makes an image in containerd when the runtime is not
-/// named `io.containerd.runc.v2`, which no shim can help and is a millisecond against ours; what
-/// the shims alone take, through the API, is told on the way.
+/// `ctr` pauses the container first. It also makes an image in containerd when the runtime is not
+/// named `io.containerd.runc.v2`, which no shim can avoid and which costs ours a millisecond; the
+/// time of the shims alone, through the API, is printed as well.
 pub(crate) fn shim_checkpoint(screen: &mut dyn Write) -> Result<Figure> {
     let host = shims::stasis_host()?;
     let _containerd = host.containerd()?;

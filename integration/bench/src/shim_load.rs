@@ -8,14 +8,14 @@ use stasis_integration::load::{Fate, Outcome, Size};
 use crate::figure::{Aim, Figure, Sample};
 use crate::shims;
 
-/// What runs its shims, in the order of [`shims::RUNTIMES`].
+/// The programs of the shims, in the order of [`shims::RUNTIMES`].
 const PROGRAMS: [&str; 2] = ["containerd-shim-runc-v2", "containerd-shim-stasis-v2"];
 /// In turns; the median of three is not that of a moment when the machine was busy.
 const ORDER: [usize; 6] = [0, 1, 1, 0, 0, 1];
 
-/// The time that it takes, and the memory of the shims when all processes have come and gone: the
-/// ratio that is the worse one. containerd is spared, since containers of its own shim do not all
-/// outlive it; that of ours do is a test, `tasks::load`.
+/// Returns the worse ratio: of the time that all takes, or of the memory of the shims once all
+/// processes have ended. containerd is not killed, since containers of its own shim do not all
+/// outlive it; that containers of ours do is a test, `tasks::load`.
 pub(crate) fn shim_load(screen: &mut dyn Write) -> Result<Figure> {
     let (mut seconds, mut mebibytes) = ([vec![], vec![]], [vec![], vec![]]);
     for shim in ORDER {

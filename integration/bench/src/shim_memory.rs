@@ -1,4 +1,4 @@
-//! What a shim keeps in memory while its container runs.
+//! The memory of a shim while its container runs.
 
 use std::io::Write;
 use std::time::Duration;

@@ -16,7 +16,7 @@ const DIRECTORY: &str = "/run/bench";
 pub(crate) struct Api {
     client: Containerd,
     spec: Value,
-    /// The ends that an engine reads: without them a shim would wait for somebody to open them.
+    /// The read ends of an engine: without them a shim waits until another process opens them.
     _streams: [File; 2],
 }
 
@@ -52,7 +52,7 @@ impl Api {
         let streams = ["stdout", "stderr"].map(|name| -> Result<File> {
             let path = format!("{DIRECTORY}/{name}");
             stasis.host.run(&["mkfifo", &path])?;
-            // Opened for both, a pipe waits for no other end.
+            // Opening a pipe for reading and writing does not wait for the other end.
             let mut options = OpenOptions::new();
             Ok(options
                 .read(true)
@@ -137,7 +137,7 @@ impl Task<'_> {
         Ok(())
     }
 
-    /// Waits for the end; the exit status.
+    /// Waits for the container's end, and returns the exit status.
     pub(crate) fn wait(&self) -> Result<u32> {
         Ok(self.client.wait(&self.id, INIT)?.status)
     }
@@ -157,7 +157,7 @@ impl Task<'_> {
 
     /// Kills the container, if it still runs, and removes it.
     pub(crate) fn remove(self) -> Result<()> {
-        // One that has ended refuses the signal.
+        // A container that has ended refuses the signal.
         let _ = self.client.kill(&self.id, INIT, 9);
         self.wait()?;
         self.delete()?;
