@@ -19,13 +19,13 @@
 
 #define PAGE 4096ULL
 #define PIECE (2ULL << 20)
-/* What the driver adds of its own: 9 MiB with driver 580, here less, so that processes with next to nothing on a GPU stay small. */
+/* The size of the driver's own contents: 9 MiB with driver 580, here less, so that processes with next to nothing on a GPU stay small. */
 #define OWN_CONTENTS (18 * PAGE)
 
-/* What all devices held, one allocation after the other, while checkpointed; and how far it is moved. */
+/* The contents of all devices, one allocation after the other, while checkpointed; and how far they are moved. */
 static char *contents;
 static size_t contents_bytes, moved;
-/* What each piece goes through. */
+/* The buffer that each piece goes through. */
 static void *buffer;
 
 /* Memory that only this process can read, as it is of the driver's buffer; plain memory where the kernel or seccomp(2) has none. */
@@ -45,7 +45,7 @@ static void *make_buffer(void) {
     return made;
 }
 
-/* A device's own transfer is no call of libc: compiled so that it does not become one. It is as fast as one, since a device's costs no CPU. */
+/* A device's own transfer does not call libc: compiled so that it makes no call. It runs as fast as memcpy, since a device's costs no CPU. */
 static void transfer(void *to, const void *from, size_t bytes) {
 #ifdef __x86_64__
     __asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
@@ -80,7 +80,7 @@ static void copy(void *to, const void *from, size_t bytes) {
 
 static int is_zero(const char *page) { return page[0] == 0 && !memcmp(page, page + 1, PAGE - 1); }
 
-/* Device memory that holds nothing takes no room on the host. */
+/* Device memory that is all zeros takes no room on the host. */
 static void transfer_to_new(char *to, const char *from, size_t bytes) {
     for (size_t at = 0; at < bytes; at += PAGE)
         if (!is_zero(from + at))
@@ -89,7 +89,7 @@ static void transfer_to_new(char *to, const char *from, size_t bytes) {
 
 static size_t piece_at(size_t bytes, size_t at) { return bytes - at < PIECE ? bytes - at : PIECE; }
 
-/* Reading makes pages of what was never written: they are given back piece by piece. */
+/* Reading makes pages where nothing was written: they are given back piece by piece. */
 void contents_take(char *from, size_t bytes, enum afterwards afterwards) {
     for (size_t at = 0; at < bytes; at += PIECE) {
         size_t piece = piece_at(bytes, at);

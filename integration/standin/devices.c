@@ -10,7 +10,7 @@
 
 #define PAGE 4096ULL
 #define HUGE_PAGE (2ULL << 20)
-/* The one mapping of /dev/nvidia-uvm that every process with driver 580 has; those of managed memory are above 64 GiB. */
+/* The one mapping of /dev/nvidia-uvm that every process with driver 580 has; mappings of managed memory are above 64 GiB. */
 #define LOW_WINDOW 0x204a00000ULL
 
 #define NODES (2 + GPUS)

@@ -9,9 +9,9 @@
 
 #include <stddef.h>
 
-/* The GPUs whose node the process can open, in the order of their numbers. How many. */
+/* Finds the GPUs whose node the process can open, in the order of their numbers. Returns how many. */
 unsigned devices_find(uint8_t gpus[GPUS]);
-/* Places in that list of the GPUs that the process sees: all, or those that CUDA_VISIBLE_DEVICES names by them. How many. */
+/* Finds the places in that list of the GPUs that the process sees: all, or those that CUDA_VISIBLE_DEVICES names by them. Returns how many. */
 unsigned devices_visible(unsigned gpus, uint8_t places[GPUS]);
 /* Opens the nodes, all or none; a CUresult. */
 int devices_take(const uint8_t *gpus, unsigned count);

@@ -116,7 +116,7 @@ EXPORT int cuDevicePrimaryCtxRetain(struct context **context, int device) {
     return 0;
 }
 
-/* What a context had stays, which nobody here uses afterwards. */
+/* A context's allocations stay: no workload here uses them afterwards. */
 EXPORT int cuDevicePrimaryCtxRelease_v2(int device) {
     int result = check_device(device);
     if (result == 0)
@@ -166,7 +166,7 @@ EXPORT int cuCtxPopCurrent_v2(struct context **context) {
     return 0;
 }
 
-/* The current context may use the other one's memory from now on, or no more. */
+/* Lets the current context use the other one's memory from now on, or no more. */
 static int change_peer_access(const struct context *peer, int wanted) {
     int result = gpu_enter();
     if (result)

@@ -38,7 +38,7 @@ static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t opened = PTHREAD_COND_INITIALIZER;
 static int calls;   /* that are inside */
 static int closing; /* a lock waits for them, so no others come in */
-/* Calls that are made on the restore thread, by code that was put there, are not held, whatever the state is. */
+/* Calls on the restore thread, by code that was put there, are not held, whatever the state is. */
 static _Thread_local int is_exempt;
 
 /* GPU memory to host memory. */
@@ -51,7 +51,7 @@ static int checkpoint(void) {
     return result;
 }
 
-/* Opens what the process sees of these GPUs. */
+/* Opens the nodes of those of these GPUs that the process sees. */
 static int take_devices(const uint8_t *gpus) {
     uint8_t seen[GPUS];
     for (unsigned i = 0; i < devices; i++)

@@ -16,11 +16,11 @@ unsigned gpu_first(unsigned device);
 /* The GPU of the machine that a device is now, and the device that one is; -1 if the process does not see it. */
 unsigned gpu_now(unsigned device);
 int gpu_device_on(unsigned gpu);
-/* The process holds more, or less, on a device from now on. */
+/* Counts bytes that the process holds on a device from now on, or no longer holds. */
 void gpu_count(unsigned device, long long bytes);
-/* Peer access of a context to another one was enabled (1) or disabled (-1). */
+/* Counts that peer access of a context to another one was enabled (1) or disabled (-1). */
 void gpu_count_peer_access(int change);
-/* From now on the process holds what the driver cannot save. */
+/* Notes that the process holds managed memory from now on, which the driver cannot save. */
 void gpu_hold_managed_memory(size_t bytes);
 
 #endif

@@ -77,7 +77,7 @@ static struct order order_for(const char *call, const char *tag) {
         }
     }
     rewind(file);
-    /* The caller may be killed at any call: what orders nothing is left alone. */
+    /* The caller may be killed at any call: a file without an order for this call is left alone. */
     if (changed && ftruncate(fileno(file), 0) == 0)
         for (int i = 0; i < kept; i++)
             fputs(lines[i], file);
@@ -129,7 +129,7 @@ struct call {
     uint32_t pair_count;
 };
 
-/* Which of the machine's GPUs has this UUID; GPUS if none has. */
+/* Returns which of the machine's GPUs has this UUID; GPUS if none has. */
 static unsigned gpu_with(const unsigned char *uuid, const struct machine *machine) {
     const unsigned char first[] = GPU_UUID;
     unsigned number = uuid[UUID_BYTES - 1] - 1U;
@@ -137,8 +137,8 @@ static unsigned gpu_with(const unsigned char *uuid, const struct machine *machin
 }
 
 /*
- * What a restore makes of each GPU of the process: what it was without pairs, else what the pairs say. They must name every GPU that is
- * recorded, have it become one that there is, and none twice.
+ * Chooses the GPU that each GPU of the process becomes in a restore: the same one without pairs, else as the pairs say.
+ * They must name every GPU that is recorded, and map it to an existing one, none twice.
  */
 static int choose_targets(const struct call *call, const struct machine *machine, struct mailbox *box) {
     unsigned char place[GPUS], taken[GPUS] = {0};
@@ -167,7 +167,7 @@ static int no_room(const struct machine *machine, const struct mailbox *box) {
     return 0;
 }
 
-/* Writes the request into the mailbox, once what was ordered for it is known. One that is held
+/* Writes the request into the mailbox, once the order for it is known. A request that is held
    halfway goes on from there once it may. */
 static int post(int memory, struct mailbox *box, const struct call *call) {
     struct order order = order_for(call->name, box->tag);
@@ -197,7 +197,7 @@ static int post(int memory, struct mailbox *box, const struct call *call) {
     return result ? result : set_held_halfway(memory, 0);
 }
 
-/* Has the restore thread of a process do something, and waits for its answer. */
+/* Asks the restore thread of a process to carry out a call, and waits for its answer. */
 static int ask(int pid, const struct call *call) {
     struct mailbox box;
     int memory = peer_open(pid, &box);
@@ -221,7 +221,7 @@ static int ask(int pid, const struct call *call) {
     return result;
 }
 
-/* Answered by the process itself: one that is stopped or frozen gives no answer, as with driver 580. */
+/* The process itself answers: a stopped or frozen one gives no answer, as with driver 580. */
 EXPORT int cuCheckpointProcessGetState(int pid, int *state) {
     int result = ask(pid, &(struct call){.request = TELL_STATE, .name = "get-state"});
     struct mailbox box;

@@ -27,7 +27,7 @@ struct process {
 /* NVML_VALUE_NOT_AVAILABLE */
 #define NOT_AVAILABLE (~0ULL)
 
-/* Which processes are wanted. */
+/* The processes that are wanted. */
 enum way { ALONE, THROUGH_MPS };
 
 struct list {
@@ -69,7 +69,7 @@ EXPORT int nvmlDeviceGetCount_v2(unsigned *count) {
 EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
     if (index >= machine_read().gpus)
         return INVALID_ARGUMENT;
-    /* nvidia-smi is told so, too: "Unable to determine the device handle for GPU: GPU is lost". */
+    /* nvidia-smi gets this error, too: "Unable to determine the device handle for GPU: GPU is lost". */
     if (machine_read().gpu[index].is_lost)
         return GPU_IS_LOST;
     *device = &handles[index];

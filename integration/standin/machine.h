@@ -5,7 +5,7 @@
  *   memory MIB [GPU]       what that one has, or all
  *   name GPU TEXT          its product name
  *   mig GPU                it is cut into MIG slices
- *   persistence-off GPU    nobody keeps it initialised
+ *   persistence-off GPU    no process keeps it initialised
  *   old GPU                it knows nothing of MIG, MPS and persistence
  *   lost GPU               it has fallen off the bus
  *   nvml-hangs             no call of NVML's comes back, as long as this is here
@@ -77,7 +77,7 @@ static struct machine machine_read(void) {
         machine.gpu[i] = (struct gpu){.name = "stasis stand-in GPU", .total_bytes = 143771ULL << 20};
     FILE *file = fopen(FAULTS, "re");
     char line[128];
-    /* Who carries out an order writes the file anew: half of it is a machine with another memory. */
+    /* A process that carries out an order rewrites the file: half of it would be a machine with other memory. */
     if (file)
         flock(fileno(file), LOCK_SH);
     while (file && fgets(line, sizeof line, file))

@@ -19,7 +19,7 @@ enum state { RUNNING, LOCKED, CHECKPOINTED, FAILED };
 
 enum request { LOCK = 1, CHECKPOINT, RESTORE, UNLOCK, TELL_STATE };
 
-/* What the caller found in the list of faults for this request. */
+/* The order that the caller found in the list of faults for this request. */
 enum fault { NO_FAULT, FAULT_ERROR, FAULT_CRASH, FAULT_BUSY, FAULT_SLOWNESS };
 
 /* The most GPUs of a machine. */

@@ -68,7 +68,7 @@ static enum afterwards afterwards(const struct allocation *allocation) {
     return is_large(allocation) ? GIVE_BACK : REMOVE;
 }
 
-/* What was opened is gone, and the restore will say so. */
+/* Opened memory is gone, and the restore will report that. */
 void memory_take_contents(void) {
     FOR_EACH {
         if (is_own(each))
@@ -159,7 +159,7 @@ size_t memory_release(void *address, unsigned *device) {
     return found->bytes;
 }
 
-/* Its address stays; only now does it take a file, so that most programs have none open. */
+/* Its address stays; it takes a file only now, so that most programs have none open. */
 int memory_share(struct allocation *allocation) {
     if (allocation->kind != ALLOCATED || is_large(allocation))
         return INVALID_VALUE;

@@ -1,6 +1,6 @@
 /*
- * Device memory: shared memory at addresses that stay the same, or, while checkpointed, one copy of all in private memory. What cuMemAlloc gives
- * is here, the rest in sharing/vmm.h.
+ * Device memory: shared memory at addresses that stay the same, or, while checkpointed, one copy of
+ * all in private memory. Memory of cuMemAlloc is here, the rest in sharing/vmm.h.
  */
 #ifndef STASIS_MEMORY_H
 #define STASIS_MEMORY_H
@@ -11,7 +11,7 @@
 /* With peer access and an allocation of this size driver 580 fails to restore; up to 256 MiB it restores. */
 #define LOST_WITH_PEER_ACCESS (512ULL << 20)
 
-/* Whose it is: of cuMemAlloc, of cuMemAllocManaged, or another process's, through cuIpcOpenMemHandle. */
+/* The origin of memory: cuMemAlloc, cuMemAllocManaged, or another process, through cuIpcOpenMemHandle. */
 enum kind { ALLOCATED, MANAGED, OPENED };
 
 struct allocation {
@@ -22,20 +22,20 @@ struct allocation {
     int file; /* of the memory, if others may have it; else -1 */
 };
 
-/* Memory of a device, in whole pages, which `bytes` says afterwards; 0 if there is no room. */
+/* Allocates memory of a device, in whole pages, which `bytes` says afterwards; 0 if there is no room. */
 void *memory_allocate(size_t *bytes, unsigned device);
-/* Gives memory of the process's own up: how much it was, and of which device; 0 for what is no allocation. */
+/* Gives memory of the process's own up. Returns its size and its device; 0 for an address that is no allocation. */
 size_t memory_release(void *address, unsigned *device);
-/* The allocation that an address is in; NULL if it is in none. */
+/* Returns the allocation that an address is in; NULL if it is in none. */
 struct allocation *memory_find(const void *address);
-/* The bytes of the largest allocation. */
+/* Returns the bytes of the largest allocation. */
 size_t memory_largest(void);
 
 /* Moves an allocation into a file, unless it is in one; a CUresult. */
 int memory_share(struct allocation *allocation);
 /* Maps such a file of another process as memory of a device; a CUresult. */
 int memory_open(int file, size_t bytes, unsigned device, void **address);
-/* Gives up what was opened; a CUresult. */
+/* Gives up opened memory; a CUresult. */
 int memory_close(void *address);
 int memory_has_opened(void);
 /* For a forked child, which has no CUDA. */
@@ -48,7 +48,7 @@ extern const uint32_t *memory_is_held_halfway;
 int memory_to_host(void);
 int memory_to_devices(void);
 
-/* What becomes of pages once their contents are taken, and what they hold before they are given some. */
+/* The treatment of pages once their contents are taken, and the state of pages before they get contents. */
 enum afterwards { KEEP, GIVE_BACK, REMOVE };
 enum before { EMPTY, FULL };
 /* Moves the next bytes of the contents, in the same order both ways. */

@@ -33,8 +33,8 @@ static int thread_here(int pid, int inside) {
 }
 
 /*
- * Opens /proc/PID/mem of a process with a mailbox and reads it; -1 for any other process. One that merely has its memory in common with
- * such a process, as a child of vfork(2) has, is none: driver 580 says NOT_INITIALIZED of it, whatever state the other one is in.
+ * Opens /proc/PID/mem of a process with a mailbox and reads it; -1 for any other process. A process that merely shares its memory with such a
+ * process, as a child of vfork(2) does, is another one: driver 580 says NOT_INITIALIZED of it, whatever state the other one is in.
  */
 static int peer_open(int pid, struct mailbox *box) {
     char path[64];
@@ -50,7 +50,7 @@ static int peer_open(int pid, struct mailbox *box) {
     return memory;
 }
 
-/* What the process holds on a GPU now; 0 if it is not on it. */
+/* Returns the bytes that the process holds on a GPU now; 0 if it is not on it. */
 static uint64_t bytes_on(const struct mailbox *box, unsigned gpu) {
     uint64_t bytes = 0;
     for (unsigned i = 0; i < box->gpus && i < GPUS; i++)

@@ -1,4 +1,4 @@
-/* The CUresult codes that the stand-in gives. */
+/* The CUresult codes that the stand-in returns. */
 #ifndef STASIS_RESULT_H
 #define STASIS_RESULT_H
 

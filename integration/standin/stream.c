@@ -1,6 +1,6 @@
 /*
- * One queue in order for the whole process. Launches return at once, as the real driver's do, so a rank that does not wait for its results is
- * ahead of the others by as much as fits.
+ * One queue in order for the whole process. Launches return at once, as the real driver's do, so a
+ * rank that does not wait for its results is ahead of the others by as much as fits.
  */
 #define _GNU_SOURCE
 #include "stream.h"

@@ -8,7 +8,7 @@
 #include <signal.h>
 #include <stddef.h>
 
-/* Starts one that takes no signals: the workload's are for its own threads. A CUresult. */
+/* Starts a thread that takes no signals: the workload's are for its own threads. A CUresult. */
 static inline int start_thread(void *(*run)(void *)) {
     sigset_t all, before;
     sigfillset(&all);

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #define ALLOCATIONS 512
-/* Of this size and more, driver 580 exports none that was restored. */
+/* driver 580 exports no allocation of this size or more that was restored. */
 #define LOST_FOR_EXPORT (512ULL << 20)
 
 static struct vmm_allocation allocations[ALLOCATIONS];
@@ -31,7 +31,7 @@ struct vmm_allocation *vmm_find(vmm_handle handle) {
     return NULL;
 }
 
-/* An entry that is given out; NULL if there are too many. */
+/* Makes an entry that is given out; NULL if there are too many. */
 static struct vmm_allocation *new_entry(struct vmm_allocation values) {
     for (struct vmm_allocation *each = allocations; each < allocations + ALLOCATIONS; each++)
         if (!each->handle) {
@@ -98,7 +98,7 @@ int vmm_import(vmm_handle *handle, int file) {
     return 0;
 }
 
-/* The descriptor is the caller's to close. */
+/* The caller closes the descriptor. */
 int vmm_export(vmm_handle handle, int *file) {
     struct vmm_allocation *found = vmm_find(handle);
     if (!found || found->is_import || !(found->properties.handle_types & POSIX_FILE))
@@ -152,7 +152,7 @@ void vmm_close_files(void) {
     }
 }
 
-/* New files, since nobody else has those from before. */
+/* Makes new files, since no other process has the old ones. */
 int vmm_make_files(void) {
     for (struct vmm_allocation *each = NULL; (each = vmm_next_allocation(each));)
         if (!each->is_import && (each->file = make_file(each)) < 0) {

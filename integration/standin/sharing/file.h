@@ -1,4 +1,4 @@
-/* Device memory that other processes can have, too: a file in memory. A page behind the contents says what it is. */
+/* Device memory that other processes can have, too: a file in memory. A page behind the contents describes it. */
 #ifndef STASIS_SHARING_FILE_H
 #define STASIS_SHARING_FILE_H
 
@@ -15,11 +15,11 @@ struct shared {
     uint32_t place; /* a GPU of the machine, whatever number it has for a process; or a NUMA node */
 };
 
-/* A file that holds zeros; -1 if there is no room. */
+/* Makes a file that holds zeros; -1 if there is no room. */
 int file_new(const struct shared *what);
-/* What a file is; -1 if it is none of these. */
+/* Reads the description of a file; -1 if it is none of these. */
 int file_read(int file, struct shared *what);
-/* Maps it anywhere, or in the place of what is at an address; NULL if that fails. Forked children do not have it. */
+/* Maps it anywhere, or in the place of the mapping at an address; NULL if that fails. Forked children do not have it. */
 void *file_map(int file, void *address, size_t bytes, int protection);
 
 #endif

@@ -1,4 +1,4 @@
-/* What is mapped at reserved addresses, who has access to it, and what a checkpoint and a restore do with it. */
+/* Mappings at reserved addresses, who has access to them, and their part in a checkpoint and a restore. */
 #define _GNU_SOURCE
 #include "../gpu.h"
 #include "../memory.h"
@@ -46,7 +46,7 @@ static int is_mapped(const char *address, size_t bytes) {
     return bytes && found == bytes;
 }
 
-/* Kernels and copies run on the CPU: what any device may use is there for all. */
+/* Kernels and copies run on the CPU: memory that any device may use is accessible to all. */
 static int protection(const struct vmm_mapping *mapping) {
     for (int i = 0; i <= HOST; i++)
         if (mapping->access[i] == READ_WRITE)
@@ -178,7 +178,7 @@ void vmm_take_contents(void) {
     hide_all();
 }
 
-/* There is nothing imported here: that has been refused before. */
+/* There are no imports here: they have been refused before. */
 int vmm_map_anew(void) {
     int result = vmm_make_files();
     FOR_EACH

@@ -1,4 +1,4 @@
-/* What is said of an address of device memory, of whatever kind. */
+/* The attributes of an address of device memory, of whatever kind. */
 #include "../gpu.h"
 #include "../memory.h"
 #include "../result.h"

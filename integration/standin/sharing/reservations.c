@@ -6,9 +6,9 @@
 #include <sys/mman.h>
 
 #define RESERVATIONS 512
-/* Away from what cuMemAlloc gives. */
+/* Away from the addresses of cuMemAlloc. */
 #define FIRST_ADDRESS 0x620000000000ULL
-/* Addresses may be taken that were asked for by name. */
+/* Addresses that were asked for by name may be taken. */
 #define TRIES 1000
 
 #define NOTHING (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)

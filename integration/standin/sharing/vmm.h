@@ -64,24 +64,24 @@ int vmm_is_used(const char *address, size_t bytes);
 int vmm_create(vmm_handle *handle, size_t bytes, const struct properties *properties);
 int vmm_import(vmm_handle *handle, int file);
 int vmm_export(vmm_handle handle, int *file);
-/* One more is given out, or one less. */
+/* Counts one more that is given out, or one less. */
 int vmm_retain(vmm_handle *handle, const char *address);
 int vmm_release(vmm_handle handle);
-/* NULL: it is not given out. */
+/* Returns NULL for a handle that is not given out. */
 struct vmm_allocation *vmm_find(vmm_handle handle);
 
 int vmm_map(char *address, size_t bytes, vmm_handle handle);
-/* Ranges of whole mappings. */
+/* Both take ranges of whole mappings. */
 int vmm_unmap(char *address, size_t bytes);
 int vmm_set_access(char *address, size_t bytes, const struct access *accesses, size_t count);
-/* Into `flags`: what a device or the host may do at an address. */
+/* Writes into `flags` the access of a device or the host at an address. */
 int vmm_access(const struct location *location, const char *address, unsigned long long *flags);
-/* The mapping that an address is in; NULL if it is in none. */
+/* Returns the mapping that an address is in; NULL if it is in none. */
 const struct vmm_mapping *vmm_mapping_at(const char *address);
 
 /* Whether the process holds memory of others. */
 int vmm_has_imports(void);
-/* The bytes of its largest allocation that another device than its own has access to. */
+/* Returns the bytes of its largest allocation that another device than its own has access to. */
 size_t vmm_largest_of_peers(void);
 /* For a forked child, which has no CUDA. */
 void vmm_close_files(void);
@@ -92,13 +92,13 @@ void vmm_take_contents(void);
 int vmm_map_anew(void);
 void vmm_give_contents(void);
 
-/* What these steps go through; NULL is the end. */
+/* Iterates over the allocations for these steps; NULL is the end. */
 struct vmm_allocation *vmm_next_allocation(const struct vmm_allocation *before);
-/* Files for its own allocations, which have none: all or nothing. */
+/* Makes files for its own allocations, which have none: all or nothing. */
 int vmm_make_files(void);
 /* Ends an allocation that is neither given out nor mapped. */
 void vmm_drop_unused(struct vmm_allocation *allocation);
-/* Has nothing be at addresses, as where they are merely reserved. */
+/* Removes the mappings at addresses, as where they are merely reserved. */
 int vmm_hide(char *address, size_t bytes);
 
 #endif
