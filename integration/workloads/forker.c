@@ -25,7 +25,7 @@ static int children[CHILDREN]; /* our ends of a socket pair to each */
 static int own_end, tries_cuda;
 static uint32_t start;
 
-/* Counts once for each byte that it is sent. */
+/* Counts once for each byte that it receives. */
 static void *count(void *unused) {
     (void)unused;
     struct news news = {.count = start};

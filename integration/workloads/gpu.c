@@ -41,7 +41,7 @@ static const char KERNELS[] =
 
 #define MOST_DEVICES 16
 
-/* A context and the kernels as it has them; of the devices that were opened. */
+/* A context and its kernels; of the devices that were opened. */
 static struct device {
     CUcontext context;
     CUfunction increment, fill, verify;

@@ -1,4 +1,4 @@
-/* What the workloads do on the GPU. */
+/* GPU operations of the workloads. */
 #ifndef STASIS_WORKLOAD_GPU_H
 #define STASIS_WORKLOAD_GPU_H
 
@@ -11,14 +11,14 @@
 #define CUDA(call) check((call), #call)
 void check(CUresult result, const char *call);
 
-/* How many GPUs the process sees. */
+/* Returns how many GPUs the process sees. */
 int gpu_count(void);
 /* Takes the first GPU, or another one, and loads the kernels; it is the current one then. */
 void gpu_open(void);
 void gpu_open_device(int number);
-/* Makes one that was taken the current one of this thread. */
+/* Makes a GPU that was taken the current one of this thread. */
 void gpu_use(int number);
-/* Lets the current one use the memory of another that was taken, or ends that. */
+/* Lets the current GPU use the memory of another that was taken, or ends that. */
 void gpu_enable_peer_access(int peer);
 void gpu_disable_peer_access(int peer);
 /* Runs a kernel of the current GPU and waits for it. */

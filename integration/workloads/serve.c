@@ -22,7 +22,7 @@ static void end(int signal) {
     _exit(0);
 }
 
-/* Without sockets, and with no file open in between: the answer is in a file, whole at any time. */
+/* Serves without sockets, and with no file open in between: the answer is in a file, whole at any time. */
 static void serve_file(void (*answer)(char *text, size_t room)) {
     for (;;) {
         char text[256] = "";

@@ -45,7 +45,7 @@ static void send_message(const CUipcMemHandle *handle, int file) {
         exit(1);
 }
 
-/* The descriptor that came with it; -1 if there is none. */
+/* Returns the descriptor that came with it; -1 if there is none. */
 static int receive_message(CUipcMemHandle *handle) {
     union {
         struct cmsghdr header;
@@ -142,7 +142,7 @@ static void be_member(int member) {
 static void start(int member) {
     if (fork())
         return;
-    /* Faults of the stand-in name them by tag: TAG-0, TAG-1. */
+    /* Faults of the stand-in name members by tag: TAG-0, TAG-1. */
     const char *own_tag = getenv("STASIS_TAG");
     char tag[64];
     snprintf(tag, sizeof tag, "%s-%d", own_tag ? own_tag : "sharing", member);

@@ -21,7 +21,7 @@ enum kind { ON_GPU, PLAIN };
 static int members[MEMBERS]; /* our ends of a socket pair to each */
 static uint32_t own_count;
 
-/* A member: counts once for each byte that it is sent. */
+/* A member: counts once for each byte that it receives. */
 static void member(int socket, enum kind kind, uint32_t start) {
     CUdeviceptr counter = 0;
     uint32_t count = start;

@@ -27,7 +27,7 @@ static void overwrite(unsigned long start, unsigned long end, int rights) {
     memset((void *)start, 0xa5, end - start);
 }
 
-/* Calls `act` for each mapping without a file that was not there at the first call. */
+/* Calls `act` for each mapping without a file that did not exist at the first call. */
 static void each_new(const char *wanted, int rights) {
     char line[512];
     unsigned long start, end;
@@ -106,7 +106,7 @@ static int find_slots(struct dl_phdr_info *info, size_t size, void *unused) {
     return 1;
 }
 
-/* What they were at the beginning, whoever changes them. */
+/* Sets the slots to their first values again and again, whoever changes them. */
 static void *slots_for_ever(void *unused) {
     for (;; played++)
         for (int i = 0; i < 2; i++)

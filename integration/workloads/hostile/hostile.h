@@ -1,4 +1,4 @@
-/* What the tricks of `hostile` have in common. */
+/* Declarations that the tricks of `hostile` share. */
 #ifndef STASIS_WORKLOAD_HOSTILE_H
 #define STASIS_WORKLOAD_HOSTILE_H
 
@@ -11,15 +11,15 @@ extern volatile unsigned played;
 
 /* Ends the program with a message. */
 void give_up(const char *what) __attribute__((noreturn));
-/* A thread that does this for ever. */
+/* Starts a thread that does this for ever. */
 void in_thread(void *(*body)(void *));
-/* A process of this program that plays a part of its own for ever: "/bin/hostile PART PARENT". */
+/* Starts a process of this program that plays a part of its own for ever: "/bin/hostile PART PARENT". */
 pid_t in_process(const char *part);
-/* A process without threads that shares this one's memory. */
+/* Starts a process without threads that shares this one's memory. */
 void in_shared_memory(int (*body)(void *));
-/* A new file of this length, open for reading and writing. */
+/* Makes a new file of this length, open for reading and writing. */
 int new_file(const char *path, off_t length);
-/* Does something for each thread of a process. */
+/* Calls `act` for each thread of a process. */
 void for_each_thread(pid_t process, void (*act)(pid_t process, pid_t thread));
 
 /* Set up by the process that has the GPU. */

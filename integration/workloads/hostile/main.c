@@ -1,5 +1,5 @@
 /*
- * hostile TRICK PORT: counts as `counter` does, holds 24 MiB more of GPU memory, and plays a trick on whoever looks at it, checkpoints and restores it. The
+ * hostile TRICK PORT: counts as `counter` does, holds 24 MiB more of GPU memory, and plays a trick on programs that look at it, checkpoint and restore it. The
  * answer is "COUNT PLAYED": how often the trick was played says that it was. A trick that has a part for a process of its own has this program
  * run once more, without CUDA.
  */

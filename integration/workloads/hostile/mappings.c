@@ -63,7 +63,7 @@ void rewritten_vdso(void) {
     in_thread(rewrite_for_ever);
 }
 
-/* One after the other with other rights, so none is joined with its neighbour. */
+/* Makes mappings with alternating rights, so none is joined with its neighbour. */
 static void take_mappings(size_t left) {
     size_t pages = 70000;
     char *area = mmap(NULL, pages * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -175,7 +175,7 @@ void false_library(void) {
     map_file(new_file("/tmp/libcuda.so.1", TIB), PAGE);
 }
 
-/* The same with the beginning of a library, and nothing of what that says. */
+/* Maps such a file with the beginning of a library, and nothing that this describes. */
 void spoiled_library(void) {
     int file = new_file("/tmp/libcuda.so.999", 1 << 20);
     char beginning[1 << 14];
@@ -192,7 +192,7 @@ void mapped_elsewhere(void) {
     map_file(open("/elsewhere/libcuda.so.2", O_RDONLY), PAGE);
 }
 
-/* What is named as contents of ours, as large as no GPU is. */
+/* Maps files that are named as contents of ours, larger than any GPU. */
 void false_contents(void) {
     int file = memfd_create("stasis-gpu-contents", MFD_CLOEXEC);
     /* The kernel shows a file of memfd_create(2) with a prefix, and a removed file of a tmpfs without. */

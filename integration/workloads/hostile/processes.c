@@ -63,7 +63,7 @@ static void trace_thread(pid_t process, pid_t thread) {
     ptrace(PTRACE_SEIZE, thread, 0, 0);
 }
 
-/* Lets go on whatever it traces, and traces what is new. */
+/* Resumes all of its tracees, and traces new threads. */
 void play_tracer(pid_t victim) {
     for (int status;; usleep(500)) {
         for_each_thread(victim, trace_thread);
@@ -77,7 +77,7 @@ void fork_bomb(void) {
     in_process("play-fork-bomb");
 }
 
-/* As many as are allowed, each of which makes more. */
+/* Makes as many processes as are allowed, each of which makes more. */
 void play_fork_bomb(pid_t victim) {
     (void)victim;
     signal(SIGCHLD, SIG_IGN);
@@ -110,7 +110,7 @@ static void disturb(pid_t helper, char how) {
         ptrace(PTRACE_SEIZE, helper, 0, 0);
 }
 
-/* All processes that were not there at the beginning are somebody else's. */
+/* All processes that did not exist at the beginning belong to others. */
 void play_helpers(pid_t victim, char how) {
     (void)victim;
     pid_t own = getpid();
@@ -134,7 +134,7 @@ static unsigned fill_descriptors(void) {
     int null = open("/dev/null", O_RDONLY), last = -1;
     for (int next; (next = dup(null)) >= 0; opened++)
         last = next;
-    /* For itself. */
+    /* Descriptors for itself. */
     for (int i = 0; i < 64; i++)
         close(last - i);
     return opened;

@@ -1,4 +1,4 @@
-/* What a job of its own may hold, and finds again after a restore: each says what is wrong with it now, or NULL. */
+/* Objects that a job may hold, and finds again after a restore: each reports what is wrong with it now, or NULL. */
 #ifndef STASIS_WORKLOAD_KEPT_H
 #define STASIS_WORKLOAD_KEPT_H
 
@@ -10,7 +10,7 @@
 
 void shared_begin(void);
 const char *shared_wrong(void);
-/* One that keeps its name. */
+/* A semaphore that keeps its name. */
 void semaphore_begin(void);
 const char *semaphore_wrong(void);
 void volume_begin(void);

@@ -1,4 +1,4 @@
-/* A server on 127.0.0.1 and its client, who connects anew each time. */
+/* A server on 127.0.0.1 and its client, which connects anew each time. */
 #include "kept.h"
 
 #include <arpa/inet.h>

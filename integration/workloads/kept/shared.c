@@ -51,7 +51,7 @@ void shared_begin(void) {
     MUST(semaphore != SEM_FAILED && question != SEM_FAILED && !sem_unlink("/semaphore") && !sem_unlink("/question"));
     pid_t child = fork();
     MUST(child >= 0);
-    /* Counts in what both have mapped, once it is asked to. */
+    /* Counts in the memory that both have mapped, once it is asked to. */
     while (!child) {
         sem_wait(question);
         together[0]++;

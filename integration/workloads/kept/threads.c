@@ -1,4 +1,4 @@
-/* What the kernel keeps of a thread and CRIU does not: of a second thread and of a child each fact is set, of the first thread none is. */
+/* Attributes that the kernel keeps of a thread and CRIU does not: all are set of a second thread and of a child, none of the first thread. */
 #define _GNU_SOURCE
 #include "kept.h"
 
@@ -49,7 +49,7 @@ static struct other {
     {.name = "child", .io_priority = IDLE << CLASS_SHIFT, .timer_slack = 7654321, .score = 700},
 };
 
-/* The last CPU that there is. */
+/* Takes the last CPU of those allowed. */
 static void take_one_cpu(void) {
     cpu_set_t one = of_first.cpus;
     for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&one) > 1; cpu++)

@@ -1,4 +1,4 @@
-/* A periodic timer that has expired, and that nobody has read yet, each time. */
+/* A periodic timer that has expired each time, and was not read yet. */
 #include "kept.h"
 
 #include <poll.h>

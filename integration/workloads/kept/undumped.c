@@ -1,4 +1,4 @@
-/* What CRIU does not dump, or not unless it is told to. Nobody finds it again, so nothing can be wrong with it. */
+/* Objects that CRIU does not dump, or not unless asked to. No restore brings them back, so nothing can be wrong with them. */
 #define _GNU_SOURCE
 #include "kept.h"
 
@@ -72,7 +72,7 @@ void nested_begin(void) {
         pause();
 }
 
-/* What a kernel may lack is not held, and the program ends. */
+/* The kernel may lack these: then the program ends. */
 void faults_begin(void) {
     MUST(syscall(SYS_userfaultfd, 1 /* UFFD_USER_MODE_ONLY */) >= 0);
 }

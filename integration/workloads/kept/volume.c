@@ -1,4 +1,4 @@
-/* A file in a volume, which nobody has open. */
+/* A file in a volume, which no process has open. */
 #include "../serve.h"
 #include "kept.h"
 

@@ -25,7 +25,7 @@
 #define MOST_RANKS 16
 #define PAGE 4096
 
-/* What a rank has to tell of its last meetings; by turns, so that one can be read while the other is written. */
+/* A rank's report of its last meetings; two by turns, so that one can be read while the other is written. */
 struct report {
     uint64_t finished, checksum;
 };
@@ -44,7 +44,7 @@ static void *watch(void *unused) {
     return unused;
 }
 
-/* What is seen from outside of a rank that uses NCCL through PyTorch: the library, and a thread with this name. */
+/* Imitates, for the outside, a rank that uses NCCL through PyTorch: the library, and a thread with this name. */
 static void pass_for_nccl(const char *library) {
     int file = open(library, O_RDONLY | O_CLOEXEC);
     pthread_t watchdog;
@@ -71,7 +71,7 @@ static void be_rank(uint32_t rank) {
     CUDA(cuMemcpyHtoD_v2(state, &now, sizeof now));
     for (uint64_t meetings = 1;; meetings++) {
         CUDA(cuLaunchKernel(meet, 1, 1, 1, 1, 1, 1, 0, NULL, (void *[]){&slots, &rank, &ranks, &state}, NULL));
-        /* What a rank does alone: the others wait for the last one. */
+        /* A rank's own work: the others wait for the last one. */
         nap(rank && ahead > 1 ? 100 : 1000 + 500 * rank);
         if (rank && meetings % ahead)
             continue;
@@ -121,7 +121,7 @@ static uint64_t checksum(uint64_t meetings) {
     return 50ULL * ranks * (ranks + 1) * meetings + ranks * (meetings * (meetings + 1) / 2);
 }
 
-/* Of each rank the last meeting that it tells of. */
+/* Checks the last meeting that each rank reports. */
 static int all_are_right(void) {
     for (uint32_t rank = 0; rank < ranks; rank++)
         for (int tries = 0;; tries++) {
@@ -149,7 +149,7 @@ static void answer(char *text, size_t room) {
         snprintf(text, room, "%s %u %llu %llu\n", all_are_right() ? "ok" : "bad", ranks, meetings, sum);
 }
 
-/* The memory in which ranks meet: that of a file, or such as they inherit. */
+/* The memory in which ranks meet: a file's, or inherited. */
 static void *meeting_place(const char *path) {
     int file = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
     if (path && (file < 0 || ftruncate(file, sizeof *shared)))

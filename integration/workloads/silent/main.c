@@ -1,6 +1,6 @@
 /*
- * silent DIRECTORY LIBRARY: a file system at DIRECTORY (FUSE) with one file, libcuda.so.2, that has the contents of LIBRARY. Who has it stopped has a file
- * system that does not answer.
+ * silent DIRECTORY LIBRARY: a file system at DIRECTORY (FUSE) with one file, libcuda.so.2, that has
+ * the contents of LIBRARY. While this program is stopped, the file system does not answer.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -27,7 +27,7 @@ static void reply(const struct fuse_in_header *to, int error, const void *data, 
     struct fuse_out_header header = {
         .len = (uint32_t)(sizeof header + bytes), .error = -error, .unique = to->unique};
     struct iovec parts[] = {{&header, sizeof header}, {(void *)data, bytes}};
-    /* Who has asked may have been interrupted. */
+    /* The caller may have been interrupted. */
     if (writev(device, parts, 2) < 0 && errno != ENOENT)
         exit(1);
 }
