@@ -1,6 +1,6 @@
-# What GPU contents take, by place, size and content; sourced by inside.sh.
+# Measures how long GPU contents take, by place, size and content; sourced by inside.sh.
 
-# The settings of where they lie. The disk of these machines is memory as well.
+# Prints the settings of a place of GPU contents. The disk of these machines is memory as well.
 contents() { # tmpfs|disk|image
     case $1 in
     tmpfs)
@@ -11,8 +11,8 @@ contents() { # tmpfs|disk|image
     esac
 }
 
-# The memory of these machines goes back to their host when it is free, and its first touch then costs more than all else: it is touched and
-# let go of just before what is timed.
+# The memory of these machines goes back to their host when it is free, and its first touch then
+# costs more than all else: it is touched and freed just before each measurement.
 warm() { # MIB, or what there is
     local room=$(($(available) - 8192))
     set -- $(($1 < room ? $1 : room))
@@ -77,8 +77,8 @@ bulk() { # tmpfs|disk|image|criu MIB [zero=PERCENT]
     settings
 }
 
-# The runtime's own commands on a container that nobody has paused, and ctr's, which pauses it: GPU contents go through files, or, with the
-# path "driver", through memory of the process and CRIU. Both in one run, in turns.
+# The runtime's own commands on a container that is not paused, and ctr's, which pauses it: GPU contents go through
+# files, or, with the path "driver", through memory of the process and CRIU. Both in one run, in turns.
 from_files() { # PLACE MIB [ROUNDS [PATHS]]
     local path round
     for ((round = 0; round < ${3:-2}; round++)); do

@@ -26,7 +26,7 @@ unshare --mount --propagation private bash -euc '
     for node in null zero full random urandom tty; do cp -a /dev/$node dev/; done
     mkdir dev/pts dev/shm && mount -t devpts -o newinstance,ptmxmode=0666 devpts dev/pts && ln -s pts/ptmx dev/ptmx
     ln -s /proc/self/fd dev/fd
-    # What stands for the devices of a GPU.
+    # A loop device stands in for the devices of a GPU.
     mknod dev/loop5 b 7 5
     : <dev/loop5 || { echo "this machine has no loop devices: the stand-in cannot work"; exit 1; }
     mount -t tmpfs -o mode=755 tmpfs run

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The operator's commands, hooks, and containers that begin with an image; sourced by inside.sh.
 
-# What the commands print goes into files of the results: a person reads it.
+# The output of the commands goes into files of the results: a person reads it.
 commands() { # MIB
     local name=commands out=/out/commands answers
     mkdir -p $out
@@ -34,7 +34,7 @@ commands() { # MIB
     rm -rf /images/$name
 }
 
-# A hook is told before and after, in the container.
+# Hooks run before the checkpoint and after the restore, in the container.
 hooks() { # MIB
     local name=hooks answers said extra
     extra=(--annotation 'io.stasis.hook.before-checkpoint=echo before >>/tmp/told'
@@ -51,7 +51,7 @@ hooks() { # MIB
     forget $name
 }
 
-# Cold, and from an image at its create: how long until it answers.
+# Measures the time until a container answers: started cold, and restored from an image at its create.
 at_create() { # MIB
     local first start cold warm extra=() from=/images/create
     settings $'[restore]\nat_create = "'$from$'"'

@@ -42,7 +42,7 @@ random_kills() {
         both) pids=$(pids_named stasis-keeper stasis-runtime) ;;
         *) pids=$(pids_named $victim) ;;
         esac
-        # There may be none at this moment, or no longer.
+        # No such process may exist yet, or any longer.
         [ -n "$pids" ] && kill -9 $pids && fired=$((fired + 1))
         start=$(clock)
         wait $operation || [ $? != 124 ] || tell_of $name $lines
@@ -61,7 +61,7 @@ random_kills() {
     rm -rf /images/$name
 }
 
-# GPU memory that nobody uses, MiB.
+# Prints free GPU memory, MiB.
 free_mib() {
     if [ -x $nvidia/bin/nvidia-smi ]; then
         smi -i 0 --query-gpu=memory.free --format=csv,noheader,nounits
@@ -72,7 +72,7 @@ free_mib() {
 toggle() { cuda-checkpoint --toggle --container $1 >/run/said-$1.txt 2>&1; }
 states() { local each; for each in "$@"; do echo -n "$each $(cuda-checkpoint --get-state --container $each | awk '{ print $NF }') "; done; }
 
-# Two suspended containers that do not both fit are taken up at the same time: none is lost.
+# Two suspended containers that do not both fit are resumed at the same time: none is lost.
 two_that_do_not_fit() {
     local mib=${MIB:-8192} each hog exits=() first=()
     standin_orders "memory ${standin_mib:-1000}\n"

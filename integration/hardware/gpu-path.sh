@@ -1,4 +1,4 @@
-# What the path of GPU contents takes, as lines "bench NAME MEDIAN worst WORST", seconds; sourced by inside.sh.
+# Measures the path of GPU contents, as lines "bench NAME MEDIAN worst WORST", seconds; sourced by inside.sh.
 
 # Lists of sections, those that matter most first: the device's time may end before the list does.
 preset() { # NAME
@@ -28,7 +28,7 @@ gpu_bench() { # GIB ROUNDS PATH...
     for ((round = 0; round < $2; round++)); do
         for path in "${@:3}"; do
             gpu_bench_once $((gib * 1024)) $path
-            # Its way of copying is the same, and each takes a minute.
+            # podman copies in the same way with the driver's path, and each takes a minute.
             [ $path = driver ] || [ ! -x /usr/bin/podman ] || gpu_bench_podman $((gib * 1024)) $path
         done
     done

@@ -5,7 +5,7 @@ group_root=/run/group
 run_bundle() { # ID: a container of the bundle that was made for it
     stasis-runtime --root $group_root run --detach --bundle /run/bundle-$1 "$1" </dev/null >/dev/null 2>&1
 }
-# ctr makes the specification, and its container is gone before the other one is there.
+# ctr makes the specification, and its container is gone before the other one begins.
 make_bundle() { # ID COMMAND...
     local made=/run/containerd/io.containerd.runtime.v2.task/default/$1 bundle=/run/bundle-$1
     run "$@"
@@ -54,7 +54,7 @@ group_of_two() { # MIB
     grep -h '"operation":"\(checkpoint\|restore\)"' /var/log/stasis/operations.log | tail -n 12 >>/out/operations.txt
     rm -rf $into* /run/bundle-one /run/bundle-two
 }
-# Managed memory is what no driver can checkpoint.
+# No driver can checkpoint managed memory.
 one_that_cannot() { # DIRECTORY
     local said
     make_bundle managed /bin/memcheck 64 10097 managed
@@ -64,8 +64,8 @@ one_that_cannot() { # DIRECTORY
     end_bundle managed
     rm -rf /run/bundle-managed
 }
-# Paused by its caller for a checkpoint: the image goes, and then who holds the contents, before the resume. Then the other way
-# round; then with a limit of its data, which is refused.
+# Paused by its caller for a checkpoint: the image is removed, and then one of the processes that hold the contents is
+# killed before the resume: once the first, once the second. Then with a limit of its data, which is refused.
 without_image() { # MIB
     local holders pid said
     make_bundle away /bin/memcheck $1 10098

@@ -1,6 +1,6 @@
 # Sections with what real jobs look like: workers, several GPUs, other GPUs, no room. Sourced by inside.sh.
 
-# What a training with process groups and worker processes needs of CRIU: its TCP connections are its own, both ends of them.
+# Options of CRIU for training with process groups and worker processes: both ends of its TCP connections are its own.
 mkdir -p /etc/criu
 printf 'tcp-established\nnetwork-lock skip\nghost-limit 512M\n' >/etc/criu/runc.conf
 
@@ -49,7 +49,7 @@ no_room() {
     local first=$(until_up 10030)
     ctr c checkpoint --rw --image --task $name $name:1
     remove $name
-    # Its context takes some of it, too.
+    # The hog's context takes some memory, too.
     hog=$((free - ${MIB:-8192} / 2 - 64))
     run hog /bin/memcheck $hog 10031
     local other=$(until_up 10031)
@@ -261,7 +261,7 @@ train_ddp() { # NAME ENVIRONMENT...
     [ -s /run/torch/$name.txt ] || { say "DDP $name | does not train: $(tail -n 1 /run/torch/ddp-$name-1-output.txt)"; remove ddp; return 1; }
 }
 
-# The engine is killed at random moments of checkpoints, and a suspend is taken back: the ranks train on.
+# The engine is killed at random moments of checkpoints, and a suspend is undone: the ranks train on.
 ddp_killed() {
     two_gpus DDP && has_torch DDP || return
     local round start whole after pids steps fired=0 went_on=0 suspended=0

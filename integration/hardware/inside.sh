@@ -1,5 +1,5 @@
 #!/bin/bash
-# What is tried on the GPU machine. Each section is a function that prints one line for the table, under a timeout.
+# The sections that run on the GPU machine. Each is a function that prints one line for the table, under a timeout.
 export LC_ALL=C PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin CONTAINERD_SNAPSHOTTER=native HOME=/root
 for applet in cat chmod cp cut date dirname df env find grep head kill ls mkdir mount mv rm sed sleep sort tail timeout tee tr umount wc awk md5sum ln ps free uname seq uniq mountpoint; do
     [ -e /usr/bin/$applet ] || /bin/busybox ln -s /bin/busybox /usr/bin/$applet
@@ -222,8 +222,7 @@ shim_killed_in_gpu_checkpoint() {
     remove $name
 }
 
-# A process that is stopped while the driver moves its memory: the checkpoint is given up, and a guardian puts things right.
-# The runtime is killed, and nobody starts another operation: its keeper brings the container back.
+# The runtime is killed, and no other operation starts: its keeper brings the container back.
 runtime_killed() {
     local name=runtime-killed phase file first
     run $name /bin/memcheck ${MIB:-8192} 10011
@@ -242,6 +241,7 @@ runtime_killed() {
     say "the same | left: $(left_of $name)"
 }
 
+# A process is stopped while the driver moves its memory: the checkpoint is given up, and a guardian puts things right.
 stopped_in_gpu_checkpoint() {
     local pid start first name=stopped-gpu-run
     run $name /bin/memcheck ${MIB:-8192} 10009
@@ -332,7 +332,7 @@ done
 cp -r /var/log/stasis /out/stasis-logs
 kill $containerd
 wait $containerd
-# What an interrupted section left.
+# Removes the remains of interrupted sections.
 for cgroup in /sys/fs/cgroup/default/* /sys/fs/cgroup/default; do
     [ ! -d "$cgroup" ] || for pid in $(cat "$cgroup/cgroup.procs"); do kill -9 "$pid"; done
 done

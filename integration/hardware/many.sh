@@ -46,7 +46,7 @@ replicas() { # MIB
     watch_memory &
     watcher=$!
     coproc sleep 1000
-    # What runs in the background has no access to a coprocess.
+    # A process in the background has no access to a coprocess.
     exec 8<&"${COPROC[0]}" 9>&"${COPROC[1]}"
     for number in 1 2 3 4; do restore_replica $number & restores+=($!); done
     wait "${restores[@]}"
@@ -91,7 +91,7 @@ pid_of() { # NAME: the first process, as its own runtime knows it
     pids_of $1 | head -n 1 | grep . || stasis-runtime state $1 | grep '"pid"' | grep -o '[0-9]*'
 }
 
-# What a checkpoint and a restore charge the container's cgroup, over what it was charged before.
+# Measures how much a checkpoint and a restore charge the container's cgroup beyond the charge before.
 cgroup_extra() { # MIB
     local mib=$1 first before peak operation line="charged to the container's cgroup, $1 MiB on the GPU |"
     run charged /bin/memcheck $mib 10071

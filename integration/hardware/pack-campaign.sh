@@ -11,7 +11,7 @@ cd "$here/../.."
 host=${STASIS_HOST_SID:-$(ls -d "${STASIS_CACHE:-/var/cache/stasis}"/hosts/sid-*/ 2>/dev/null | head -n 1)}
 [ -d "$host" ] || { echo "no sid test host: run the tests first" >&2; exit 1; }
 cargo build --locked --workspace
-# It has gcc compile what goes into a test image.
+# test-host has gcc compile the programs of a test image.
 target/debug/test-host sid v2 true
 
 work=$(mktemp -d)
@@ -24,11 +24,11 @@ for program in stasis stasis-runtime libstasis_memory.so; do
     strip -o "$work/$program" target/debug/$program
 done
 cp -r target/debug/native "$work/"
-# Programs of the machine that tests run on, which hosts have not.
+# Programs of the machine that tests run on, which hosts lack.
 cp /bin/busybox /usr/sbin/pivot_root "$work/"
 tar -C "$work" -c . | xz -T0 -3 >"$out/work.tar.xz"
 
-# It takes minutes, and is the same as long as the host is.
+# Packing takes minutes, and gives the same as long as the host is the same.
 if [ ! -e "$out/root.tar.xz" ]; then
     leave_out=(usr/{share,libexec,include,games} usr/lib/{podman,containerd,cni,systemd,apt,gcc} usr/lib/x86_64-linux-gnu/{gconv,perl-base,systemd}
         usr/bin/{podman,docker,perl\*,apt\*,dpkg\*,systemd\*,openssl,gpg\*,containerd-\*,sqv}

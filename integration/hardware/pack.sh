@@ -40,7 +40,7 @@ for program in "${programs[@]}"; do
         cp -nL "$host$library" "$root$library" 2>/dev/null || true
     done
 done
-# What libcuda and CRIU open at run time.
+# Libraries that libcuda and CRIU open at run time.
 for name in libdl.so.2 libpthread.so.0 librt.so.1 libm.so.6 libgcc_s.so.1 libcriu.so.2 libseccomp.so.2 libsystemd.so.0; do
     library=$(find "$host/usr/lib/x86_64-linux-gnu" -maxdepth 1 -name "$name*" | head -n 1)
     [ -z "$library" ] || cp -L "$library" "$root/usr/lib/x86_64-linux-gnu/$name" 2>/dev/null ||

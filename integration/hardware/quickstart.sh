@@ -7,7 +7,7 @@ block() { # HEADING NUMBER
         within && /^```/ { fences++; next }
         within && fences == 2 * number - 1' /work/quickstart.md
 }
-# What such a node has: a CDI file, and the image, whose training is a counter in GPU memory.
+# Makes this a node: a CDI file, and the image, whose training is a counter in GPU memory.
 is_a_node() {
     local path nodes=
     for path in /dev/nvidia[0-9]* /dev/nvidiactl /dev/nvidia-uvm; do nodes+="{\"path\":\"$path\"},"; done

@@ -1,4 +1,4 @@
-# By docs/recipes, with what the machine's Python has; sourced by inside.sh.
+# The recipes of docs/recipes, with the modules of the machine's Python; sourced by inside.sh.
 
 has_module() { # NAME
     has_torch "$1" || return
@@ -31,7 +31,7 @@ recipe() { # NAME PROGRAM ENVIRONMENT...
     forget $name
 }
 
-# Its compiler looks for ptxas and libdevice in /usr/local/cuda, whatever XLA_FLAGS say: a link by way of /etc/alternatives.
+# JAX's compiler looks for ptxas and libdevice in /usr/local/cuda despite XLA_FLAGS: a link by way of /etc/alternatives.
 jax() {
     local extra=(--mount type=bind,src=/machine/etc/alternatives,dst=/etc/alternatives,options=rbind:ro)
     has_module jax && recipe jax jax_train.py XLA_PYTHON_CLIENT_PREALLOCATE=false CUDA_VISIBLE_DEVICES=0 \

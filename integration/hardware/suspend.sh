@@ -1,7 +1,7 @@
 #!/bin/bash
 # Suspends and their ends, by the driver alone and by many threads in turns.
 
-# The mappings of files of ours in a process, MiB, and what it has of its own.
+# The number of a process's mappings of our files, and its own memory, MiB.
 in_files() { grep -c 'rw-s.* /stasis-gpu-contents (deleted)$' /proc/$1/maps; }
 own_mib() { awk '/^RssAnon/ { print int($2 / 1024) }' /proc/$1/status; }
 
@@ -43,7 +43,7 @@ suspended_sixteen() {
     suspends {11100..11115}
 }
 
-# What is suspended is checkpointed, goes on, and is restored.
+# A suspended container is checkpointed, goes on, and is restored.
 suspended_and_checkpointed() {
     local name=suspended
     run $name /bin/memcheck ${MIB:-8192} 10071
@@ -62,7 +62,7 @@ suspended_and_checkpointed() {
     forget $name
 }
 
-# The runtime, or who copies, is killed while the driver works.
+# The runtime, or the process that copies, is killed while the driver works.
 suspend_killed() {
     run suspended /bin/memcheck ${MIB:-8192} 10072
     local answers=$(until_up 10072) who try

@@ -29,7 +29,7 @@ until_steps() { # FILE COUNT
     for try in {1..800}; do [ "$(losses $1 | wc -l)" -ge $2 ] && return; sleep 0.05; done
 }
 
-# Lines that are in one file and not in the other. busybox has no diff that says it.
+# Counts the lines that are in one file only. busybox's diff cannot.
 differing() { sort "$1" "$2" | uniq -u | wc -l; }
 
 torch() {
@@ -107,7 +107,7 @@ preempted() { # TIMES
     rm -rf /images/kept
 }
 
-# How long from `ctr run` to a token: of a Llama that starts, and of one that its create restores from an image.
+# The time from `ctr run` to a token: of a Llama that starts, and of one that its create restores from an image.
 first_token() {
     has_torch "first token" || return
     local start cold before warm extra=() from=/images/create

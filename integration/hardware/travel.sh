@@ -71,7 +71,7 @@ run_from() { # DIRECTORY|REF ID COMMAND...: a container that begins with the ima
     run "${@:2}"
 }
 
-# What a second replica of a model moves: it was started by itself, and has answered another number of times.
+# The data that a second replica of a model moves: it was started by itself, and has given another number of answers.
 second_replica() {
     local name said first=() from=/images/replicas
     has_torch "second replica" && has_registry "second replica" || return
@@ -90,7 +90,7 @@ second_replica() {
     settings
 }
 
-# How long from `ctr run` to an answer: of a server that loads its weights and captures its graphs, and of one that its create restores.
+# The time from `ctr run` to an answer: of a server that loads its weights and captures its graphs, and of one that its create restores.
 first_answer() {
     has_torch "first answer" || return
     local start cold before warm extra=() from=/images/create
