@@ -1,6 +1,6 @@
 #!/bin/bash
-# What may be depended on (deny.toml): licences, sources and banned crates; known vulnerabilities where their database
-# can be reached. CI fetches cargo-deny, people are told how to get it.
+# Checks dependencies (deny.toml): licences, sources and banned crates; known vulnerabilities where
+# their database can be reached. CI fetches cargo-deny; elsewhere this script says how to get it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=0.20.2

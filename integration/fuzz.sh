@@ -1,5 +1,5 @@
 #!/bin/bash
-# Fuzzes every reader of what others write (fuzz/targets), SECONDS each, two at a time, with libFuzzer.
+# Fuzzes every reader of data that others write (fuzz/targets), SECONDS each, two at a time, with libFuzzer.
 # A crash leaves its input below target/fuzz/artifacts and fails the run.
 # PROFILE=dev takes what is compiled for the tests; without optimization a target reads a tenth of the inputs.
 # usage: integration/fuzz.sh SECONDS [TARGET ...]

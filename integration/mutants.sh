@@ -1,6 +1,6 @@
 #!/bin/bash
-# Puts each mistake back that the protocol of an image directory is there for, and asks whether its tests catch it: a minute
-# and a half each. One that survives fails the run.
+# Puts each mistake back that the protocol of an image directory prevents, and checks that its tests
+# catch it: a minute and a half each. A mutant that survives fails the run.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 copy=$PWD/target/mutants

@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export RUST_BACKTRACE=0
-# The longest test takes half of that. One that hangs fails, and says where, before CI ends all of it.
+# The longest test takes half of that. A test that hangs fails, and says where, before CI ends all of it.
 export STASIS_HOST_LIMIT_S=${STASIS_HOST_LIMIT_S:-900}
 left_out=$(mktemp)
 beside=$(mktemp -d)
@@ -13,7 +13,7 @@ export STASIS_LEFT_OUT=$left_out
 
 step() { printf '\n== %d:%02d %s\n' $((SECONDS / 60)) $((SECONDS % 60)) "$*"; }
 
-# What goes on beside the steps that follow; `joined NAME` waits for it, and shows what it said.
+# Steps that run beside the following ones; `joined NAME` waits for one, and shows its output.
 declare -A running
 begin() { # NAME COMMAND...
     "${@:2}" >"$beside/$1" 2>&1 &
@@ -27,7 +27,7 @@ joined() { # NAME
     return $result
 }
 
-# What is compiled for COMMAND must not keep the tests from what is built: it waits until they run.
+# Compiling for COMMAND must not delay the tests: COMMAND waits until they run.
 begin_beside_tests() { # NAME COMMAND...
     begin "$1" waiting "${@:2}"
 }
@@ -58,7 +58,7 @@ begin_beside_tests "documentation" env RUSTDOCFLAGS="-D warnings -A rustdoc::pri
     cargo doc --locked --no-deps --workspace
 begin "dependencies" integration/check-dependencies.sh
 result=0
-# What a test may have left behind can hold the pipe, which is not waited for.
+# Processes that a test left behind can hold the pipe, which is not waited for.
 cargo test --locked --workspace --no-fail-fast -- --test-threads 5 --skip on_a_node --skip sweep:: \
     > >(tee "$beside/tests") 2>&1 || result=$?
 joined "documentation" || result=$?

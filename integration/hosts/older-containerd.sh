@@ -1,7 +1,7 @@
 #!/bin/bash
 # Unpacks containerd 1.6, which Debian 12 has, into a directory: older-containerd.sh DIRECTORY
 #
-# With lists of its own, so that it works on a machine of any release, and leaves the machine's alone.
+# Uses package lists of its own, so that it works on a machine of any release, and leaves the machine's alone.
 set -euo pipefail
 mirror=${STASIS_MIRROR:-http://deb.debian.org/debian}
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg

@@ -1,4 +1,4 @@
-/* Waits until it is told to end. busybox's sleep ends by itself when CRIU interrupts it. */
+/* Waits for SIGTERM or SIGINT, and ends. busybox's sleep ends by itself when CRIU interrupts it. */
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -55,14 +55,14 @@ END
 chmod 755 "$initial/init"
 (cd "$initial" && find . | /bin/busybox cpio -o -H newc) | gzip -1 >"$result/initrd"
 
-# What the tests bring along is on the machine's own file system.
+# The tests' own files are on the machine's file system.
 cat >"$root/etc/fstab" <<'END'
 /dev/vda / ext4 defaults 0 1
 machine /machine 9p trans=virtio,version=9p2000.L,ro 0 0
 END
 mkdir -p "$root/machine"
 echo node >"$root/etc/hostname"
-# Nobody logs in, nothing happens by a clock, and podman is the engine.
+# There are no logins and no timers, and podman is the engine.
 inside systemctl mask docker.service docker.socket containerd.service getty.target console-getty.service systemd-logind.service systemd-timesyncd.service \
     nfs-blkmap.service nfs-server.service rpcbind.service rpcbind.socket rpc-statd.service nfs-client.target nfs-idmapd.service nfsdcld.service \
     apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer fstrim.timer
