@@ -1,12 +1,12 @@
-//! What the end-to-end tests stand on. Each room uses only those above it:
+//! The base of the end-to-end tests. Each room uses only those above it:
 //!
-//! * [`check`]: waiting for a state, process trees, texts that have to say something;
+//! * [`check`]: waiting for a state, process trees, assertions on texts;
 //! * [`host`]: test hosts, stasis installed in them, the stand-in driver and the workloads, images;
 //! * [`client`]: callers of stasis: ctr, containerd's API, CRI, podman, Docker, and our shim;
-//! * [`container`]: containers to checkpoint, and what they may leave behind;
+//! * [`container`]: containers to checkpoint, and their leaks;
 //! * [`faults`]: faults at a step of a program, found by counting its system calls;
 //! * [`load`]: many containers and processes at once, and a containerd that is killed meanwhile;
-//! * [`campaign`]: containers to which everything happens, and the judge of what becomes of them;
+//! * [`campaign`]: containers to which everything happens, and the judge of their outcomes;
 //! * [`node`]: a machine with systemd and another kernel.
 
 #[cfg(feature = "clients")]

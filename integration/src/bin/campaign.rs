@@ -1,5 +1,5 @@
 //! Random faults until N have fired: `make campaign N=2000 [SEED=1] [JOBS=2] [MINUTES=60]
-//! [HOSTS="sid_v2 trixie"] [WORKLOAD=forker] [ROOM=short]`. No sequence is begun after so many
+//! [HOSTS="sid_v2 trixie"] [WORKLOAD=forker] [ROOM=short]`. No sequence is begun after MINUTES
 //! minutes. With `WORKLOAD` all containers run this program. With `IMAGES=1` faults are aimed at
 //! directories of images, and each container has one for all of its images. With `STOPS=1` the
 //! containers are saved at their stops, and the next ones begin with that. The GPU is too small

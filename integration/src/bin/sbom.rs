@@ -1,5 +1,5 @@
-//! What the packages' programs are made of, as CycloneDX (1.5) on standard output: `sbom VERSION`.
-//! Every crate that is linked into one of them, with its licence and the checksum of `Cargo.lock`.
+//! The packages' components, as CycloneDX (1.5) on standard output: `sbom VERSION`. Every crate
+//! that is linked into one of their programs, with its licence and the checksum of `Cargo.lock`.
 
 use std::collections::{BTreeSet, HashMap};
 use std::env;
@@ -69,7 +69,7 @@ fn bill(
     }))
 }
 
-/// The ids of `roots` and of all that is linked into them: what only builds or tests them is not.
+/// Returns the ids of `roots` and of all that is linked into them, not of build and test tools.
 fn linked<'a>(metadata: &'a Value, roots: Vec<&'a str>) -> Result<BTreeSet<&'a str>> {
     let nodes = metadata["resolve"]["nodes"]
         .as_array()
@@ -118,7 +118,7 @@ fn component(package: &Value, checksums: &HashMap<(String, String), String>) -> 
     component
 }
 
-/// The checksums of `Cargo.lock`, by name and version; this repository's own crates have none.
+/// Returns the checksums of `Cargo.lock`, by name and version; this repository's crates have none.
 fn checksums(lock: &str) -> Result<HashMap<(String, String), String>> {
     let lock: toml::Table = toml::from_str(lock)?;
     let packages = lock["package"]

@@ -1,5 +1,5 @@
 //! The soak: `soak [MINUTES [SECONDS]]`. Four containers with the GPU are checkpointed, restored,
-//! suspended and resumed at the same time, again and again, so many seconds apart, and nothing
+//! suspended and resumed at the same time, again and again, SECONDS apart, and nothing
 //! grows.
 
 use std::collections::BTreeMap;
@@ -20,11 +20,11 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{CUDA_CHECKPOINT, StasisHost};
 
 const MINUTES: u64 = 120;
-/// Rounds between two looks.
+/// Rounds between two measurements.
 const ROUNDS: u64 = 20;
 const SERVED: &str = "served";
 const SERVED_PORT: u16 = 10003;
-/// What looks at the host while it is looked at.
+/// The programs that measure the host, which are not counted.
 const LOOKING: [&str; 3] = ["bash", "sleep", "catatonit"];
 const DIRECTORIES: [&str; 4] = [
     "/run/stasis",
@@ -32,8 +32,8 @@ const DIRECTORIES: [&str; 4] = [
     "/sys/fs/cgroup",
     "/var/lib/stasis",
 ];
-/// Memory and mappings may grow by this part in all, by caches of allocators; what is counted may
-/// not grow at all.
+/// Memory and mappings may grow by this part in all, by caches of allocators; counts may not grow
+/// at all.
 const SLACK_PERCENT: u64 = 25;
 const SLACK: u64 = 4096;
 
@@ -80,12 +80,12 @@ fn soak() -> Result<()> {
             round(&stasis, &bundles, &client, rounds).with_context(|| format!("round {rounds}"))?;
             thread::sleep(apart);
         }
-        // The first rounds make what stays: directories, logs, caches.
+        // The first rounds make directories, logs and caches that stay.
         let first = match &first {
             Some(first) => first,
             None => first.insert(figures(&stasis)?),
         };
-        // A keeper may be about to end, and the kernel to let go of a cgroup.
+        // A keeper may be about to end, and the kernel to release a cgroup.
         let mut now = Figures::new();
         wait_until_clear(|| {
             now = figures(&stasis)?;
@@ -100,7 +100,7 @@ fn soak() -> Result<()> {
     }
 }
 
-/// One operation, or two, on each container at the same time; all of their memory is right then.
+/// Runs one or two operations on each container at once; all of their memory is right then.
 fn round(
     stasis: &StasisHost,
     bundles: &[Bundle<'_>],
@@ -173,7 +173,7 @@ fn figures(stasis: &StasisHost) -> Result<Figures> {
     Ok(figures)
 }
 
-/// Adds one process; one that ends meanwhile is none.
+/// Adds one process; a process that ends meanwhile does not count.
 fn add_process(figures: &mut Figures, directory: &Path) -> Option<()> {
     let name = fs::read_to_string(directory.join("comm")).ok()?;
     let name = name.trim();
@@ -198,14 +198,14 @@ fn add_process(figures: &mut Figures, directory: &Path) -> Option<()> {
     Some(())
 }
 
-/// All that is in the directories that are counted.
+/// Lists all that is in the directories that are counted.
 fn listed(stasis: &StasisHost) -> String {
     let each = DIRECTORIES.map(|directory| entries_below(&stasis.host.path(directory)));
     format!("{:?}", each.concat())
 }
 
-/// Of cgroups the directories alone: a controller that the machine hands on meanwhile brings files
-/// of its own into each.
+/// Lists what a directory has. Of cgroups only the directories: a controller that the machine hands
+/// on meanwhile brings files of its own into each.
 fn entries_below(directory: &Path) -> Vec<PathBuf> {
     let are_cgroups = directory
         .components()

@@ -21,21 +21,21 @@ pub enum Company {
     Among,
 }
 
-/// Who can be hit.
+/// The processes that can be hit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Victims {
     /// The programs of an operation.
     Programs,
-    /// Also who moves GPU contents for it.
+    /// Also processes that move GPU contents for it.
     Movers,
     /// The engine, where it changes something in the directory of an image, and its keeper.
     Images,
-    /// Whoever has a part in stops, and creates from what these have saved.
+    /// Processes that have a part in stops, and in creates from what these have saved.
     Stops,
 }
 
 impl Fault {
-    /// One for an operation on a container whose processes have these tags.
+    /// Draws a fault for an operation on a container whose processes have these tags.
     pub fn any(
         random: &mut Rng,
         verb: Verb,
@@ -59,7 +59,7 @@ impl Fault {
         }
     }
 
-    /// What comes to a container from whoever stops and creates it.
+    /// Draws a fault of the caller that stops and creates a container.
     fn of_life(random: &mut Rng, verb: Verb) -> Self {
         let later = random.u64(..400);
         match (verb, random.u32(..4)) {
@@ -145,7 +145,7 @@ fn error(random: &mut Rng) -> Errno {
     [Errno::ENOSPC, Errno::EIO][random.usize(..2)]
 }
 
-/// How many calls a program makes in an operation; a few more or less from one run to the next.
+/// Returns how many calls a program makes in an operation; runs differ by a few.
 fn most_calls(counted: Program, verb: Verb, class: Class) -> u32 {
     match (counted, class, verb) {
         (Program::Engine, Class::Changes, Verb::LeaveRunning) => 180,

@@ -21,9 +21,9 @@ pub enum End {
     KilledAsBefore,
     /// It was killed, and has done what it was to do.
     KilledWhenDone,
-    /// It was not saved, which is said, and has got its signal, or SIGKILL.
+    /// It was not saved, which is reported, and has got its signal, or SIGKILL.
     Signalled,
-    /// It was created without an image, which is said; the images are there.
+    /// It was created without an image, which is reported; the images exist.
     Cold,
     /// The driver has lost a process by itself.
     LostByDriver,

@@ -1,4 +1,4 @@
-//! What goes wrong in an operation.
+//! The faults of an operation.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use crate::campaign::verb::Verb;
 use crate::faults::call::Class;
 
-/// One operation's bad luck.
+/// The fault of one operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
     /// None.
@@ -17,13 +17,13 @@ pub enum Fault {
     Driver(DriverFault),
     /// Something happens at a system call.
     AtCall(AtCall),
-    /// Something else is done to the container so many milliseconds later.
+    /// Another operation or a kill hits the container this many milliseconds later.
     Beside(Beside, u64),
     /// The clock is set back: the newest image seems to be of a later time.
     ClockBack,
 }
 
-/// What is done to a container beside an operation.
+/// An operation or a kill beside an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Beside {
     /// The same once more.
@@ -43,22 +43,22 @@ pub struct AtCall {
     pub class: Class,
     /// From 1 on.
     pub number: u32,
-    /// What happens.
+    /// The effect.
     pub what: What,
 }
 
-/// What happens at a call.
+/// The effect at a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
-    /// The program that makes it is killed.
+    /// The program that makes the call is killed.
     Kill,
-    /// It gets a signal.
+    /// The program gets a signal.
     Signal(Signal),
     /// The call fails.
     Fail(Errno),
     /// The keeper is killed.
     KillKeeper,
-    /// What has started the operation is killed, and nobody reads any more what it says.
+    /// The caller that started the operation is killed, and its output has no reader any more.
     KillCaller,
     /// A process that moves GPU contents for the operation is killed, if there is one.
     KillMover(Mover),
@@ -118,8 +118,8 @@ impl Program {
         }
     }
 
-    /// What the command lines have of the processes between the one that waits at its gate and
-    /// this program: a stop goes on when the caller has its answer.
+    /// Words in the command lines of the processes between the one that waits at its gate and this
+    /// program: a stop goes on when the caller has its answer.
     pub(super) fn started_as(self, verb: Verb) -> &'static [&'static str] {
         match (self, verb) {
             (Self::Stopper, _) => &["stasis-stop"],
@@ -130,7 +130,7 @@ impl Program {
 }
 
 impl Mover {
-    /// What it is called.
+    /// Its name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -141,7 +141,7 @@ impl Mover {
 }
 
 impl AtCall {
-    /// What is hit, and by what, for the table.
+    /// Describes the victim and the effect, for the table.
     #[must_use]
     pub fn victim(&self) -> String {
         let counted = self.counted.name();
@@ -160,7 +160,7 @@ impl AtCall {
 }
 
 impl Fault {
-    /// What is hit, and by what, for the table.
+    /// Describes the victim and the effect, for the table.
     #[must_use]
     pub fn victim(&self) -> String {
         match self {
@@ -198,7 +198,7 @@ impl Fault {
         }
     }
 
-    /// Whether a keeper is killed, so that nobody may wait for what the operation has left.
+    /// Whether a keeper is killed: perhaps no process then undoes what the operation has left.
     #[must_use]
     pub fn kills_keeper(&self) -> bool {
         use What::{KillKeeper, KillThenKeeper, KillUpToRecover};

@@ -1,4 +1,4 @@
-//! How a container is: asked of its processes, its driver, its status and its records.
+//! The state of a container, from its processes, its driver, its status and its records.
 
 use std::fs;
 use std::path::Path;
@@ -27,7 +27,7 @@ const PROGRAMS: [&str; 8] = [
     "criu",
     "gated-runc",
 ];
-/// How its arguments begin; it takes its name some time after it was started.
+/// How a keeper's arguments begin; it takes its name some time after it was started.
 const KEEPER: &str = "stasis-keeper";
 
 /// How a container is found after an operation.
@@ -36,17 +36,17 @@ pub(super) enum Found {
     At(Place),
     /// Some of its processes are on the GPU, and some in host memory.
     Partly(String),
-    /// Nobody can use it any more.
+    /// It cannot be used any more.
     Lost(String),
 }
 
 impl Subject<'_> {
-    /// Where it is; an image that it may have ended in is this one.
+    /// Returns where it is; `image` is the image that it may have ended in.
     pub(super) fn place_now(&self, image: &str) -> Result<Found> {
         let status = self.bundle.status()?;
         Ok(match status.as_str() {
             "" | "stopped" => {
-                // Whoever opens it next moves it up.
+                // The next process that opens the image moves it up.
                 let places = ["", ".stasis-new", ".stasis-complete", ".stasis-moving"];
                 let image_path = self.bundle.image_path(image);
                 let manifest = |place: &&str| image_path.join(place).join("stasis.json").exists();
@@ -63,19 +63,19 @@ impl Subject<'_> {
         })
     }
 
-    /// Where it is, once its keeper, if that waits for room, is not about to give it back.
+    /// Returns where it is, once a keeper that waits for room is not about to bring it back.
     pub(super) fn place_when_settled(&self, image: &str) -> Result<Found> {
         let mut found = None;
         wait_until_clear(|| {
             // In this order: a keeper that is done changes nothing any more.
             let waits = waits_for_room(&self.bundle.record());
             let now = match self.place_now(image) {
-                // It may be about to give it back, and hold a thread.
+                // The keeper may be about to bring it back, and hold a thread.
                 Err(busy) if waits => return Ok(Some(format!("{busy:#}"))),
                 now => now?,
             };
             let now = match now {
-                // Those whose GPU checkpoint failed have kept their room.
+                // Processes whose GPU checkpoint failed have kept their room.
                 Found::At(Place::Suspended) | Found::Partly(_) if waits => Found::At(Place::Waits),
                 Found::Partly(states) => Found::Lost(states),
                 now => now,
@@ -113,8 +113,8 @@ impl Subject<'_> {
         })
     }
 
-    /// It may be lost if CRIU was killed inside of its tasks; another takes its place, and nothing
-    /// is left of it.
+    /// Accepts a loss if CRIU was killed inside of its tasks; another container takes its place,
+    /// and nothing is left of it.
     pub(super) fn is_lost_with_criu(&mut self, over: &Over, why: Error) -> Result<End> {
         if !over.tasks_were_held {
             return Err(why);
@@ -124,7 +124,7 @@ impl Subject<'_> {
         Ok(End::LostByCriu)
     }
 
-    /// Nothing of it is left to be put right.
+    /// Checks that no record of it is left to be put right.
     pub(super) fn nothing_is_recorded(&self) -> Result<()> {
         let files = fs::read_dir(self.bundle.record());
         let files = files.into_iter().flatten().flatten();
@@ -141,7 +141,7 @@ impl StasisHost {
         Ok(self.gpu_memory()?.is_some())
     }
 
-    /// Whether somebody makes the checkpoint of a stop.
+    /// Whether a process makes the checkpoint of a stop.
     pub(super) fn stops_somebody(&self) -> bool {
         let processes = fs::read_dir(self.host.path("/proc"));
         let mut paths = processes
@@ -152,8 +152,8 @@ impl StasisHost {
         paths.any(|process| is_of_stop(&command_line(&process)))
     }
 
-    /// Waits until no program of an operation is at work in the host. One that waits for room on a
-    /// GPU which is short of it is not.
+    /// Waits until no program of an operation is at work in the host. A keeper that waits for room
+    /// on a GPU which is short of it does not count.
     pub(super) fn nobody_works(&self) -> Result<()> {
         let is_short = self.is_short_of_room()?;
         let all_have_ended = wait_until_clear(|| {
@@ -182,13 +182,13 @@ fn command_line(process: &Path) -> String {
     String::from_utf8_lossy(&line).into_owned()
 }
 
-/// Whoever makes the checkpoint of a stop, or has it made.
+/// Whether a process makes the checkpoint of a stop, or has it made.
 fn is_of_stop(line: &str) -> bool {
     let is_checkpoint = line.starts_with("/proc/self/exe\0") && line.contains("\0checkpoint\0");
     is_checkpoint || line.starts_with("stasis-stop\0")
 }
 
-/// A keeper that tries has a file of its record open.
+/// Whether a process is a keeper that waits: while it tries, it has a file of its record open.
 fn is_keeper_that_waits(host: &Host, process: &Path) -> bool {
     let open = fs::read_dir(process.join("fd")).into_iter().flatten();
     let open = open.filter_map(|file| fs::read_link(file.ok()?.path()).ok());

@@ -3,7 +3,7 @@
 /// Where its checkpoints write their images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Images {
-    /// Each into a directory of its own, so many up to now.
+    /// Each into a directory of its own; the number of them up to now.
     Apart(u32),
     /// All into one directory, where each takes the place of the one before.
     Together,

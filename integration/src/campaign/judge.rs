@@ -1,5 +1,5 @@
-//! How a container is after an operation: found out from its processes, its driver and its status,
-//! and compared with what the operation promised and reported.
+//! Judges a container after an operation: its state, from its processes, its driver and its status,
+//! is compared with what the operation promised and reported.
 
 use std::fmt;
 
@@ -26,7 +26,7 @@ pub struct Outcome {
     pub fired: Vec<String>,
     /// How it ended.
     pub end: End,
-    /// What it wrote to standard error, and noted.
+    /// Its standard error, and its notes in the log.
     pub said: String,
     /// The calls that were counted.
     pub calls: Vec<Hit>,
@@ -63,7 +63,7 @@ impl Moved {
         self.now == self.promised
     }
 
-    /// What waits may have got its room meanwhile.
+    /// A container that waits may have got its room meanwhile.
     fn nowhere(&self) -> bool {
         self.now == self.before || self.now == Place::Runs && self.before == Place::Waits
     }
@@ -74,7 +74,7 @@ impl Moved {
 }
 
 impl Subject<'_> {
-    /// Does something without a fault, which has to succeed.
+    /// Carries out an operation without a fault, which has to succeed.
     ///
     /// # Errors
     /// It does not, or the container is not as it has to be.
@@ -87,7 +87,7 @@ impl Subject<'_> {
         Ok(())
     }
 
-    /// Does something with a fault, and judges what came of it.
+    /// Carries out an operation with a fault, and judges its outcome.
     ///
     /// # Errors
     /// The container is lost, or something is left behind, or reported wrong.
@@ -96,7 +96,7 @@ impl Subject<'_> {
         self.is_judged(done)
     }
 
-    /// Does something with a fault. What it has started may be at work still.
+    /// Carries out an operation with a fault. Processes that it started may be at work still.
     ///
     /// # Errors
     /// It cannot be begun.
@@ -112,7 +112,7 @@ impl Subject<'_> {
         })
     }
 
-    /// Judges what came of it, once all that works in the host has ended.
+    /// Judges the outcome, once all processes that work in the host have ended.
     ///
     /// # Errors
     /// As [`Subject::does`].
@@ -209,7 +209,7 @@ impl Subject<'_> {
         Ok(end)
     }
 
-    /// What waits for room may have got it since.
+    /// Looks again at a container that waited for room: it may have got it since.
     pub(super) fn looks_again(&mut self) -> Result<()> {
         if self.place == Place::Waits {
             // A container that waits has no image that it could have ended in.
@@ -223,7 +223,7 @@ impl Subject<'_> {
         Ok(())
     }
 
-    /// How an operation ended that left a container where it is now.
+    /// Returns how an operation ended that left a container where it is now.
     fn end_of(&self, verb: Verb, over: &Over, moved: &Moved) -> Result<End> {
         Ok(match () {
             // A resume lets a container go on also without room.
@@ -239,7 +239,7 @@ impl Subject<'_> {
         })
     }
 
-    /// Why an operation says that it failed.
+    /// Returns the kind of failure that an operation reports.
     fn kind(&self, verb: Verb, over: &Over) -> Result<Option<Kind>> {
         let says = |kind: &Kind| over.stderr.contains(&format!("[{}]", kind.name()));
         Ok(match verb {
@@ -249,7 +249,7 @@ impl Subject<'_> {
         })
     }
 
-    /// How an operation ended that failed and has changed nothing.
+    /// Returns how an operation ended that failed and has changed nothing.
     fn failed(&self, verb: Verb, over: &Over) -> Result<End> {
         Ok(match self.kind(verb, over)? {
             Some(Kind::NoGpuMemory) if self.stasis.is_short_of_room()? => End::NoRoom,
@@ -264,12 +264,12 @@ impl Subject<'_> {
         Ok(over.stderr.is_empty() && !is_logged)
     }
 
-    /// Whether an operation that failed says that nobody can use the container any more.
+    /// Whether an operation that failed reports that the container cannot be used any more.
     fn says_it_is_lost(&self, verb: Verb, over: &Over) -> Result<bool> {
         if matches!(verb, Verb::Suspend | Verb::Wake) {
-            // It has no log, and the driver reports who is lost in a restore as CHECKPOINTED.
+            // It has no log, and the driver reports a process lost in a restore as CHECKPOINTED.
             let says = |text| over.stderr.contains(text);
-            // Who waits for room is not, whatever the operation has failed of.
+            // A container that waits for room is not lost, whatever made the operation fail.
             return Ok(says("could not be brought back") && !says("the driver was not asked"));
         }
         let state = self.bundle.failure()?.and_then(|failure| failure.state);
@@ -277,7 +277,7 @@ impl Subject<'_> {
         Ok(state.is_some_and(|state| lost.contains(&state)))
     }
 
-    /// What a failure says agrees with how the container is.
+    /// Checks that the reported failure agrees with the container's state.
     fn reports(&self, verb: Verb, now: &Place) -> Result<()> {
         if matches!(verb, Verb::Suspend | Verb::Wake | Verb::Restore) {
             return Ok(());

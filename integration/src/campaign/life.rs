@@ -1,4 +1,4 @@
-//! How a container is after it was stopped, created or started, and whether that is what was said
+//! Judges a container that was stopped, created or started: its state has to be what was reported
 //! and promised (`docs/create.md`).
 
 use anyhow::{Result, bail, ensure};
@@ -13,7 +13,7 @@ use crate::campaign::subject::Subject;
 use crate::campaign::verb::{Place, Verb};
 use crate::check::wait::wait_until_clear;
 
-/// What is noted of a stop whose signal came, and could not come.
+/// The notes of a stop whose signal was delivered, or could not be.
 const DELIVERED: &str = "was delivered";
 const NOT_DELIVERED: &str = "cannot be delivered";
 const COLD: &str = "started cold";
@@ -71,7 +71,7 @@ impl Subject<'_> {
         })
     }
 
-    /// A stop has not ended it.
+    /// Judges a stop that has not ended the container.
     fn goes_on(&mut self, fault: &Fault, over: &Over, said: Option<&Value>) -> Result<End> {
         let notes = notes(said);
         match self.place_when_settled("none")? {
@@ -114,7 +114,7 @@ impl Subject<'_> {
         let image = said.as_ref().and_then(|said| said["image_path"].as_str());
         let image = image.and_then(|image| image.rsplit('/').next());
         let is_silent = fault.is_silent() && message.is_none();
-        // What was killed before it wrote a line shows at its start what it was created from.
+        // A create that was killed before it wrote a line shows its image at the start.
         let image = match image {
             None if !is_cold && is_silent => newest.as_deref(),
             image => image,
@@ -179,7 +179,7 @@ impl Subject<'_> {
         })
     }
 
-    /// It runs, from what it was created from.
+    /// Checks that it runs, from its image or cold, as it was created.
     fn begins_where_it_was(&mut self) -> Result<()> {
         self.place = Place::Runs;
         let lives = self.lives()?;

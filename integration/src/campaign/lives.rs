@@ -11,7 +11,7 @@ pub(super) const SETTINGS: &str = "restore.at_create = \"/images\"\nrestore.keep
 /// `restore.keep_at_stop`.
 const KEPT: usize = 2;
 
-/// All that a container has been, from one cold start to the next.
+/// The history of a container, from one cold start to the next.
 #[derive(Debug, Default)]
 pub(super) struct Lives {
     /// The whole images, by name, so in their order.
@@ -20,11 +20,11 @@ pub(super) struct Lives {
     pub(super) life: u32,
     /// How many cold starts there were.
     begun: u32,
-    /// What it was created from.
+    /// Its beginning, from its last create.
     pub(super) first: First,
 }
 
-/// What a container begins with.
+/// The beginning of a container.
 #[derive(Debug, Default)]
 pub(super) enum First {
     /// Nothing: it starts cold.
@@ -37,7 +37,7 @@ pub(super) enum First {
 /// A whole image.
 #[derive(Debug)]
 pub(super) struct Saved {
-    /// What it had counted.
+    /// The reading of the workload at the save.
     pub(super) reading: Reading,
     pub(super) life: u32,
 }
@@ -48,20 +48,20 @@ impl Lives {
         self.images.keys().next_back()
     }
 
-    /// A new life begins.
+    /// Begins a new life.
     pub(super) fn starts_cold(&mut self) {
         self.begun += 1;
         self.life = self.begun;
     }
 
-    /// The life of an image goes on; what that had counted.
+    /// Goes on with the life of an image; returns the image's reading.
     pub(super) fn goes_on_with(&mut self, image: &str) -> Result<Reading> {
         let saved = self.images.get(image).context("no image that is known")?;
         self.life = saved.life;
         Ok(saved.reading.clone())
     }
 
-    /// Those that no stop of this life may have removed.
+    /// Returns the images that no stop of this life may have removed.
     pub(super) fn kept(&self) -> impl Iterator<Item = &String> {
         let own = |saved: &Saved| saved.life == self.life;
         let own_names = self

@@ -1,6 +1,6 @@
-//! Containers to which everything happens, and the judge of what becomes of them: a job that was
-//! healthy before is healthy, or its image is whole; and nothing is left behind.
-//! With stops and creates: whoever is created next goes on with the newest image, or it is loud.
+//! Containers to which everything happens, and the judge of their outcomes: a job that was healthy
+//! before is healthy, or its image is whole; and nothing is left behind. With stops and creates:
+//! the next container goes on with the newest image, or reports loudly that it does not.
 
 pub mod chance;
 pub mod end;

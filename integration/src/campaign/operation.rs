@@ -20,22 +20,22 @@ use crate::container::bundle::ROOT;
 use crate::faults::call::Class;
 use crate::faults::{Action, At, Gate, Hit, Phase, Plan, Trace, Traced};
 
-/// What a step is called that no phase has.
+/// The name of a step before the first phase.
 const BEFORE: &str = "begin";
 
-/// An operation that is over; what it has started may be at work still.
+/// An operation that is over; processes that it started may be at work still.
 #[derive(Debug)]
 pub(super) struct Over {
     pub(super) success: bool,
     pub(super) stderr: String,
-    /// What the fault has hit.
+    /// The steps at which the fault fired.
     pub(super) fired: Vec<String>,
     /// The calls that were counted.
     pub(super) calls: Vec<Hit>,
-    /// Whether CRIU was killed while it held the container's tasks by ptrace: what it has done to
-    /// them then is undone by nobody, with or without stasis.
+    /// Whether CRIU was killed while it held the container's tasks by ptrace: then no process
+    /// undoes its changes to them, with or without stasis.
     pub(super) tasks_were_held: bool,
-    /// How long the log was before.
+    /// The length of the log before.
     pub(super) log_began: u64,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Over {
 struct Begun {
     verb: Verb,
     child: Child,
-    /// Until nobody reads any more what it says.
+    /// The reader of its output, until the caller is killed.
     reader: Arc<Mutex<Option<ChildStderr>>>,
     tasks_were_held: Arc<AtomicBool>,
 }
@@ -118,7 +118,7 @@ impl Subject<'_> {
         Ok(Over { success, ..over })
     }
 
-    /// Whether all that has begun with an operation is over.
+    /// Whether all processes that began with an operation have ended.
     fn is_over(&self, begun: &Begun) -> bool {
         has_ended(&begun.child) && (begun.verb != Verb::Stop || !self.stasis.stops_somebody())
     }

@@ -12,7 +12,7 @@ use crate::faults::{Action, At, Plan, Trace};
 use crate::host::installed::PROGRAM;
 
 impl Subject<'_> {
-    /// Does what a keeper did not live to do.
+    /// Runs `stasis recover` in place of a keeper that was killed.
     pub(super) fn is_recovered(&self, what: What) -> Result<()> {
         match what {
             What::KillThenKeeper(_) => {}
@@ -26,8 +26,8 @@ impl Subject<'_> {
             .command(recover[0])
             .args(&recover[1..])
             .output()?;
-        // It says so if there is no room; and where an operation was killed before it wrote
-        // anything down, that there is nothing of a container below a root that is not searched.
+        // It fails if there is no room; and where an operation was killed before it wrote anything
+        // down, since there is no record of a container below a root that is not searched.
         let may_fail = self.stasis.is_short_of_room()?;
         let is_nothing_left = output.stderr.ends_with(b"[no-container]\n");
         ensure!(

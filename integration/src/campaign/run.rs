@@ -1,4 +1,4 @@
-//! Sequences until so many faults have fired.
+//! Runs sequences until enough faults have fired.
 
 use std::env;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use crate::campaign::sequence::sequence;
 use crate::campaign::tally::Tally;
 use crate::host::HostKind;
 
-/// So many sequences may fail before no other is begun: something is wrong with all of them.
+/// Once this many sequences have failed, no other is begun: something is wrong with all of them.
 const MOST_FAILURES: usize = 20;
 
 /// How much is done, and where.
@@ -27,7 +27,7 @@ pub struct Extent {
     pub jobs: usize,
     /// The hosts, of which each sequence draws one.
     pub kinds: Vec<HostKind>,
-    /// Who can be hit.
+    /// The processes that can be hit.
     pub victims: Victims,
     /// No sequence is begun after this time.
     pub time: Duration,
@@ -37,7 +37,7 @@ pub struct Extent {
 /// Prints the tally in any case.
 ///
 /// # Errors
-/// Those of all sequences that failed, with their seeds, or too few faults have fired in time.
+/// The errors of all sequences that failed, with their seeds, or too few faults fired in time.
 pub fn run(extent: &Extent) -> Result<()> {
     let work = Work {
         extent,
@@ -61,7 +61,7 @@ pub fn run(extent: &Extent) -> Result<()> {
     Ok(())
 }
 
-/// What the jobs share.
+/// The state that the jobs share.
 #[derive(Debug)]
 struct Work<'e> {
     extent: &'e Extent,

@@ -1,4 +1,4 @@
-//! A container that is saved at its stops: its images, and what is logged of it.
+//! A container that is saved at its stops: its images, and its lines in the log.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,7 +22,7 @@ impl Subject<'_> {
         format!("{}-lives", self.id())
     }
 
-    /// From its next start on it is saved at its stops, and begins with the newest image.
+    /// Has it saved at its stops from its next start on; it then begins with the newest image.
     ///
     /// # Errors
     /// An I/O error.
@@ -39,8 +39,8 @@ impl Subject<'_> {
         self.lives.as_mut().context("it is not saved at its stops")
     }
 
-    /// No image is missing that has to be there. Of those that are new, the whole one becomes the
-    /// newest; its name.
+    /// Checks that no image is missing that has to exist. Of new images, the whole one becomes the
+    /// newest; returns its name.
     pub(super) fn images_are_kept(&mut self) -> Result<Option<String>> {
         let found = fs::read_dir(self.key()).into_iter().flatten().flatten();
         let names = found.map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -81,8 +81,8 @@ impl Subject<'_> {
         Ok(new)
     }
 
-    /// Sets the clock back: the newest image is one of the far future from now on. Whether there is
-    /// one.
+    /// Sets the clock back: the newest image is one of the far future from now on. Returns whether
+    /// there is one.
     pub(super) fn clock_goes_back(&mut self) -> Result<bool> {
         let key = self.key();
         let lives = self.lives()?;
@@ -109,13 +109,13 @@ impl Subject<'_> {
         Ok(())
     }
 
-    /// How long the log of operations is.
+    /// Returns the length of the log of operations.
     pub(super) fn log_length(&self) -> u64 {
         let log = fs::metadata(self.stasis.host.path(OPERATIONS_LOG));
         log.map_or(0, |log| log.len())
     }
 
-    /// What is noted of operations on it since the log was so long.
+    /// Returns the notes and errors of its operations since the log had this length.
     pub(super) fn noted_since(&self, since: u64) -> Result<String> {
         let lines = self.lines_since(since)?;
         let told = lines.iter().map(|line| [&line["notes"], &line["error"]]);
@@ -123,7 +123,7 @@ impl Subject<'_> {
         Ok(told.map(|told| format!(" {told}")).collect())
     }
 
-    /// What the log has of an operation on it since it was so long.
+    /// Returns its last log line of an operation since the log had this length.
     pub(super) fn logged(&self, operation: &str, since: u64) -> Result<Option<Value>> {
         let mut lines = self.lines_since(since)?.into_iter();
         Ok(lines.rfind(|line| line["operation"] == operation))

@@ -22,9 +22,9 @@ use crate::container::memory_container::difference;
 use crate::host::HostKind;
 use crate::host::installed::StasisHost;
 
-/// Deadlines so short that what cannot be locked, or has no room, fails soon.
+/// Deadlines so short that a container that cannot be locked, or has no room, fails soon.
 const SETTINGS: &str = "[deadlines]\nlock_ms = 4000\nroom_s = 1\nstalled_s = 20\n";
-/// What a container may need beside the contexts of its processes.
+/// The memory that a container may need beside the contexts of its processes.
 const SPARE_MIB: u32 = 16;
 const FIRST_PORT: u16 = 10000;
 const NAMES: [&str; 3] = ["ada", "bob", "cyd"];
@@ -39,7 +39,7 @@ struct Sequence<'l, 't> {
     tally: &'t mut Tally,
 }
 
-/// The hosts of sequences, where nobody chooses others.
+/// Returns the hosts of sequences, unless others are chosen.
 ///
 /// # Errors
 /// The machine's cgroups cannot be read.
@@ -51,8 +51,8 @@ pub fn hosts() -> Result<Vec<HostKind>> {
     ])
 }
 
-/// Carries out the sequence of a seed in a host of its own, of one of these kinds, and counts what
-/// comes of it.
+/// Carries out the sequence of a seed in a host of its own, of one of these kinds, and counts its
+/// outcomes.
 ///
 /// # Errors
 /// A job is lost, an image is wrong, or something is left behind.
@@ -82,7 +82,7 @@ fn in_host(
         _ => SETTINGS,
     };
     let shared = SharedGates::build(stasis, settings)?;
-    // What an operation leaves for the next one, or for it to remove, is no leak.
+    // Files that an operation leaves for the next one, or for it to remove, are no leak.
     one_without_a_fault(stasis, &shared, victims)?;
     let before = stasis.inventory()?;
     let count = random.usize(2..=NAMES.len());
@@ -150,7 +150,7 @@ fn one_without_a_fault(
 }
 
 impl Sequence<'_, '_> {
-    /// One operation on each container, one after the other or all at once.
+    /// Carries out one operation on each container, one after the other or all at once.
     fn round(&mut self) -> Result<()> {
         for subject in &mut self.subjects {
             subject.looks_again()?;
@@ -209,7 +209,7 @@ impl Sequence<'_, '_> {
         Ok(())
     }
 
-    /// All go on, and are removed, which makes room for the others.
+    /// Lets all go on, and removes them, which makes room for the others.
     fn end(mut self) -> Result<()> {
         while !self.subjects.is_empty() {
             let count = self.subjects.len();

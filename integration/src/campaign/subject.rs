@@ -1,4 +1,4 @@
-//! A container that has to survive whatever is done to it, and what is known of it.
+//! A container that has to survive all operations and faults, and the expected state of it.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -36,10 +36,10 @@ pub struct Subject<'l> {
     pub place: Place,
     /// Whether it waits for room, and its keeper may have been killed.
     pub(super) lacks_keeper: bool,
-    /// What it has counted.
+    /// Its last reading.
     pub(super) last: Reading,
     pub(super) images: Images,
-    /// If it is saved at its stops.
+    /// Its lives, if it is saved at its stops.
     pub(super) lives: Option<Lives>,
 }
 
@@ -76,7 +76,7 @@ impl<'l> SharedGates<'l> {
 }
 
 impl<'l> Subject<'l> {
-    /// Starts one.
+    /// Starts a container.
     ///
     /// # Errors
     /// The runtime fails.
@@ -140,14 +140,14 @@ impl<'l> Subject<'l> {
         self.workload.tags(self.id())
     }
 
-    /// How many MiB of the GPU the contexts of its processes take at least (`CONTEXT_BYTES` of the
-    /// stand-in, and 1 MiB).
+    /// Returns how many MiB of the GPU the contexts of its processes take at least (`CONTEXT_BYTES`
+    /// of the stand-in, and 1 MiB).
     #[must_use]
     pub(super) fn gpu_mib(&self) -> u32 {
         self.tags().iter().map(|_| 65).sum()
     }
 
-    /// Tries without a fault to have it run; where it is then. It may lack room on the GPU.
+    /// Tries without a fault to have it run; returns where it is then. It may lack room on the GPU.
     ///
     /// # Errors
     /// It does not run for another reason.
@@ -190,7 +190,7 @@ impl<'l> Subject<'l> {
         Ok(())
     }
 
-    /// A checkpoint and a restore, without a fault: the next operations work.
+    /// Carries out a checkpoint and a restore, without a fault: the next operations work.
     ///
     /// # Errors
     /// One of them fails.
@@ -199,7 +199,7 @@ impl<'l> Subject<'l> {
         self.succeeds(Verb::Restore)
     }
 
-    /// Takes a lost one away, and starts another in its place, unless its images are there.
+    /// Removes a lost one, and starts another in its place, unless it is saved at its stops.
     ///
     /// # Errors
     /// The runtime fails.
@@ -209,7 +209,7 @@ impl<'l> Subject<'l> {
             self.place = Place::Stopped;
             return Ok(());
         }
-        // Others may have its room, and what is new cannot wait.
+        // Other containers may have its room, and a new container cannot wait.
         let memory = self.stasis.gpu_memory()?;
         self.stasis.set_gpu_memory(None)?;
         self.bundle.run()?;
@@ -219,12 +219,12 @@ impl<'l> Subject<'l> {
         self.stasis.set_gpu_memory(memory)
     }
 
-    /// Another in its place, whatever there is of it.
+    /// Starts another in its place, whatever state it is in.
     ///
     /// # Errors
     /// The runtime fails.
     pub fn start_over(&mut self) -> Result<()> {
-        // So that what a fault has left does not hide the next one.
+        // So that the remains of a fault do not hide the next one.
         let _ = self.bundle.delete();
         let record = self.bundle.record();
         let _ = fs::remove_dir_all(record);
@@ -281,7 +281,7 @@ impl<'l> Subject<'l> {
         Ok(())
     }
 
-    /// Every process of it answers, and has counted on from where it was.
+    /// Checks that every process of it answers, and has counted on from where it was.
     pub(super) fn counts_on(&mut self) -> Result<()> {
         let answer = self.stasis.ask(self.port)?;
         let now = self.workload.read(&answer.context("no answer")?)?;

@@ -1,4 +1,4 @@
-//! What came of all faults, by operation, step and victim.
+//! The outcomes of all faults, by operation, step and victim.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -36,7 +36,7 @@ impl Tally {
         *self.ends.entry(outcome.end).or_default() += 1;
     }
 
-    /// Adds what another has counted.
+    /// Adds the counts of another tally.
     pub fn join(&mut self, other: Self) {
         self.operations += other.operations;
         self.fired += other.fired;
@@ -62,7 +62,7 @@ fn add_up(ends: &mut BTreeMap<End, u32>, more: BTreeMap<End, u32>) {
     }
 }
 
-/// A table for `docs/reliability.md`, and what it adds up to.
+/// Prints a table for `docs/reliability.md`, and its sums.
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "| victim | operation | step (how often) | and then |")?;

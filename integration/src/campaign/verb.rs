@@ -1,4 +1,4 @@
-//! What is done to a container, and where that leaves it.
+//! Operations on a container, and where they leave it.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub enum Verb {
     LeaveRunning,
     /// A checkpoint of the container that its caller has paused.
     Paused,
-    /// What a caller does after that.
+    /// The caller's resume after that.
     Resume,
     /// A restore.
     Restore,
@@ -21,11 +21,11 @@ pub enum Verb {
     Suspend,
     /// The operator gives the GPU back.
     Wake,
-    /// Its caller stops it, and it is saved by that.
+    /// Its caller stops it, which saves it.
     Stop,
     /// Its caller creates the next one, which begins with the newest image.
     Create,
-    /// Its caller starts that.
+    /// Its caller starts the created one.
     Start,
 }
 
@@ -34,7 +34,7 @@ pub enum Verb {
 pub enum Place {
     /// It runs, with its GPU.
     Runs,
-    /// It is paused, with its GPU contents wherever the last checkpoint has left them.
+    /// Paused, with its GPU contents where the last checkpoint has left them.
     Paused,
     /// The operator has freed its GPU.
     Suspended,
@@ -44,7 +44,7 @@ pub enum Place {
     Ended(String),
     /// It has ended, and the next one is to be created.
     Stopped,
-    /// That is created, and not started.
+    /// The next one is created, and not started.
     Created,
 }
 
@@ -57,7 +57,7 @@ impl Place {
 }
 
 impl Verb {
-    /// Those of every container.
+    /// The operations of every container.
     pub const ALL: [Self; 7] = [
         Self::Checkpoint,
         Self::LeaveRunning,
@@ -68,7 +68,7 @@ impl Verb {
         Self::Wake,
     ];
 
-    /// One that makes sense there.
+    /// Draws an operation that makes sense there.
     pub fn any(random: &mut Rng, place: &Place) -> Self {
         match place {
             Place::Runs => {
@@ -89,7 +89,7 @@ impl Verb {
         }
     }
 
-    /// One of a container that is saved at its stops.
+    /// Draws an operation of a container that is saved at its stops.
     pub fn any_with_stops(random: &mut Rng, place: &Place) -> Self {
         match (place, random.u32(..6)) {
             (Place::Runs, 0) => Self::LeaveRunning,

@@ -19,8 +19,8 @@ pub(super) fn kill_found(find: impl FnOnce(Pid) -> Option<Pid> + Send + 'static)
     }))
 }
 
-/// Kills what has started an operation and reads what it says. In a test host that is what has
-/// brought it there, and waits for it.
+/// Kills the caller that has started an operation and reads its output. In a test host this is the
+/// program that brought the operation into the host, and waits for it.
 pub(super) fn kill_caller(reader: Arc<Mutex<Option<ChildStderr>>>) -> Action {
     Action::Do(Box::new(move |operation| {
         drop(taken(&reader));
@@ -29,13 +29,13 @@ pub(super) fn kill_caller(reader: Arc<Mutex<Option<ChildStderr>>>) -> Action {
     }))
 }
 
-/// Who reads what an operation says, if anybody still does.
+/// Takes the reader of an operation's output, if there still is one.
 pub(super) fn taken(reader: &Mutex<Option<ChildStderr>>) -> Option<ChildStderr> {
     let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
     reader.take()
 }
 
-/// Kills CRIU, and says whether it held tasks by ptrace then.
+/// Kills CRIU, and records whether it held tasks by ptrace then.
 pub(super) fn kill_criu(tasks_were_held: Arc<AtomicBool>) -> Action {
     Action::Do(Box::new(move |criu| {
         let held = processes().any(|process| tracer(process) == Some(criu));
@@ -44,7 +44,7 @@ pub(super) fn kill_criu(tasks_were_held: Arc<AtomicBool>) -> Action {
     }))
 }
 
-/// The process that undoes what an operation has begun, if there is one.
+/// Returns the process that undoes what an operation has begun, if there is one.
 pub(super) fn keeper_of(operation: Pid) -> Option<Pid> {
     started_by(operation, "stasis-keeper")
 }

@@ -1,9 +1,9 @@
-//! The workloads, and what their answers say.
+//! The workloads, and the meaning of their answers.
 
 use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
 
-/// What a container runs.
+/// The program that a container runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Workload {
     /// Counts in GPU memory.
@@ -86,10 +86,10 @@ impl Workload {
         }
     }
 
-    /// An answer in which every process of the workload has its say.
+    /// Parses an answer to which every process of the workload contributes.
     ///
     /// # Errors
-    /// It is not such a one: something is lost or wrong.
+    /// It does not parse: something is lost or wrong.
     pub fn read(self, answer: &str) -> Result<Reading> {
         let numbers = match self {
             Self::Ranks | Self::Memcheck => answer.strip_prefix("ok "),
@@ -110,7 +110,7 @@ impl Workload {
     #[must_use]
     pub fn follows(self, after: &Reading, before: &Reading) -> bool {
         match self {
-            // They meet without being asked to.
+            // The ranks meet without being asked to.
             Self::Ranks => {
                 let (ranks, meetings, checksum) = (after.0[0], after.0[1], after.0[2]);
                 let meetings_of_all = ranks * (meetings * (meetings + 1) / 2);

@@ -1,4 +1,4 @@
-//! What a message has to say.
+//! Assertions on messages.
 
 /// Asserts that a text has all of these parts.
 ///

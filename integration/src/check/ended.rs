@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-/// Says an error in one line, with its causes. `main` itself would print a stack trace where
+/// Prints an error in one line, with its causes. `main` itself would print a stack trace where
 /// `RUST_BACKTRACE` is set.
 #[must_use]
 pub fn ended(result: Result<()>) -> ExitCode {

@@ -20,7 +20,7 @@ impl Metrics {
     /// Reads a page.
     ///
     /// # Errors
-    /// What Prometheus would refuse, or `promtool check metrics` warn of.
+    /// Prometheus would refuse the page, or `promtool check metrics` would warn of it.
     pub fn parse(page: &str) -> Result<Self> {
         ensure!(page.ends_with('\n'), "the last line has no end");
         let (mut samples, mut seen) = (BTreeMap::new(), BTreeSet::new());
@@ -75,7 +75,7 @@ impl Metrics {
         found.next().is_none().then_some(*value)
     }
 
-    /// Buckets rise, and the last one has all.
+    /// Checks that buckets rise, and that the last one has all.
     fn histograms_are_whole(&self) -> Result<()> {
         for (sample, all) in &self.samples {
             let Some((name, labels)) = sample.split_once("_bucket{") else {
@@ -126,7 +126,7 @@ impl Family {
         Ok(())
     }
 
-    /// Samples stand below their family, with labels that can be read.
+    /// Checks that samples stand below their family, with labels that can be read.
     fn owns(&self, sample: &str) -> Result<()> {
         let kind = self.kind.as_deref().context("no TYPE")?;
         let (name, labels) = match sample.split_once('{') {

@@ -1,4 +1,4 @@
-//! A program below those that bring it into a test host.
+//! Finds programs below the ones that bring them into a test host.
 
 use std::fs;
 use std::process::Child;
@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use nix::unistd::Pid;
 
-/// The process with this name that a child has become or has started, once there is one; `None` if
-/// the child ends before.
+/// Waits for a process with this name that a child has become or has started; `None` if the child
+/// ends before.
 ///
 /// # Errors
 /// There is none within 30 s.
@@ -34,14 +34,14 @@ pub fn descendant(child: &Child, name: &str) -> Result<Option<Pid>> {
     bail!("no {name} below process {}", child.id())
 }
 
-/// All processes of the machine.
+/// Returns all processes of the machine.
 pub(crate) fn processes() -> impl Iterator<Item = Pid> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.map(Pid::from_raw)
 }
 
-/// A process of this name that an operation has started, if there is one.
+/// Returns a process of this name that an operation has started, if there is one.
 #[must_use]
 pub fn started_by(operation: Pid, name: &str) -> Option<Pid> {
     processes().find(|pid| {
@@ -51,7 +51,7 @@ pub fn started_by(operation: Pid, name: &str) -> Option<Pid> {
     })
 }
 
-/// Its parent.
+/// Returns the parent of a process.
 pub(crate) fn parent(pid: Pid) -> Option<Pid> {
     Some(Pid::from_raw(stat(pid)?.split(' ').nth(1)?.parse().ok()?))
 }
@@ -75,7 +75,7 @@ pub fn has_ended(child: &Child) -> bool {
     stat(child.id()).is_none_or(|stat| stat.starts_with('Z'))
 }
 
-/// What comes after the name: state, parent, ...
+/// Reads the fields of `/proc/PID/stat` after the name: state, parent, ...
 fn stat(pid: impl std::fmt::Display) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     Some(stat.rsplit_once(") ")?.1.to_owned())

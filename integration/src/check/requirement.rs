@@ -1,8 +1,8 @@
-//! What a case needs of the machine, and what a machine has to run.
+//! The requirements of cases on the machine, and the cases that a machine has to run.
 //!
-//! A case that lacks something is left out, and says so where nothing hides it: on standard error
-//! past the test harness, and in the file that `STASIS_LEFT_OUT` names. It is a failure instead
-//! where the machine has what the case says it lacks, or where `STASIS_MUST_RUN` asks for it.
+//! A case that lacks something is left out, and reports this where nothing hides it: on standard
+//! error past the test harness, and in the file that `STASIS_LEFT_OUT` names. The case fails
+//! instead where the machine has what the case lacked, or where `STASIS_MUST_RUN` asks for it.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::check::left_out::say_left_out;
 
-/// What not every machine has.
+/// A capability that not every machine has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Requirement {
     /// Cgroups of version 1, for hosts that have both versions.

@@ -1,14 +1,13 @@
-//! Waiting for what happens on its own time.
+//! Waiting for conditions.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-/// Waits until `missing` has nothing to say any longer, which tells what is not yet as it should
-/// be.
+/// Waits until `missing` returns `None`. Until then it describes what is not as it should be.
 ///
 /// # Errors
-/// It still says something after 30 s, or fails.
+/// It still returns a text after 30 s, or fails.
 pub fn wait_until_clear(missing: impl FnMut() -> Result<Option<String>>) -> Result<()> {
     wait_within(Duration::from_secs(30), missing)
 }
@@ -16,7 +15,7 @@ pub fn wait_until_clear(missing: impl FnMut() -> Result<Option<String>>) -> Resu
 /// As [`wait_until_clear`], with another limit.
 ///
 /// # Errors
-/// It still says something after that, or fails.
+/// It still returns a text after that, or fails.
 pub fn wait_within(
     limit: Duration,
     mut missing: impl FnMut() -> Result<Option<String>>,

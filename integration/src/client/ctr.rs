@@ -81,7 +81,7 @@ impl StasisHost {
     /// Kills a container's task, if it still has one, and removes the container.
     ///
     /// # Errors
-    /// It is still there after 30 s.
+    /// The container still exists after 30 s.
     pub fn ctr_remove(&self, id: &str) -> Result<()> {
         // A task that has ended refuses the signal.
         let _ = self.host.run(&["ctr", "t", "kill", "-s", "KILL", id]);

@@ -31,7 +31,7 @@ impl StasisHost {
         self.docker_make(&["run", "-d"], name, options, command)
     }
 
-    /// Makes such a container, which does not run.
+    /// Creates such a container without starting it.
     ///
     /// # Errors
     /// Docker fails.
@@ -59,8 +59,8 @@ impl StasisHost {
     /// Makes a checkpoint; `options` may hold `--leave-running`.
     ///
     /// Docker pauses the container first, for which runc looks a thousand times at a freezer of
-    /// version 1, without waiting: too short for processes that get no processor meanwhile. So that
-    /// is tried again.
+    /// version 1, without waiting: too short for processes that get no processor meanwhile. So a
+    /// failed pause is tried again.
     ///
     /// # Errors
     /// Docker fails.
@@ -87,8 +87,8 @@ impl StasisHost {
 
     /// Starts a container from a checkpoint.
     ///
-    /// Stock Docker refuses this until containerd has collected what the checkpoint before left in
-    /// its content store (docs/testing.md), so it is tried for some seconds.
+    /// Stock Docker refuses this until containerd has collected the previous checkpoint's remains
+    /// in its content store (docs/testing.md), so it is tried for some seconds.
     ///
     /// # Errors
     /// Docker fails to the end.

@@ -7,8 +7,8 @@ use crate::host::image::Image;
 use crate::host::installed::{DEVICES, DRIVER, RUNTIME, StasisHost};
 
 impl StasisHost {
-    /// Runs podman; what it wrote to standard output. The runtime is named when a container is
-    /// first run, and podman remembers it, in exported archives too.
+    /// Runs podman; returns its standard output. The runtime is named when a container is first
+    /// run, and podman remembers it, in exported archives too.
     ///
     /// # Errors
     /// podman fails.

@@ -56,7 +56,7 @@ impl Shim {
 /// Runs checks in a host with containerd and the shim under test.
 ///
 /// # Errors
-/// Whatever a check found.
+/// The error of a check.
 pub fn in_host(
     kind: HostKind,
     checks: &[fn(&StasisHost, &Containerd) -> Result<()>],
@@ -66,17 +66,17 @@ pub fn in_host(
     let _containerd = stasis.containerd()?;
     let client = Containerd::connect(&stasis.host)?;
     let mut numbered = checks.iter().zip(1..);
-    // An error that a check hands on does not say where it comes from.
+    // An error that a check returns does not name the check.
     numbered.try_for_each(|(check, number)| {
         check(&stasis, &client).with_context(|| format!("check number {number}"))
     })
 }
 
 impl StasisHost {
-    /// Puts the shim under test where containerd finds it; containerd's own is there.
+    /// Puts the shim under test where containerd finds it; containerd's own exists already.
     ///
     /// # Errors
-    /// It is not built.
+    /// The shim is not built.
     pub fn install_shim(&self) -> Result<()> {
         let shim = Shim::under_test();
         if shim == Shim::Stasis {
@@ -94,7 +94,7 @@ impl StasisHost {
     /// checkpoint's options on only to a runtime of that name.
     ///
     /// # Errors
-    /// It is not built.
+    /// The shim is not built.
     pub fn through_the_shim(mut self) -> Result<Self> {
         let program = c_build::programs()?.join(Shim::Stasis.program());
         let inside = format!("/usr/local/bin/{}", Shim::Go.program());
@@ -106,7 +106,7 @@ impl StasisHost {
         Ok(self)
     }
 
-    /// Runs a container with `ctr run` under the shim under test; what it wrote to standard output.
+    /// Runs a container with `ctr run` under the shim under test; returns its standard output.
     ///
     /// # Errors
     /// The exit status is not 0.
@@ -115,8 +115,8 @@ impl StasisHost {
         self.host.run_for_text(&arguments)
     }
 
-    /// Runs a container as [`StasisHost::shim_run`] does; its exit status and its
-    /// standard error.
+    /// Runs a container as [`StasisHost::shim_run`] does; returns its exit status and its standard
+    /// error.
     ///
     /// # Errors
     /// ctr cannot be run, or was ended by a signal.
@@ -141,7 +141,7 @@ impl StasisHost {
         self.ctr_create(id, &[&runtime, options].concat(), command)
     }
 
-    /// Makes a container and starts its task, with no streams; the pid of its first process.
+    /// Makes a container and starts its task, without streams; returns its first process's pid.
     ///
     /// # Errors
     /// ctr or containerd fails.
@@ -162,7 +162,7 @@ impl StasisHost {
         Ok(started)
     }
 
-    /// The pids of the shims that run in the host.
+    /// Returns the pids of the shims that run in the host.
     ///
     /// # Errors
     /// The host's `/proc` cannot be read.
@@ -170,7 +170,7 @@ impl StasisHost {
         self.shims_of(self.shim_program())
     }
 
-    /// The pids of the shims of a program that run in the host.
+    /// Returns the pids of the shims of a program that run in the host.
     ///
     /// # Errors
     /// The host's `/proc` cannot be read.
@@ -190,8 +190,8 @@ impl StasisHost {
         Ok(shims)
     }
 
-    /// Those that serve, as this process sees them: not what containerd starts for a moment
-    /// (`start`, `delete`, `-info`).
+    /// Returns the shims that serve, as this process sees them, without those that containerd
+    /// starts for a moment (`start`, `delete`, `-info`).
     ///
     /// # Errors
     /// `/proc` cannot be read.
@@ -230,7 +230,7 @@ impl StasisHost {
         self.host.path(format!("/proc/{pid}")).exists()
     }
 
-    /// The parent of a process of the host.
+    /// Returns the parent of a process of the host.
     ///
     /// # Errors
     /// It has ended.
@@ -243,8 +243,8 @@ impl StasisHost {
             .parse()?)
     }
 
-    /// Where this process finds a container's cgroup of a version 1 controller, or its only one of
-    /// version 2.
+    /// Returns the path, for this process, of a container's cgroup of a version 1 controller, or of
+    /// its only one of version 2.
     #[must_use]
     pub fn cgroup(&self, cgroups: Cgroups, controller: &str, id: &str) -> std::path::PathBuf {
         self.host.path(match cgroups {
@@ -254,8 +254,8 @@ impl StasisHost {
     }
 }
 
-/// Whether a process of `/proc` runs a program; one that has ended meanwhile does not, and a zombie
-/// has no command line.
+/// Whether a process of `/proc` runs a program; a process that has ended meanwhile does not, and a
+/// zombie has no command line.
 fn runs(process: &Path, program: &str) -> bool {
     let line = fs::read_to_string(process.join("cmdline")).unwrap_or_default();
     let started = line.split('\0').next().map(Path::new);

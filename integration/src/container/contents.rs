@@ -1,15 +1,15 @@
-//! Where the settings of a test put GPU contents.
+//! Places of GPU contents in the settings of a test.
 
-/// A directory that is on no tmpfs.
+/// A directory that is not on a tmpfs.
 pub const DISK: &str = "/var/lib/contents";
-/// One that is: `/run` of a host.
+/// A directory on a tmpfs: `/run` of a host.
 pub const MEMORY: &str = "/run/contents";
-/// The settings that name these.
+/// The settings that name these directories.
 pub const ON_DISK: &str = "gpu_contents.directory = \"/var/lib/contents\"\n";
 /// See [`ON_DISK`].
 pub const IN_MEMORY: &str = "gpu_contents.directory = \"/run/contents\"\n";
 
-/// Where contents lie.
+/// The place of contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contents {
     /// In the image.

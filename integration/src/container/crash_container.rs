@@ -16,9 +16,9 @@ use crate::client::containerd::{
 use crate::host::installed::StasisHost;
 use crate::host::records::CONTAINERD_ROOT;
 
-/// What has to have ended with a container.
+/// The programs that have to have ended with a container.
 const PROGRAMS: [&str; 5] = ["stasis-runtime", "runc", "criu", "memcheck", "tree"];
-/// Whatever is waited for comes within this time.
+/// The limit of all waits.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// A container; its task comes and goes.
@@ -49,7 +49,7 @@ impl<'host> CrashContainer<'host> {
         start(client, self.id, image)
     }
 
-    /// Does something with it in a thread of its own.
+    /// Calls `act` on it in a thread of its own.
     ///
     /// # Errors
     /// containerd does not answer.
@@ -98,16 +98,16 @@ impl<'host> CrashContainer<'host> {
         client.delete(self.id).map(drop)
     }
 
-    /// Where the engine keeps what it records of it.
+    /// Returns the directory of the engine's records of it.
     #[must_use]
     pub fn record(&self) -> PathBuf {
         self.stasis.record(CONTAINERD_ROOT, self.id)
     }
 
-    /// Waits until an operation on it is in a phase; the process that carries it out, in the host.
+    /// Waits until an operation on it is in a phase; returns the pid of its process, in the host.
     ///
     /// # Errors
-    /// It is not within 30 s.
+    /// The operation is not there within 30 s.
     pub fn in_phase(&self, phase: &str) -> Result<i32> {
         let deadline = Instant::now() + DEADLINE;
         loop {
@@ -121,7 +121,7 @@ impl<'host> CrashContainer<'host> {
         }
     }
 
-    /// Waits until a program works on it whose name begins so, or `over` says that none does any
+    /// Waits until a program works on it whose name begins so, or `over` reports that none does any
     /// more.
     ///
     /// # Errors
@@ -144,7 +144,7 @@ impl<'host> CrashContainer<'host> {
         wait_until_clear(|| Ok(self.record().exists().then(|| "the operation".to_owned())))
     }
 
-    /// Kills its shim, once there is one; `false` if `over` says first that there will be none.
+    /// Kills its shim, once there is one; `false` if `over` reports first that there will be none.
     ///
     /// # Errors
     /// There is none within 30 s.
@@ -154,7 +154,7 @@ impl<'host> CrashContainer<'host> {
             match self.stasis.shims_outside()?[..] {
                 [shim] => return kill(shim, Signal::SIGKILL).map(|()| true).context("kill"),
                 [] if over() => return Ok(false),
-                // What `start` forks is not the shim before its exec.
+                // A process that `start` forks is not the shim before its exec.
                 _ => {}
             }
             ensure!(Instant::now() < deadline, "no shim within 30 s");
@@ -162,7 +162,7 @@ impl<'host> CrashContainer<'host> {
         }
     }
 
-    /// Waits until no shim is left: one whose last task was deleted ends a moment later.
+    /// Waits until no shim is left: a shim whose last task was deleted ends a moment later.
     ///
     /// # Errors
     /// One is, after 30 s.
@@ -182,8 +182,8 @@ impl<'host> CrashContainer<'host> {
         self.stasis.nothing_left_of(&[self.id])
     }
 
-    /// The same for a shim that may have been killed before containerd knew it: containerd does not
-    /// run its `delete` then, so its socket stays. That hinders nothing, as is tried.
+    /// Waits likewise for a shim that may have been killed before containerd knew it: containerd
+    /// does not run its `delete` then, so its socket stays, which hinders no other start.
     ///
     /// # Errors
     /// Something is left, or it cannot be started again.
@@ -218,10 +218,10 @@ impl<'host> CrashContainer<'host> {
         })
     }
 
-    /// Processes in the host that work on a container, or in it.
+    /// Lists processes in the host that work on a container, or in it.
     fn processes(&self) -> Result<Vec<String>> {
         let mut found = self.host_processes()?;
-        // That of "runc init" is "runc:[2:INIT]".
+        // The name of "runc init" is "runc:[2:INIT]".
         let program = |name: &str| name.split(':').next().unwrap_or_default().to_owned();
         found.retain(|(_, name)| PROGRAMS.contains(&program(name).as_str()));
         let lines = found
@@ -230,7 +230,7 @@ impl<'host> CrashContainer<'host> {
         Ok(lines.collect())
     }
 
-    /// All processes of the host, each with its name.
+    /// Lists all processes of the host, each with its name.
     fn host_processes(&self) -> Result<Vec<(PathBuf, String)>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(self.stasis.host.path("/proc"))? {
@@ -278,7 +278,7 @@ pub fn checkpoint(client: &Containerd, id: &str, image: &str, exit: bool) -> Ans
     client.checkpoint(id, &options)
 }
 
-/// What a thread answered.
+/// Returns the answer of a thread.
 ///
 /// # Errors
 /// It panicked.

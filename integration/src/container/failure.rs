@@ -1,4 +1,4 @@
-//! What a runtime reports of an operation that it refused or that failed.
+//! The failures that a runtime reports of an operation.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use stasis::error::kind::{Kind, State};
 /// The last error in a runtime's log.
 #[derive(Debug, Clone)]
 pub struct Failure {
-    /// For people.
+    /// The message for people.
     pub message: String,
     /// Why it failed; `None` of runc's and crun's own errors.
     pub kind: Option<Kind>,
@@ -18,8 +18,8 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// As engines read the log: the last object of level "error". crun writes an object on several
-    /// lines.
+    /// Reads the log as engines do: the last object of level "error". crun writes an object on
+    /// several lines.
     ///
     /// # Errors
     /// The log is no JSON, or has a word that the engine does not know.
@@ -34,7 +34,7 @@ impl Failure {
         Ok(last)
     }
 
-    /// What `operations.log`, a runtime's log or `--json` has of a failure.
+    /// Parses a failure in `operations.log`, a runtime's log or `--json`.
     ///
     /// # Errors
     /// It has a word that the engine does not know.
@@ -48,7 +48,7 @@ impl Failure {
         })
     }
 
-    /// What `cuda-checkpoint --container` says of a failure.
+    /// Parses a failure of `cuda-checkpoint --container`.
     ///
     /// # Errors
     /// It ends with no kind and state that the engine knows.
@@ -61,7 +61,7 @@ impl Failure {
     }
 }
 
-/// The word of a closed list that a field has, if it is there.
+/// Returns a field's word of a closed list, if the field exists.
 fn word<T: Copy>(field: &Value, all: &[T], name: fn(T) -> &'static str) -> Result<Option<T>> {
     let Some(text) = field.as_str() else {
         return Ok(None);

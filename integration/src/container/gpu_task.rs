@@ -18,15 +18,15 @@ use crate::host::HostKind;
 use crate::host::installed::StasisHost;
 use crate::host::records::CONTAINERD_ROOT;
 
-/// What does not wait for an operation that is held is answered within this time, also on a busy
-/// machine. What waits for it runs into [`CALL_DEADLINE`].
+/// The limit of answers that do not wait for a held operation, also on a busy machine. A call that
+/// waits for it runs into [`CALL_DEADLINE`].
 const SOON: Duration = Duration::from_secs(20);
 const _: () = assert!(SOON.as_secs() < CALL_DEADLINE.as_secs());
-/// The name by which it is held.
+/// The name of the stand-in's hold.
 const GPU_CHECKPOINT: &str = "checkpoint";
 
-/// Told by CRIU what it is at; holds it there as long as the file `hold` names that. What it wrote
-/// for an earlier hold is not taken for this one's: each has a number.
+/// CRIU reports its stage to this script, which holds it as long as the file `hold` names that.
+/// Each hold has a number, so that the script's output for an earlier one does not count.
 const HOLD: &str = r#"#!/bin/sh
 hold=$(cat /run/criu/hold 2>/dev/null)
 [ "$CRTOOLS_SCRIPT_ACTION" = "${hold%% *}" ] || exit 0
@@ -38,7 +38,7 @@ static HOLDS: AtomicU32 = AtomicU32::new(0);
 /// Runs checks in a host whose containerd takes our shim for its own.
 ///
 /// # Errors
-/// Whatever a check found.
+/// The error of a check.
 pub fn in_host(
     kind: HostKind,
     checks: &[fn(&StasisHost, &Containerd) -> Result<()>],
@@ -53,7 +53,7 @@ pub fn in_host(
     Ok(())
 }
 
-/// A checkpoint into this directory, after which the task goes on.
+/// Returns the options of a checkpoint into this directory, after which the task goes on.
 #[must_use]
 pub fn into(directory: &str) -> CheckpointOptions {
     CheckpointOptions {
@@ -62,7 +62,7 @@ pub fn into(directory: &str) -> CheckpointOptions {
     }
 }
 
-/// The answer to a call that has to come soon.
+/// Returns the answer to a call that has to come soon.
 ///
 /// # Errors
 /// It came late.
@@ -107,8 +107,8 @@ impl StasisHost {
         )
     }
 
-    /// Makes a container with the GPU and starts its task, with no streams; the pid of its first
-    /// process.
+    /// Makes a container with the GPU and starts its task, without streams; returns the pid of its
+    /// first process.
     ///
     /// # Errors
     /// ctr or containerd fails.
@@ -123,7 +123,7 @@ impl StasisHost {
         self.start_task(client, id, None)
     }
 
-    /// Starts a task of a container that has none, with no streams; the pid of its first process.
+    /// Starts a task of a container that has none, without streams; returns the init's pid.
     ///
     /// # Errors
     /// containerd fails.
@@ -132,8 +132,7 @@ impl StasisHost {
         Ok(client.start(id, INIT)?)
     }
 
-    /// The next GPU checkpoint of a container does not begin before
-    /// [`StasisHost::let_gpu_checkpoint_go`].
+    /// Holds the next GPU checkpoint of a container until [`StasisHost::let_gpu_checkpoint_go`].
     ///
     /// # Errors
     /// An I/O error.
@@ -141,15 +140,15 @@ impl StasisHost {
         self.hold_driver(&format!("checkpoint {id}"), GPU_CHECKPOINT)
     }
 
-    /// Lets it begin.
+    /// Lets that GPU checkpoint begin.
     ///
     /// # Errors
-    /// None was to be held.
+    /// No GPU checkpoint was to be held.
     pub fn let_gpu_checkpoint_go(&self) -> Result<()> {
         self.let_driver_go(GPU_CHECKPOINT)
     }
 
-    /// Waits until the engine's operation on a container has got to a phase.
+    /// Waits until the engine's operation on a container has reached a phase.
     ///
     /// # Errors
     /// It has not, after 30 s.

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-/// Every file of an image with a digest of its contents, without CRIU's logs and statistics.
+/// Returns every file of an image with a digest, without CRIU's logs and statistics.
 ///
 /// # Errors
 /// A file cannot be read.
@@ -24,7 +24,7 @@ pub fn contents(image: &Path) -> Result<BTreeMap<String, blake3::Hash>> {
     Ok(contents)
 }
 
-/// What an image records of the GPUs.
+/// Returns the manifest of an image.
 ///
 /// # Errors
 /// It has no manifest, or one that is not JSON.
@@ -34,8 +34,8 @@ pub fn manifest(image: &Path) -> Result<Value> {
     Ok(serde_json::from_slice(&text)?)
 }
 
-/// Makes the manifest one of a checkpoint that was cut off, which lists no files: what is changed
-/// in them is then for CRIU and its plugin to find.
+/// Makes the manifest one of a checkpoint that was cut off, which lists no files: changes in them
+/// are then for CRIU and its plugin to find.
 ///
 /// # Errors
 /// It has no manifest, or one that lists none.

@@ -1,4 +1,4 @@
-//! What containers leave behind, which is to be nothing.
+//! Leaks of containers, of which there have to be none.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +14,7 @@ impl StasisHost {
     /// socket of a shim.
     ///
     /// # Errors
-    /// Something is, after 30 s.
+    /// Something is left, after 30 s.
     pub fn nothing_left_of(&self, ids: &[&str]) -> Result<()> {
         self.no_container_left_of(ids)?;
         wait_until_clear(|| {
@@ -34,8 +34,8 @@ impl StasisHost {
         })
     }
 
-    /// What is left of containers: mounts, bundles, runtime state, cgroups, and with no container
-    /// but these in the host, shims.
+    /// Lists the remains of containers: mounts, bundles, runtime state, cgroups, and with no
+    /// container but these in the host, shims.
     ///
     /// # Errors
     /// The host cannot be looked at.
@@ -66,7 +66,7 @@ impl StasisHost {
 }
 
 fn directories_named(directory: &Path, ids: &[&str], found: &mut BTreeSet<String>) -> Result<()> {
-    // Directories of containers and cgroups vanish while this looks.
+    // Directories of containers and cgroups vanish meanwhile.
     let Ok(entries) = fs::read_dir(directory) else {
         return Ok(());
     };
@@ -85,7 +85,7 @@ fn directories_named(directory: &Path, ids: &[&str], found: &mut BTreeSet<String
 }
 
 fn names_in(directory: &Path) -> Result<Vec<String>> {
-    // There is none before the first shim.
+    // The directory does not exist before the first shim.
     let Ok(entries) = fs::read_dir(directory) else {
         return Ok(Vec::new());
     };

@@ -1,4 +1,4 @@
-//! Containers that hold memory and verify it, and what a checkpoint of them may leave behind.
+//! Containers that hold memory and verify it, and the remains of their checkpoints.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use crate::container::bundle::Bundle;
 use crate::container::contents::{DISK, MEMORY};
 use crate::host::installed::{RUNTIME, StasisHost};
 
-/// The runtime with a fault in CRIU's plugin that a file orders.
+/// A runtime with a fault in CRIU's plugin, which a file orders.
 const FAULTY_RUNTIME: &str = "/usr/local/bin/faulty-runtime";
 const FAULT: &str = "/run/memory-fault";
 
@@ -23,16 +23,16 @@ pub struct MemoryContainer<'l> {
     /// The container.
     pub bundle: Bundle<'l>,
     port: u16,
-    /// What it is asked to count next.
+    /// The count of its next answer.
     next: Cell<u64>,
 }
 
-/// What there is in a host, by kind.
+/// The processes, mounts, cgroups and files of a host, by kind.
 pub type Inventory = BTreeMap<&'static str, Vec<String>>;
 
 impl<'l> MemoryContainer<'l> {
-    /// Starts one: a command of the workload `memcheck` or `plain` that answers at `port`. It goes
-    /// through a runtime whose faults [`MemoryContainer::inject`] orders.
+    /// Starts a container: a command of the workload `memcheck` or `plain` that answers at `port`.
+    /// It goes through a runtime whose faults [`MemoryContainer::inject`] orders.
     ///
     /// # Errors
     /// The runtime fails.
@@ -47,7 +47,7 @@ impl<'l> MemoryContainer<'l> {
         Self::of(stasis, bundle.through(FAULTY_RUNTIME), port)
     }
 
-    /// Starts the one of a bundle.
+    /// Starts the container of a bundle.
     ///
     /// # Errors
     /// The runtime fails.
@@ -63,7 +63,7 @@ impl<'l> MemoryContainer<'l> {
         })
     }
 
-    /// Orders a fault of CRIU's plugin in all that is done from now on: POINT:N:KIND
+    /// Orders a fault of CRIU's plugin in all later operations: POINT:N:KIND
     /// (criu-plugin/src/fault_injection.rs); none if empty.
     ///
     /// # Errors
@@ -72,7 +72,7 @@ impl<'l> MemoryContainer<'l> {
         self.stasis.host.write(FAULT, fault)
     }
 
-    /// It has all its memory, and has not been asked since.
+    /// Checks that it has all its memory, and has not been asked since.
     ///
     /// # Errors
     /// It has not.
@@ -84,13 +84,13 @@ impl<'l> MemoryContainer<'l> {
         Ok(())
     }
 
-    /// How far it has come; for [`MemoryContainer::is_back_at`].
+    /// Returns its next count; for [`MemoryContainer::is_back_at`].
     #[must_use]
     pub fn next(&self) -> u64 {
         self.next.get()
     }
 
-    /// It has been restored to where it was then.
+    /// Notes that it has been restored to where it was then.
     pub fn is_back_at(&self, next: u64) {
         self.next.set(next);
     }
@@ -103,12 +103,12 @@ impl<'l> MemoryContainer<'l> {
         self.bundle.delete()
     }
 
-    /// The processes in its cgroups, as the host numbers them.
+    /// Returns the processes in its cgroups, as the host numbers them.
     ///
     /// # Errors
     /// The host cannot be looked at.
     pub fn processes(&self) -> Result<Vec<String>> {
-        // A host has some of these files.
+        // Some of these files do not exist in a host.
         let script = format!(
             "cat /sys/fs/cgroup/{{*/,}}{}/cgroup.procs 2>/dev/null | sort -u",
             self.bundle.id
@@ -118,7 +118,7 @@ impl<'l> MemoryContainer<'l> {
         Ok(text.lines().map(str::to_owned).collect())
     }
 
-    /// The processes that its init process has made to copy with it, and its children.
+    /// Returns the processes that its init process has made to copy with it, and its children.
     ///
     /// # Errors
     /// The container does not run.
@@ -128,7 +128,7 @@ impl<'l> MemoryContainer<'l> {
         Ok(children.split_whitespace().map(str::to_owned).collect())
     }
 
-    /// Nothing of a failed checkpoint is left.
+    /// Checks that nothing of a failed checkpoint is left.
     ///
     /// # Errors
     /// Something is.
@@ -144,10 +144,10 @@ impl<'l> MemoryContainer<'l> {
 }
 
 impl StasisHost {
-    /// No CRIU lives in the host.
+    /// Waits until no CRIU lives in the host.
     ///
     /// # Errors
-    /// One does, after 30 s.
+    /// A CRIU does, after 30 s.
     pub fn no_criu(&self) -> Result<()> {
         wait_until_clear(|| {
             for entry in fs::read_dir(self.host.path("/proc"))? {
@@ -161,8 +161,8 @@ impl StasisHost {
         })
     }
 
-    /// The names of all processes, once there are none that operations leave to end on their own
-    /// time. It is for hosts without a container that waits for one of these.
+    /// Returns the names of all processes, once there are none that operations leave to end on
+    /// their own time. Only for hosts without a container that waits for one of these.
     ///
     /// # Errors
     /// There still is one after 30 s, or the host cannot be looked at.
@@ -175,7 +175,7 @@ impl StasisHost {
         self.lines(&["ps", "-e", "-o", "comm="])
     }
 
-    /// What a command says, in order.
+    /// Returns the output of a command, its lines sorted.
     fn lines(&self, command: &[&str]) -> Result<Vec<String>> {
         let text = self.host.run_for_text(command)?;
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -183,11 +183,11 @@ impl StasisHost {
         Ok(lines)
     }
 
-    /// Processes, mounts, cgroups, and the memory that is stored apart from images, of a host as
-    /// [`StasisHost::processes_at_rest`] wants it.
+    /// Lists processes, mounts, cgroups, and the memory that is stored apart from images, of a host
+    /// as [`StasisHost::processes_at_rest`] wants it.
     ///
     /// # Errors
-    /// As there.
+    /// As of [`StasisHost::processes_at_rest`].
     pub fn inventory(&self) -> Result<Inventory> {
         let processes = self.processes_at_rest()?;
         let mounts = ["cut", "-d", " ", "-f", "5", "/proc/self/mountinfo"];
@@ -204,7 +204,7 @@ impl StasisHost {
         for path in &kept {
             files_below(path, &mut stored)?;
         }
-        // These stay from the first operation on that needs them; what is in them does not.
+        // These stay from the first operation on that needs them; files in them do not.
         let stay = [
             "ledger",
             "criu-plugins",
@@ -222,17 +222,17 @@ impl StasisHost {
 }
 
 /// Whether this command line is of a process that ends by itself: of ours, which begins with the
-/// verb, or of one that the host's first process has to reap.
+/// verb, or of a process that the host's first process has to reap.
 fn is_ending(line: &str) -> bool {
     line.starts_with("stasis-") || line.ends_with("<defunct>")
 }
 
-/// What is more or less than before.
+/// Returns the entries that one inventory has and the other has not.
 #[must_use]
 pub fn difference(before: &Inventory, now: &Inventory) -> Option<String> {
     let lines = |of: &Inventory| -> BTreeSet<String> {
         let all = of.iter().flat_map(|(kind, lines)| {
-            // The same line may be there more than once.
+            // The same line may occur more than once.
             let numbered = lines.iter().enumerate().map(move |(number, line)| {
                 let before = lines[..number].iter().filter(|each| *each == line).count();
                 format!("{kind}: {line} {before}")
@@ -246,7 +246,7 @@ pub fn difference(before: &Inventory, now: &Inventory) -> Option<String> {
     (!changed.is_empty()).then(|| changed.join("\n"))
 }
 
-/// "ok GENERATION".
+/// Parses "ok GENERATION".
 fn count(answer: &str) -> Result<u64> {
     let words: Vec<&str> = answer.split_whitespace().collect();
     match words[..] {
@@ -255,7 +255,7 @@ fn count(answer: &str) -> Result<u64> {
     }
 }
 
-/// What is in a directory; nothing if it is not there.
+/// Returns the names in a directory; none if it does not exist.
 ///
 /// # Errors
 /// It cannot be read.

@@ -1,5 +1,5 @@
-//! Containers that are saved when they are stopped, the next of which goes on: what asks for that,
-//! and whether it was done.
+//! Containers that are saved when they are stopped, the next of which goes on: the settings for
+//! that, and a check of whether they were saved.
 
 use anyhow::{Result, ensure};
 
@@ -13,10 +13,10 @@ pub const ANNOTATIONS: [(&str, &str); 3] = [
     ("io.stasis.checkpoint.key", "saved"),
     ("io.stasis.restore", "latest:saved"),
 ];
-/// Where the images are, of a container in no pod.
+/// The directory of the images, of a container in no pod.
 pub const IMAGES: &str = "/images/saved";
 
-/// The annotations as options of engines.
+/// Returns the annotations as options of engines.
 #[must_use]
 pub fn options() -> [String; 3] {
     ANNOTATIONS.map(|(name, value)| format!("--annotation={name}={value}"))
@@ -26,7 +26,7 @@ impl StasisHost {
     /// Whether the last container that was stopped was saved, and `kept` images are in `images`.
     ///
     /// # Errors
-    /// It was not, or its signal came.
+    /// It was not saved, or its signal was delivered.
     pub fn was_saved_at_stop(&self, images: &str, kept: usize) -> Result<()> {
         self.nobody_is_stopped()?;
         let stopped = self.operation("stop")?;

@@ -8,14 +8,14 @@ use std::path::PathBuf;
 use nix::libc::{self, c_long, user_regs_struct};
 use nix::unistd::Pid;
 
-/// Which calls a plan counts.
+/// The calls that a plan counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// All that change something: files, processes, devices, memory of others.
     Changes,
     /// ptrace(2), with which a program has another make calls.
     Tracing,
-    /// Those that need room or a sound disk: writes, new files, flushes, of files on disk.
+    /// Calls that need room or a sound disk: writes, new files, flushes, of files on disk.
     Files,
     /// All that change something in a directory of an image.
     Images,
@@ -26,11 +26,11 @@ pub enum Class {
 pub struct Call {
     /// Its name in the kernel.
     pub name: &'static str,
-    /// What it changes, if that is a file.
+    /// The file that it changes, if any.
     pub path: Option<PathBuf>,
 }
 
-/// Where a call has what it changes.
+/// The place of the object that a call changes.
 #[derive(Clone, Copy)]
 enum Target {
     /// A path, in this argument, from the working directory.
@@ -46,7 +46,7 @@ enum Target {
     Signal(usize),
     /// A new thread or process, with the flags in the first argument.
     Process,
-    /// The same, with the flags in what the first argument points to.
+    /// The same, with the flags at the address in the first argument.
     ProcessAt,
     Nothing,
 }
@@ -108,17 +108,17 @@ const CALLS: [(c_long, &str, Target); 47] = [
     (libc::SYS_ptrace, TRACING, Nothing),
 ];
 
-/// What becomes of who makes a call for another is tried there (`runtime-hooks/remote-call`),
-/// so it counts apart.
+/// `runtime-hooks/remote-call` tests the death of a process that makes a call for another, so it
+/// counts apart.
 const TRACING: &str = "ptrace";
 
-/// Where the stand-in for the driver has its orders.
+/// The directory of the stand-in's orders.
 const STANDIN: &str = "/run/stasis-standin";
-/// Where containers of test hosts have their images.
+/// The directory of images of containers in test hosts.
 const IMAGES: &str = "/images";
 const LOGS_OF_CRIU: [&str; 2] = ["dump.log", "restore.log"];
 
-/// Calls that want room on a disk, or that it works.
+/// Calls that need room on a disk, or a working disk.
 const OF_FILES: [&str; 18] = [
     "openat",
     "mkdir",
@@ -141,7 +141,7 @@ const OF_FILES: [&str; 18] = [
 ];
 
 impl Call {
-    /// The call that a thread is about to make, if it changes something.
+    /// Returns the call that a thread is about to make, if it changes something.
     #[must_use]
     pub fn of(thread: Pid, registers: &user_regs_struct) -> Option<Self> {
         let number = i64::try_from(registers.orig_rax).ok()?;
@@ -159,19 +159,19 @@ impl Call {
                 let flags = argument(registers, flags);
                 (flags & u64::from(changing.unsigned_abs()) != 0).then_some(())?;
                 let path = path(thread, registers, index.checked_sub(1), index);
-                // Through these the memory of others is changed, and mostly read.
+                // Programs change the memory of others through these files, and mostly read it.
                 let is_memory = path.as_ref().is_some_and(|path| path.ends_with("mem"));
                 if is_memory { None } else { of(path) }
             }
             Descriptor(index) => {
                 let open = format!("/proc/{thread}/fd/{}", argument(registers, index));
                 let path = fs::read_link(open).ok();
-                // With these the threads of a program wake each other.
+                // The threads of a program wake each other with these.
                 let is_inner = |path: &PathBuf| path.starts_with("anon_inode:[eventfd]");
                 (!path.as_ref().is_some_and(is_inner)).then_some(())?;
                 of(path)
             }
-            // With which Go interrupts its own threads; 0 only asks.
+            // Go interrupts its own threads with SIGURG; 0 only asks.
             Signalled(index) => {
                 let signal = argument(registers, index);
                 let inner = [0, u64::from(libc::SIGURG.unsigned_abs())];
@@ -226,7 +226,7 @@ impl Call {
     }
 }
 
-/// Without what differs from one run to the next: numbers.
+/// Prints without numbers, which differ from one run to the next.
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)?;
@@ -260,8 +260,8 @@ fn argument(registers: &user_regs_struct, index: usize) -> u64 {
     arguments[index]
 }
 
-/// The path that a call has in this argument, from the directory of the descriptor in that one, or
-/// the working directory. CRIU names the files of an image so.
+/// Returns the path that a call has in this argument, from the directory of the descriptor in that
+/// one, or the working directory. CRIU names the files of an image so.
 fn path(
     thread: Pid,
     registers: &user_regs_struct,
@@ -274,14 +274,14 @@ fn path(
     }
     let link = |link: String| fs::read_link(format!("/proc/{thread}/{link}")).ok();
     let opened = directory.and_then(|at| link(format!("fd/{}", argument(registers, at))));
-    // AT_FDCWD is no descriptor. Nothing is found of a thread that was killed.
+    // AT_FDCWD is no descriptor. A thread that was killed has no links.
     let from = opened
         .or_else(|| link("cwd".to_owned()))
         .unwrap_or_default();
     Some(from.join(path))
 }
 
-/// A path in the memory of a thread.
+/// Reads a path in the memory of a thread.
 fn string(thread: Pid, address: u64) -> Option<PathBuf> {
     let mut bytes = [0; 256];
     let length = read(thread, address, &mut bytes)?;
@@ -289,7 +289,7 @@ fn string(thread: Pid, address: u64) -> Option<PathBuf> {
     Some(PathBuf::from(String::from_utf8_lossy(text).into_owned()))
 }
 
-/// As much of its memory as is there.
+/// Reads as much of a thread's memory as exists.
 fn read(thread: Pid, address: u64, bytes: &mut [u8]) -> Option<usize> {
     let memory = File::open(format!("/proc/{thread}/mem")).ok()?;
     memory.read_at(bytes, address).ok()

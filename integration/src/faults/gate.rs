@@ -10,17 +10,17 @@ use nix::unistd::Pid;
 
 use crate::host::installed::StasisHost;
 
-/// Where the gates are in a test host.
+/// The directory of the gates in a test host.
 const GATES: &str = "/run/gates";
 
-/// A script before a program. While it is closed, the next start of the program waits in it.
+/// A script before a program. While the gate is closed, the next start of the program waits in it.
 #[derive(Debug)]
 pub struct Gate<'l> {
     stasis: &'l StasisHost,
     name: String,
     /// Its path in the host.
     pub path: String,
-    /// A line for each that waits; open as long as anybody may.
+    /// A line for each program that waits; open as long as a program may.
     fifo: File,
 }
 
@@ -59,7 +59,7 @@ impl<'l> Gate<'l> {
         stasis.host.write(at, &script)?;
         stasis.host.run(&["chmod", "755", at])?;
         stasis.host.run(&["mkdir", "-p", GATES])?;
-        // A container of this name may have been there before.
+        // A container of this name may have existed before.
         let fifo = format!("{gate}.open");
         let script = format!("[ -p {fifo} ] || mkfifo {fifo}");
         stasis.host.run(&["sh", "-c", &script])?;
@@ -68,7 +68,7 @@ impl<'l> Gate<'l> {
             stasis,
             name: name.to_owned(),
             path: at.to_owned(),
-            // Not for writing alone: that waits for a reader.
+            // Not for writing alone: this would wait for a reader.
             fifo: File::options().read(true).write(true).open(fifo)?,
         })
     }
@@ -81,7 +81,7 @@ impl<'l> Gate<'l> {
         Ok(fs::write(self.file("closed"), "")?)
     }
 
-    /// Has nobody wait any more.
+    /// Lets all programs pass from now on.
     ///
     /// # Errors
     /// An I/O error.
@@ -89,15 +89,15 @@ impl<'l> Gate<'l> {
         if fs::remove_file(self.file("closed")).is_ok() {
             return Ok(());
         }
-        // Somebody has come.
+        // A program has come.
         match self.held(|| false)? {
             Some(mut held) => held.let_go(),
             None => Ok(()),
         }
     }
 
-    /// The program that waits, once there is one; `None` if nobody has come when `over`
-    /// says that nobody will, or after a minute.
+    /// Waits for a program that waits at its gate; `None` if none has come when `over` reports that
+    /// none will, or after a minute.
     ///
     /// # Errors
     /// An I/O error.

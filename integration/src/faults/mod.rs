@@ -2,8 +2,8 @@
 //! the system calls with which the program changes something outside of itself, and kills it, or
 //! has the call fail, at the k-th.
 //!
-//! Only the program's own threads are traced, not what it starts: CRIU restores processes with
-//! ptrace itself, and nothing has two tracers. What starts the program is traced until it has.
+//! Only the program's own threads are traced, not its children: CRIU restores processes with ptrace
+//! itself, and nothing has two tracers. The program that starts it is traced until then.
 
 pub mod call;
 mod gate;

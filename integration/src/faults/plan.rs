@@ -1,4 +1,4 @@
-//! What a tracer does at which call.
+//! The action of a tracer at a certain call.
 
 use std::fmt;
 
@@ -8,25 +8,25 @@ use nix::unistd::Pid;
 
 use super::call::{Call, Class};
 
-/// What is done at a call, before the call.
+/// An action at a call, before the call.
 pub enum Action {
     /// The program gets SIGKILL.
     Kill,
-    /// The call is not made, and fails so.
+    /// The call is not made, and fails with this error.
     Fail(Errno),
-    /// This is done with the program while it stands still; then the call is made.
+    /// This function runs on the program while it stands still; then the call is made.
     Do(Box<dyn FnOnce(Pid) -> Result<()> + Send>),
     /// The program gets SIGKILL; then this other one is traced, if there is one.
     KillThen(Box<dyn FnOnce(Pid) -> Option<Pid> + Send>, Box<Plan>),
 }
 
-/// At which call what is done.
+/// An action and the call at which it is carried out.
 pub struct Plan {
     /// Which calls are counted.
     pub class: Class,
-    /// At which of them something is done.
+    /// The call at which the action is carried out.
     pub at: At,
-    /// What is done.
+    /// The action.
     pub action: Action,
 }
 
@@ -34,7 +34,7 @@ pub struct Plan {
 pub enum At {
     /// The one with this number, from 1 on.
     Number(u32),
-    /// The first that is so.
+    /// The first for which the function holds.
     First(Box<dyn FnMut(&Hit) -> bool + Send>),
 }
 
@@ -47,7 +47,7 @@ impl At {
     }
 }
 
-/// A call at which something was done.
+/// A call at which an action was carried out.
 #[derive(Debug, Clone)]
 pub struct Hit {
     /// The operation's phase then.

@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-/// Why a thread has stopped, or that it has ended.
+/// The reason why a thread has stopped, or its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {
     /// Before a system call.
@@ -21,9 +21,9 @@ pub(super) enum Stop {
     New(Pid, Pid),
     /// It gets a signal.
     Signal(Pid, Signal),
-    /// What the tracer need not know.
+    /// A stop that the tracer need not know.
     Other(Pid),
-    /// It has ended.
+    /// The thread has ended.
     Ended(Pid),
     /// No thread is traced any more.
     Nobody,
@@ -53,7 +53,7 @@ pub(super) fn next() -> Result<Stop> {
 }
 
 fn new_of(thread: Pid) -> Stop {
-    // It may have been killed.
+    // The thread may have been killed.
     let new = ptrace::getevent(thread)
         .ok()
         .and_then(|new| i32::try_from(new).ok());
@@ -66,7 +66,7 @@ fn at_call(thread: Pid) -> Stop {
     match ptrace::syscall_info(thread) {
         Ok(info) if info.op == libc::PTRACE_SYSCALL_INFO_ENTRY => Stop::Entry(thread),
         Ok(_) => Stop::Exit(thread),
-        // It was killed meanwhile.
+        // The thread was killed meanwhile.
         Err(_) => Stop::Other(thread),
     }
 }

@@ -8,8 +8,8 @@ use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
-/// Begins to trace all threads of a process, and with neither fork nor vfork among the options
-/// nothing that it starts.
+/// Begins to trace all threads of a process, and with neither fork nor vfork among the options none
+/// of its children.
 pub(super) fn seize(process: Pid, options: Options) -> Result<()> {
     let options = options
         | Options::PTRACE_O_TRACESYSGOOD
@@ -18,13 +18,13 @@ pub(super) fn seize(process: Pid, options: Options) -> Result<()> {
     for entry in fs::read_dir(format!("/proc/{process}/task"))? {
         let thread = Pid::from_raw(entry?.file_name().to_string_lossy().parse()?);
         ptrace::seize(thread, options)?;
-        // Once it has stopped it is let go from call to call.
+        // Once stopped, the thread is resumed from call to call.
         ptrace::interrupt(thread)?;
     }
     Ok(())
 }
 
-/// Has the call fail that a thread has made.
+/// Makes a thread's finished call fail.
 pub(super) fn fail(thread: Pid, error: Errno) {
     if let Ok(mut registers) = ptrace::getregs(thread) {
         registers.rax = (-i64::from(error as i32)).cast_unsigned();
@@ -32,7 +32,7 @@ pub(super) fn fail(thread: Pid, error: Errno) {
     }
 }
 
-/// To the next call; a thread that was killed meanwhile goes to its end.
+/// Resumes a thread up to the next call; a thread that was killed meanwhile goes to its end.
 pub(super) fn go_on(thread: Pid, signal: Option<Signal>) {
     let _ = ptrace::syscall(thread, signal);
 }

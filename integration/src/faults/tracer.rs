@@ -1,4 +1,4 @@
-//! Traces one program at a time, and does what a plan says.
+//! Traces one program at a time, and carries out a plan.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,10 +22,10 @@ use super::plan::{Action, Hit, Plan};
 use super::stop::{self, Stop};
 use super::thread::{fail, go_on, seize};
 
-/// Says in which phase an operation is.
+/// Returns the phase of an operation.
 pub type Phase = Box<dyn Fn() -> String + Send>;
 
-/// The phase of the operation that has its record in this directory; empty if there is none.
+/// Reads the phase of the operation that has its record in this directory; empty if there is none.
 #[must_use]
 pub fn phase_in(record: PathBuf) -> Phase {
     Box::new(move || match UnderWay::read(&record) {
@@ -42,12 +42,12 @@ pub struct Trace {
     program: Pid,
 }
 
-/// What a tracer has seen.
+/// The calls that a tracer has seen.
 #[derive(Debug, Default)]
 pub struct Traced {
-    /// All counted calls, up to the first at which something was done.
+    /// All counted calls, up to the first at which the action was carried out.
     pub calls: Vec<Hit>,
-    /// Where something was done: in the program, and in the one that was traced after it.
+    /// The calls with an action: in the program, and in the one that was traced after it.
     pub hits: Vec<Hit>,
 }
 
@@ -60,11 +60,11 @@ impl Trace {
         Self::of_descendant(held, &[], plan, phase)
     }
 
-    /// Traces a program that one which waits at its gate starts, or what it has started: the
-    /// command lines have these words, one after the other.
+    /// Traces a program that is started by one that waits at its gate, or by a descendant of that:
+    /// the command lines have these words, one after the other.
     ///
     /// # Errors
-    /// The one that waits cannot be traced.
+    /// The program that waits cannot be traced.
     pub fn of_descendant(
         held: Held,
         words: &[&'static str],
@@ -108,7 +108,7 @@ impl Trace {
             enough: Arc::clone(&enough),
         };
         let thread = spawn(move || tracer.run(&ready));
-        // Without an answer the thread has an error to say.
+        // Without an answer the thread returns an error.
         let _ = is_ready.recv();
         Ok(Self {
             thread,
@@ -117,7 +117,7 @@ impl Trace {
         })
     }
 
-    /// What was seen, once the program has ended or something was done.
+    /// Returns the calls seen, once the program has ended or the action was carried out.
     ///
     /// # Errors
     /// The tracer failed.
@@ -126,20 +126,20 @@ impl Trace {
         seen.map_err(|_| anyhow!("a tracer panicked"))?
     }
 
-    /// What was seen until now; the program goes on untraced.
+    /// Returns the calls seen until now; the program goes on untraced.
     ///
     /// # Errors
     /// The tracer failed.
     pub fn seen_so_far(self) -> Result<Traced> {
         self.enough.store(true, Ordering::SeqCst);
-        // Wakes the tracer, and nothing else: without a trace it would be ignored. The program may
-        // have ended.
+        // Wakes the tracer, and nothing else: without a tracer the signal is ignored. The program
+        // may have ended.
         let _ = kill(self.program, Signal::SIGCONT);
         self.seen()
     }
 }
 
-/// From when on calls are counted.
+/// The moment from which calls are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Counts {
     AtOnce,
@@ -152,11 +152,11 @@ struct Tracer {
     to_come: Vec<&'static str>,
     follows: bool,
     counts: Counts,
-    /// Until it is carried out.
+    /// The plan, until it is carried out.
     plan: Option<Plan>,
     phase: Phase,
     count: u32,
-    /// How the call fails that a thread is in.
+    /// The errors of the calls that threads are in.
     failing: BTreeMap<Pid, Errno>,
     seen: Traced,
     enough: Arc<AtomicBool>,
@@ -167,7 +167,7 @@ impl Tracer {
         let seized = seize(self.program, self.options());
         seized.with_context(|| format!("tracing process {}", self.program))?;
         ready.send(())?;
-        // What this thread still traces when it ends goes on untraced.
+        // Threads that this thread still traces when it ends go on untraced.
         while !self.is_over() {
             match stop::next()? {
                 Stop::Nobody => break,
@@ -186,7 +186,7 @@ impl Tracer {
                 Stop::Signal(thread, signal) => go_on(thread, Some(signal)),
                 Stop::New(thread, new) => {
                     if self.to_come.is_empty() && !self.is_of_program(new) {
-                        // Its first stop may be over; then it is let go already.
+                        // Its first stop may be over; then it has been resumed already.
                         let _ = waitpid(new, Some(WaitPidFlag::__WALL));
                         let _ = ptrace::detach(new, None);
                     }
@@ -211,17 +211,17 @@ impl Tracer {
         Ok(self.seen)
     }
 
-    /// CRIU starts what it restores as a thread is started, and then traces it itself.
+    /// Whether it is a thread of the program. CRIU starts tasks like threads, then traces them.
     fn is_of_program(&self, thread: Pid) -> bool {
         Path::new(&format!("/proc/{}/task/{thread}", self.program)).exists()
     }
 
-    /// Whether it is of a program that was on the way.
+    /// Whether it is a thread of a program that was on the way.
     fn is_behind(&self, thread: Pid) -> bool {
         self.follows && self.to_come.is_empty() && !self.is_of_program(thread)
     }
 
-    /// What the program has started is the next one on the way, or nobody's concern.
+    /// Follows a child of the program if it is the next one on the way, and detaches it if not.
     fn follow(&mut self, process: Pid) {
         let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
         let line = String::from_utf8_lossy(&line);
@@ -233,7 +233,7 @@ impl Tracer {
         }
     }
 
-    /// What it starts is traced as long as one of that is to come.
+    /// The program's children are traced as long as another program is to come.
     fn options(&self) -> Options {
         let children = Options::PTRACE_O_TRACEFORK | Options::PTRACE_O_TRACEVFORK;
         match self.to_come[..] {
@@ -251,7 +251,7 @@ impl Tracer {
         let Some(plan) = self.plan.as_ref().filter(|_| self.to_come.is_empty()) else {
             return Ok(());
         };
-        // It may have been killed.
+        // The thread may have been killed.
         let Ok(registers) = ptrace::getregs(thread) else {
             return Ok(());
         };
@@ -286,7 +286,7 @@ impl Tracer {
             Action::KillThen(find, plan) => {
                 let next = find(self.program);
                 kill(self.program, Signal::SIGKILL)?;
-                // It may have ended by itself.
+                // The process may have ended by itself.
                 if let Some(next) = next.filter(|next| seize(*next, Options::empty()).is_ok()) {
                     (self.program, self.plan, self.count) = (next, Some(*plan), 0);
                 }

@@ -1,4 +1,4 @@
-//! A way to a server of a test host on which connections break.
+//! A proxy to a server of a test host on which connections break.
 //!
 //! It runs in the test's own process, in threads of it; only its sockets belong to the host's
 //! network.
@@ -28,17 +28,17 @@ pub struct BreakingProxy {
     server: Option<JoinHandle<()>>,
 }
 
-/// When connections break.
+/// The rules by which connections break.
 #[derive(Debug)]
 struct Rules {
     to: SocketAddr,
     after: u64,
-    /// So many still do.
+    /// The number of connections that still break.
     left: AtomicU32,
     broken: AtomicU32,
     /// Bytes that have come from the server.
     passed: AtomicU64,
-    /// After so many of one connection no more of them are passed on.
+    /// After this many bytes of one connection no more of them are passed on.
     hold_after: AtomicU64,
     held: AtomicU32,
 }
@@ -79,30 +79,30 @@ impl BreakingProxy {
         })
     }
 
-    /// How many connections have been broken.
+    /// Returns how many connections have been broken.
     #[must_use]
     pub fn broken(&self) -> u32 {
         self.rules.broken.load(Ordering::Relaxed)
     }
 
-    /// From now on connections pass on so many bytes of the server, and then none until they are
-    /// let go.
+    /// From now on connections pass on this many bytes of the server, and then none until
+    /// [`BreakingProxy::let_go`].
     pub fn hold_after(&self, bytes: u64) {
         self.rules.hold_after.store(bytes, Ordering::Relaxed);
     }
 
-    /// How many connections are held now.
+    /// Returns how many connections are held now.
     #[must_use]
     pub fn held(&self) -> u32 {
         self.rules.held.load(Ordering::Relaxed)
     }
 
-    /// Lets all go on.
+    /// Resumes all connections.
     pub fn let_go(&self) {
         self.hold_after(u64::MAX);
     }
 
-    /// How many bytes have come from the server.
+    /// Returns how many bytes have come from the server.
     #[must_use]
     pub fn passed(&self) -> u64 {
         self.rules.passed.load(Ordering::Relaxed)
@@ -135,16 +135,16 @@ fn pass_both_ways(client: &TcpStream, server: &TcpStream, rules: &Arc<Rules>) {
     }
 }
 
-/// Which way bytes go.
+/// The direction of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// To the server.
     In,
-    /// From it.
+    /// From the server.
     Out,
 }
 
-/// Until one end closes or it breaks.
+/// Passes bytes on until one end closes or the connection breaks.
 fn pass(mut from: &TcpStream, mut to: &TcpStream, way: Way, rules: &Rules) {
     let mut buffer = vec![0; 64 << 10];
     let mut passed = 0;
@@ -167,7 +167,7 @@ fn pass(mut from: &TcpStream, mut to: &TcpStream, way: Way, rules: &Rules) {
 }
 
 impl Rules {
-    /// Waits until so many bytes of a connection may be passed on.
+    /// Waits until a connection may pass on this many bytes.
     fn wait(&self, passed: u64) {
         let is_held = || passed > self.hold_after.load(Ordering::Relaxed);
         if !is_held() {

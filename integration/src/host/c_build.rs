@@ -14,10 +14,10 @@ pub const WORKLOADS: [&str; 15] = [
     "copy", "counter", "forker", "grab", "hostile", "kept", "late", "memcheck", "peers", "plain",
     "ranks", "ring", "sharing", "silent", "tree",
 ];
-/// Those of several files that use CUDA.
+/// Workloads of several files that use CUDA.
 const WITH_CUDA: [&str; 2] = ["hostile", "ranks"];
 
-/// How many GPUs the stand-in can have.
+/// The number of GPUs that the stand-in can have at most.
 pub const MOST_GPUS: usize = 4;
 
 /// The nodes that stand for NVIDIA devices where there are none: path in /dev, kind, major and
@@ -33,17 +33,17 @@ pub const NODES: [(&str, char, u32, u32); 6] = [
     ("/dev/nvidia3", 'b', 7, 10),
 ];
 
-/// The nodes of a machine, or of a process, that has so many GPUs.
+/// Returns the nodes of a machine, or of a process, that has this many GPUs.
 pub fn nodes(gpus: usize) -> impl Iterator<Item = (&'static str, char, u32, u32)> {
     NODES.into_iter().take(NODES.len() - MOST_GPUS + gpus)
 }
 
-/// Where compiled files are, or an error text for later callers.
+/// The directory of compiled files, or an error text for later callers.
 static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
 
-/// The directory of compiled files: the stand-in's libraries in `lib64/`, the workloads and the
-/// pause program in `bin/`. `STASIS_NATIVE` names one for machines without a compiler; without it
-/// they are compiled once a process, which takes a second for all.
+/// Returns the directory of compiled files: the stand-in's libraries in `lib64/`, the workloads and
+/// the pause program in `bin/`. `STASIS_NATIVE` names one for machines without a compiler; without
+/// it they are compiled once a process, which takes a second for all.
 ///
 /// # Errors
 /// gcc fails.
@@ -55,11 +55,11 @@ pub fn build() -> Result<&'static Path> {
     }
 }
 
-/// A workload on this machine itself, with the stand-in: its /dev has the nodes of so many GPUs and
-/// nothing else. The shell is replaced by the program, which so has the pid that the caller knows.
+/// Returns a workload on this machine itself, with the stand-in: its /dev has the nodes of this
+/// many GPUs and nothing else. The program replaces the shell, so the caller knows its pid.
 ///
 /// # Errors
-/// Those of [`build`].
+/// As of [`build`].
 pub fn on_standin(program: &str, gpus: usize) -> Result<Command> {
     let built = build()?;
     let mut made = String::new();
@@ -75,7 +75,7 @@ pub fn on_standin(program: &str, gpus: usize) -> Result<Command> {
     Ok(command)
 }
 
-/// The directory that cargo puts programs of this build into.
+/// Returns the directory that cargo puts programs of this build into.
 ///
 /// # Errors
 /// The running program is not where cargo puts programs and tests.
@@ -137,9 +137,9 @@ fn library(into: &Path, name: &str, sources: &Path, files: &[&str]) -> Result<()
         "-fPIC",
         "-shared",
         "-fvisibility=hidden",
-        // A device's transfer is no call of memcpy.
+        // A device's transfer does not call memcpy.
         "-fno-tree-loop-distribute-patterns",
-        // As the driver's are: slots of calls stay in writable memory.
+        // As in the driver: slots of calls stay in writable memory.
         "-Wl,-z,lazy,-z,relro",
         &format!("-Wl,-soname,{name}"),
     ]);
@@ -173,10 +173,10 @@ fn c_files(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The plugin that CRIU is given, as cargo has built it.
+/// Returns the plugin for CRIU, as cargo has built it.
 ///
 /// # Errors
-/// It has not.
+/// cargo has not built it.
 pub fn plugin() -> Result<PathBuf> {
     let plugin = programs()?.join("libstasis_memory.so");
     ensure!(
@@ -193,7 +193,7 @@ fn gcc() -> Command {
     gcc
 }
 
-/// Another test program may be copying the old file: it is replaced in one step.
+/// Another test program may be copying the old file: the new one replaces it in one step.
 fn compile(gcc: &mut Command, result: &Path) -> Result<()> {
     let directory = result.parent().context("the root cannot be compiled")?;
     let scratch = tempfile::tempdir_in(directory)?;

@@ -1,4 +1,4 @@
-//! What test hosts are made from is made once, and named by a digest of the recipe that made it.
+//! Materials of test hosts, made once, and named by a digest of the recipe that made them.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -9,13 +9,13 @@ use anyhow::{Context, Result};
 #[derive(Debug)]
 pub(crate) struct Cached {
     path: PathBuf,
-    /// Shared while somebody uses the directory, exclusive while it changes.
+    /// Shared while a process uses the directory, exclusive while it changes.
     _lock: File,
 }
 
 impl Cached {
-    /// The directory `name` of this recipe, which `make` makes if it is not there: it is given a
-    /// path where nothing is, and a file for what it has to say. Those of other recipes go.
+    /// Returns the directory `name` of this recipe. If it does not exist, `make` makes it, at a
+    /// path where nothing is, with a file for its output. Directories of other recipes are removed.
     pub(crate) fn obtain(
         name: &str,
         recipe: &str,
@@ -51,7 +51,7 @@ impl Cached {
     }
 }
 
-/// Where everything is cached.
+/// Returns the directory of the cache.
 pub(super) fn directory() -> PathBuf {
     let cache = std::env::var_os("STASIS_CACHE").unwrap_or_else(|| "/var/cache/stasis".into());
     PathBuf::from(cache).join("hosts")

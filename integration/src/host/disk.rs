@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::Host;
 
-/// Those from 5 on stand for GPUs. One is given up with its mount.
+/// Loop devices from 5 on stand for GPUs. A device is released with its mount.
 const MOUNT: &str = "for number in 4 3 2 1 0; do
     [ -e /run/loop$number ] || mknod /run/loop$number b 7 $number
     losetup /run/loop$number $1 || continue
@@ -17,16 +17,16 @@ const MOUNT: &str = "for number in 4 3 2 1 0; do
     exit $mounted
 done; exit 1";
 
-/// What an empty file system writes of itself.
+/// The bytes that an empty file system writes of its own.
 const OWN: u64 = 1 << 20;
 
-/// What a file system is made with.
+/// The program that makes a file system.
 const EXT4: [&str; 2] = ["mkfs.ext4", "-Fq"];
-/// The smallest that it makes has 300 MiB.
+/// Its smallest file system has 300 MiB.
 const XFS: [&str; 2] = ["mkfs.xfs", "-fq"];
-/// It has 109 MiB.
+/// Its smallest file system has 109 MiB.
 const BTRFS: [&str; 2] = ["mkfs.btrfs", "-fq"];
-/// More than either of them.
+/// More than either of these.
 const LARGE: u64 = 512 << 20;
 
 /// A file system of which nodes have images.
@@ -67,7 +67,7 @@ impl Host {
         }
     }
 
-    /// Mounts a disk of so many bytes.
+    /// Mounts a disk of this many bytes.
     ///
     /// # Errors
     /// There is no loop device, or no mkfs.ext4 on this machine.
@@ -83,8 +83,8 @@ impl Host {
         self.mount_file(&disk, at)
     }
 
-    /// Mounts a file system of so many bytes in memory, for root alone: by itself a tmpfs is
-    /// everybody's to write, and no place for stores.
+    /// Mounts a file system of this many bytes in memory, for root alone: the default mode of a
+    /// tmpfs lets all users write, which is no place for stores.
     ///
     /// # Errors
     /// It cannot be mounted.
@@ -95,9 +95,8 @@ impl Host {
         self.run(&mount).map(drop)
     }
 
-    /// Mounts a disk that says it has sixteen times as many bytes as it takes: no write fails, as
-    /// long as memory takes it, and what is too much is told when it is written back (ENOSPC or
-    /// EIO).
+    /// Mounts a disk that reports sixteen times as many bytes as it takes: no write fails, as long
+    /// as memory takes it, and the excess is reported when it is written back (ENOSPC or EIO).
     ///
     /// # Errors
     /// As [`Host::mount_disk`].

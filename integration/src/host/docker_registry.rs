@@ -7,14 +7,14 @@ use anyhow::Result;
 use super::network::address;
 use super::{Daemon, Host};
 
-/// Where it listens, on `localhost` and in the network between hosts.
+/// Its port, on `localhost` and in the network between hosts.
 pub const PORT: u16 = 5443;
-/// What other hosts call it.
+/// The address by which other hosts name it.
 pub const REGISTRY: &str = "registry.test:5443";
-/// What it has stored of blobs, by their digests.
+/// The directory of its blobs, by their digests.
 pub const BLOBS: &str = "/var/lib/docker-registry/docker/registry/v2/blobs";
 
-/// A certificate that is nobody's but its own, for all ports.
+/// A self-signed certificate, for all ports.
 const CERTIFICATE: &str = "mkdir -p /etc/registry; cd /etc/registry; openssl req -x509 -nodes \
     -newkey rsa:2048 -days 2 -keyout key.pem -out cert.pem -subj /CN=localhost \
     -addext subjectAltName=DNS:localhost,DNS:registry.test -addext basicConstraints=critical,CA:FALSE \

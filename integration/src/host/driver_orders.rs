@@ -1,4 +1,4 @@
-//! Orders for the stand-in for the driver: how its next calls go.
+//! Orders for the stand-in for the driver: the outcomes of its next calls.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
@@ -25,7 +25,7 @@ impl StasisHost {
         .map(drop)
     }
 
-    /// Adds an order with a COUNT to those that there are.
+    /// Adds an order with a COUNT to the existing ones.
     ///
     /// # Errors
     /// An I/O error.
@@ -37,7 +37,7 @@ impl StasisHost {
         .map(drop)
     }
 
-    /// Takes the orders for a call back; how many calls they still were for.
+    /// Takes the orders for a call back; returns how many calls they still were for.
     ///
     /// # Errors
     /// An I/O error.
@@ -50,7 +50,7 @@ impl StasisHost {
         })
     }
 
-    /// Has each GPU have so many MiB; `None` for as many as it has without an order.
+    /// Gives each GPU this many MiB; `None` for as many as it has without an order.
     ///
     /// # Errors
     /// An I/O error.
@@ -63,13 +63,13 @@ impl StasisHost {
         .map(drop)
     }
 
-    /// How many MiB each GPU has by order.
+    /// Returns how many MiB each GPU has by order.
     ///
     /// # Errors
     /// An I/O error.
     pub fn gpu_memory(&self) -> Result<Option<u32>> {
         let path = self.host.path(ORDERS);
-        // There is no file before the first order.
+        // The file does not exist before the first order.
         if !path.exists() {
             return Ok(None);
         }
@@ -79,7 +79,7 @@ impl StasisHost {
     }
 
     fn orders(&self) -> Result<String> {
-        // Half of what somebody writes anew is no order.
+        // A half-written file has no whole orders.
         let mut file = File::open(self.host.path(ORDERS))?;
         file.lock_shared()?;
         let mut orders = String::new();
@@ -87,7 +87,7 @@ impl StasisHost {
         Ok(orders)
     }
 
-    /// Under the lock that the stand-in takes to count down.
+    /// Changes the orders under the lock that the stand-in takes to count down.
     fn change_orders(&self, change: impl FnOnce(&mut Vec<String>) -> u32) -> Result<u32> {
         let mut file = File::options();
         let file = file.read(true).write(true).create(true).truncate(false);
@@ -126,7 +126,7 @@ impl StasisHost {
         self.inject(orders.trim_end())
     }
 
-    /// Holds so many of the next driver calls that a line of the orders describes.
+    /// Holds this many of the next driver calls that a line of the orders describes.
     ///
     /// # Errors
     /// An I/O error.
@@ -138,7 +138,7 @@ impl StasisHost {
     /// Lets a held driver call go on.
     ///
     /// # Errors
-    /// None was to be held by that name.
+    /// No call was to be held by that name.
     pub fn let_driver_go(&self, name: &str) -> Result<()> {
         let hold = self.host.path(format!("{DRIVER_ORDERS}/{name}"));
         Ok(fs::remove_file(hold)?)
@@ -153,7 +153,7 @@ impl StasisHost {
         Ok(self.orders()?.ends_with(" 0\n"))
     }
 
-    /// For how many more calls the last order is.
+    /// Returns for how many more calls the last order is.
     ///
     /// # Errors
     /// An I/O error, or it has no COUNT.

@@ -1,4 +1,4 @@
-//! Which processes of a test host use a GPU: those that have its device nodes open.
+//! The processes of a test host that use a GPU: they have its device nodes open.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use anyhow::Result;
 use crate::host::installed::StasisHost;
 
 impl StasisHost {
-    /// How many descriptors of the GPU's device nodes processes of the host hold.
+    /// Returns how many descriptors of the GPU's device nodes processes of the host hold.
     ///
     /// # Errors
     /// The host's `/proc` cannot be read.
@@ -16,7 +16,7 @@ impl StasisHost {
         Ok(self.gpu_descriptors_by_process()?.iter().sum())
     }
 
-    /// How many processes of the host have the GPU's device nodes open.
+    /// Returns how many processes of the host have the GPU's device nodes open.
     ///
     /// # Errors
     /// The host's `/proc` cannot be read.

@@ -35,7 +35,7 @@ const DIRECTORIES: [&str; 8] = [
 ];
 
 /// An image in the making: busybox (without its `sleep`, which ends when dumped), `/bin/pause`, and
-/// what is added.
+/// files that are added.
 #[derive(Debug)]
 pub struct Image {
     name: String,
@@ -91,7 +91,7 @@ impl Image {
         Ok(self)
     }
 
-    /// What a container runs that is told nothing else.
+    /// Sets the default command of a container.
     #[must_use]
     pub fn command(mut self, command: &[&str]) -> Image {
         self.command = command.iter().map(|&word| word.to_owned()).collect();
@@ -186,7 +186,7 @@ impl Image {
             .context("packing the layer of a test image")
     }
 
-    /// All directories of the image, parents first.
+    /// Returns all directories of the image, parents first.
     fn directories(&self) -> Vec<PathBuf> {
         let fixed = DIRECTORIES.iter().map(Path::new).flat_map(Path::ancestors);
         let parents = self.files.keys().flat_map(|file| file.ancestors().skip(1));
@@ -198,7 +198,7 @@ impl Image {
     }
 }
 
-/// The loader and the libraries of a dynamic program; none of a static one.
+/// Returns the loader and the libraries of a dynamic program; none of a static one.
 fn libraries_of(program: &Path) -> Result<Vec<PathBuf>> {
     let output = Command::new("ldd")
         .arg(program)

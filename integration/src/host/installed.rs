@@ -13,25 +13,25 @@ use crate::host::c_build;
 use crate::host::image::Image;
 use crate::host::{Cgroups, Daemon, Host, HostKind, Suite};
 
-/// Where the runtime is in a test host.
+/// The path of the runtime in a test host.
 pub const RUNTIME: &str = "/usr/local/bin/stasis-runtime";
 /// The operator's program there.
 pub const PROGRAM: &str = "/usr/local/bin/stasis";
-/// The same by the name of NVIDIA's.
+/// The same program by the name of NVIDIA's.
 pub const CUDA_CHECKPOINT: &str = "/usr/local/bin/cuda-checkpoint";
 /// The plugin for CRIU.
 pub const PLUGIN: &str = "/usr/local/lib/stasis/libstasis_memory.so";
 /// The settings of a test host.
 pub const SETTINGS: &str = "/etc/stasis/stasis.toml";
-/// Where the stand-in for the driver looks for orders.
+/// The directory in which the stand-in for the driver looks for orders.
 pub(super) const DRIVER_ORDERS: &str = "/run/stasis-standin";
-/// What is known of builds of the driver.
+/// The directory of self-test results, by build of the driver.
 pub const SELF_TESTS: &str = "/run/stasis/gpu-self-test";
 /// The verdict there that holds for all kinds of restores.
 const PASSED: &str = r#""copying":"passed","surveys":"passed""#;
 /// The engine's log of operations.
 pub const OPERATIONS_LOG: &str = "/var/log/stasis/operations.log";
-/// Where a driver's libraries are, as on machines whose driver is mounted.
+/// The directory of a driver's libraries, as on machines whose driver is mounted.
 pub const DRIVER: &str = "/usr/local/nvidia";
 /// The options with which a container gets the GPU.
 pub const DEVICES: [&str; 3] = ["/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm"];
@@ -56,7 +56,7 @@ impl StasisHost {
     /// Starts a host of this kind with stasis in it.
     ///
     /// # Errors
-    /// Whatever is missing.
+    /// A part is missing.
     pub fn of(kind: HostKind) -> Result<Self> {
         Self::start(kind.suite, kind.cgroups, kind.low_level)
     }
@@ -64,7 +64,7 @@ impl StasisHost {
     /// Starts a host with stasis in front of the low-level runtime `low_level`.
     ///
     /// # Errors
-    /// Whatever is missing.
+    /// A part is missing.
     pub fn start(suite: Suite, cgroups: Cgroups, low_level: &str) -> Result<Self> {
         let built = c_build::build()?;
         let host = Host::start(suite, cgroups)?;
@@ -102,13 +102,13 @@ impl StasisHost {
         Ok(stasis)
     }
 
-    /// As on a node where `stasis doctor --self-test` has run: it does, in the first host.
+    /// Runs `stasis doctor --self-test` in the first host, and copies its result to later ones.
     fn has_tried_the_driver(&self) -> Result<()> {
         static RESULT: Mutex<Option<(OsString, String)>> = Mutex::new(None);
         let results = self.host.path(SELF_TESTS);
         let mut result = RESULT.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((name, text)) = &*result else {
-            // It gives up sooner than a busy machine may be at it, and what it says holds then.
+            // The self-test may give up on a busy machine, and its result would stay.
             let mut said = String::new();
             for _ in 0..3 {
                 self.host.run(&[PROGRAM, "doctor", "--self-test"])?;
@@ -126,7 +126,7 @@ impl StasisHost {
         Ok(fs::write(results.join(name), text)?)
     }
 
-    /// Writes the settings: the low-level runtime, and whatever else.
+    /// Writes the settings: the low-level runtime, and more.
     ///
     /// # Errors
     /// An I/O error.
@@ -140,7 +140,7 @@ impl StasisHost {
         } else {
             driver
         };
-        // The tests' processes have little.
+        // The tests' processes have little GPU memory.
         let minimum = if more.contains("gpu_checkpoint.minimum_mib") {
             ""
         } else {
@@ -152,7 +152,7 @@ impl StasisHost {
         )
     }
 
-    /// The same with containerd, which ends with the host.
+    /// Starts such a host with containerd, which ends with the host.
     ///
     /// # Errors
     /// As of [`Self::of`] and [`Self::containerd`].
@@ -174,7 +174,7 @@ impl StasisHost {
         Ok(daemon)
     }
 
-    /// Puts the test image's archive into the host; its path there.
+    /// Puts the test image's archive into the host; returns its path there.
     ///
     /// # Errors
     /// An I/O error.
@@ -184,8 +184,8 @@ impl StasisHost {
         Ok(ARCHIVE)
     }
 
-    /// Sends a packet to a workload and gives its answer; `None`: nobody listens there, or there is
-    /// no answer within a minute.
+    /// Sends a packet to a workload and returns its answer; `None`: no process listens there, or
+    /// there is no answer within a minute.
     ///
     /// # Errors
     /// The packet cannot be sent.
@@ -201,7 +201,7 @@ impl StasisHost {
         Ok(self.ask_within(port, 2)?.is_none())
     }
 
-    /// As [`StasisHost::ask`], within so many seconds.
+    /// As [`StasisHost::ask`], within this many seconds.
     ///
     /// # Errors
     /// As [`StasisHost::ask`].
@@ -214,8 +214,8 @@ impl StasisHost {
         Ok(Some(answer).filter(|answer| !answer.is_empty()))
     }
 
-    /// Asks until there is an answer, for at most two minutes: memory takes its time on a machine
-    /// that others use. It counts questions, so one that it has got is not asked again.
+    /// Asks until there is an answer, for at most two minutes: memory takes its time on a busy
+    /// machine. A workload counts questions, so one that it has got is not asked again.
     ///
     /// # Errors
     /// There was none.
@@ -234,7 +234,7 @@ impl StasisHost {
         }
     }
 
-    /// Runs a command that has to fail; gives what it wrote to standard error.
+    /// Runs a command that has to fail; returns its standard error.
     ///
     /// # Errors
     /// It succeeded.
@@ -260,7 +260,7 @@ impl StasisHost {
         Ok(())
     }
 
-    /// A command in the host.
+    /// Returns a command in the host.
     #[must_use]
     pub fn command(&self, program: &str) -> Command {
         self.host.command(program)
@@ -273,7 +273,7 @@ impl Drop for StasisHost {
     }
 }
 
-/// crun refuses hosts of both versions where version 2 has controllers (its `cgroup.c`).
+/// Checks that version 2 has no controllers: crun refuses such hosts (its `cgroup.c`).
 fn crun_takes_hybrid_cgroups(host: &Host) -> Result<()> {
     let file = host.path("/sys/fs/cgroup/unified/cgroup.controllers");
     let controllers = fs::read_to_string(file)?;

@@ -56,7 +56,7 @@ impl Cgroups {
     }
 }
 
-/// What a test host with stasis is made of.
+/// The parts of a test host with stasis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostKind {
     /// Its name.
@@ -73,7 +73,7 @@ impl HostKind {
     /// Runs a test on this kind of host; leaves it out where the machine cannot run such a host.
     ///
     /// # Errors
-    /// What the test found.
+    /// The error of the test.
     pub fn run(self, test: &str, scenario: impl FnOnce(Self) -> Result<()>) -> Result<()> {
         if self.cgroups.available()? {
             scenario(self)

@@ -52,7 +52,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Starts a host, after building its root file system if this machine has not got it yet.
+    /// Starts a host, after building its root file system if this machine does not have it yet.
     pub fn start(suite: Suite, cgroups: Cgroups) -> Result<Host> {
         let kind = match cgroups {
             Cgroups::Hybrid => "HYBRID",
@@ -104,7 +104,7 @@ impl Host {
         Ok(host)
     }
 
-    /// A command that runs in the host, with a clean environment.
+    /// Returns a command that runs in the host, with a clean environment.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("bash");
         command.args(["-c", ENTER, "enter", &self.init.to_string(), program]);
@@ -135,7 +135,7 @@ impl Host {
         Ok(output)
     }
 
-    /// Runs a command as [`Host::run`] does; its standard output without the white space around it.
+    /// Runs a command as [`Host::run`] does; returns its standard output, trimmed.
     pub fn run_for_text(&self, arguments: &[&str]) -> Result<String> {
         let output = self.run(arguments)?;
         Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
@@ -149,7 +149,7 @@ impl Host {
         })
     }
 
-    /// Stops a process, by what the host calls it, and waits until all of it stands still: kill(1)
+    /// Stops a process, by its pid in the host, and waits until all of it stands still: kill(1)
     /// sends the signal alone.
     pub fn stop(&self, pid: &str) -> Result<()> {
         self.run(&["kill", "-STOP", pid])?;
@@ -160,12 +160,12 @@ impl Host {
         })
     }
 
-    /// The host's root directory, as this process reaches it. Absolute links inside lead out of it.
+    /// Returns the host's root directory for this process. Absolute links inside lead out of it.
     pub fn root(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root", self.init))
     }
 
-    /// Where this process finds the host's absolute path `inside`.
+    /// Returns the path, for this process, of the host's absolute path `inside`.
     pub fn path(&self, inside: impl AsRef<Path>) -> PathBuf {
         let inside = inside.as_ref();
         self.root().join(inside.strip_prefix("/").unwrap_or(inside))
@@ -207,12 +207,12 @@ impl Host {
         Ok(())
     }
 
-    /// The pid of the host's first process, as this process sees it.
+    /// Returns the pid of the host's first process, as this process sees it.
     pub fn init(&self) -> u32 {
         self.init
     }
 
-    /// The host's name, which its cgroups bear in every hierarchy.
+    /// Returns the host's name, which its cgroups bear in every hierarchy.
     pub fn name(&self) -> &str {
         &self.name
     }

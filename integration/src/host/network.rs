@@ -1,5 +1,5 @@
-//! A network between test hosts, which nothing leaves: a bridge in one of them, and a pair of
-//! interfaces to each other one. What a host has of it is gone with the host.
+//! A network between test hosts without a way out: a bridge in one of them, and a pair of
+//! interfaces to each other one. A host's part of it is gone with the host.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ use super::Host;
 use crate::check::wait::wait_until_clear;
 use crate::host::installed::StasisHost;
 
-/// The bridge, and what the others call their end.
+/// The bridge, and the name of the others' end.
 const BRIDGE: &str = "between";
 
 /// A network around one host.
@@ -19,7 +19,7 @@ pub struct Network<'h> {
 }
 
 impl<'h> Network<'h> {
-    /// Makes it; the host is number 1 in it.
+    /// Makes the network; the host is number 1 in it.
     ///
     /// # Errors
     /// ip fails.
@@ -32,7 +32,7 @@ impl<'h> Network<'h> {
     /// Joins another host to it, as the one of this number.
     ///
     /// # Errors
-    /// ip fails; one of this number is there.
+    /// ip fails; a host of this number exists.
     pub fn join(&self, host: &Host, number: u8) -> Result<()> {
         let (ours, theirs) = (format!("host{number}"), host.init().to_string());
         let pair = ["link", "add", &ours, "type", "veth"];
@@ -43,7 +43,7 @@ impl<'h> Network<'h> {
     }
 }
 
-/// The address of a host of this number.
+/// Returns the address of a host of this number.
 #[must_use]
 pub fn address(number: u8) -> String {
     format!("10.44.0.{number}")
@@ -55,7 +55,7 @@ fn give_address(host: &Host, number: u8) -> Result<()> {
     ip(host, &["link", "set", BRIDGE, "up"])
 }
 
-/// This machine's `ip` in the network of a host: a pid is what this process calls it.
+/// Runs this machine's `ip` in the network of a host: pids are those that this process sees.
 fn ip(host: &Host, arguments: &[&str]) -> Result<()> {
     let mut command = Command::new("nsenter");
     command.args(["--target", &host.init().to_string(), "--net", "ip"]);

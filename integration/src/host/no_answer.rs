@@ -1,10 +1,10 @@
-//! What a host shows when a workload does not answer: enough to tell a stopped process, a frozen
-//! cgroup and a GPU that is not given back from one another.
+//! A report on a host in which a workload does not answer: enough to tell a stopped process, a
+//! frozen cgroup and a GPU that is not given back from one another.
 
 use super::installed::{OPERATIONS_LOG, StasisHost};
 
-/// Processes with their states and where they sleep, frozen cgroups, what stasis has recorded, and
-/// what its last operations were.
+/// Lists processes with their states and where they sleep, frozen cgroups, stasis's records, and
+/// its last operations.
 const SCRIPT: &str = r#"
     echo '-- processes: pid, parent, state, tracer, channel, name'
     for process in /proc/[0-9]*; do
@@ -21,7 +21,7 @@ const SCRIPT: &str = r#"
 "#;
 
 impl StasisHost {
-    /// All of that, as text.
+    /// Returns the report as text.
     pub(crate) fn why_no_answer(&self) -> String {
         let mut command = self.host.command("bash");
         command.args(["-c", SCRIPT, OPERATIONS_LOG]);

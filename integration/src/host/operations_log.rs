@@ -1,4 +1,4 @@
-//! What the engine logged about the operations in a test host.
+//! The engine's log about the operations in a test host.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use crate::host::installed::{OPERATIONS_LOG, StasisHost};
 
 impl StasisHost {
-    /// The last line about an operation ("checkpoint", "restore") in the engine's log.
+    /// Returns the last line about an operation ("checkpoint", "restore") in the engine's log.
     ///
     /// # Errors
     /// There is none.
@@ -22,7 +22,7 @@ impl StasisHost {
         bail!("no {name} is logged")
     }
 
-    /// What `engine` (`podman` or `docker`) and stasis have to say after a failure.
+    /// Returns what `engine` (`podman` or `docker`) and stasis show after a failure.
     #[must_use]
     pub fn account(&self, engine: &str) -> String {
         let script = format!(
@@ -42,7 +42,7 @@ impl StasisHost {
         )
     }
 
-    /// The last line of the engine's log of operations.
+    /// Returns the last line of the engine's log of operations.
     ///
     /// # Errors
     /// There is none.

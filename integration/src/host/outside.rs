@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 use super::Host;
 
 impl Host {
-    /// The process that has the pid `inside` in the host; it may be in a pid namespace below.
+    /// Returns the process that has the pid `inside` in the host, maybe in a pid namespace below.
     ///
     /// # Errors
     /// It has ended.

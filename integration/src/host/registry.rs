@@ -56,7 +56,7 @@ impl Registry {
                     return;
                 }
                 let blobs = Arc::clone(&blobs);
-                // Clients open connections that they may never use. One that breaks is the client's
+                // Clients open connections that they may never use. A broken one is the client's
                 // matter.
                 std::thread::spawn(move || blobs.serve(&connection));
             }
@@ -131,7 +131,7 @@ impl Blobs {
         Ok(())
     }
 
-    /// The digest, content and media type of what a path stands for, whatever the image's name.
+    /// Returns the digest, content and media type of a path, whatever the image's name.
     fn find<'blobs>(
         &'blobs self,
         path: &'blobs str,
@@ -148,7 +148,7 @@ impl Blobs {
     }
 }
 
-/// Does something in a network namespace, in a thread that nothing else is done in.
+/// Calls `work` in a network namespace, in a thread of its own.
 pub(super) fn in_network<T: Send>(network: &File, work: impl FnOnce() -> T + Send) -> Result<T> {
     std::thread::scope(|scope| {
         let worker = scope.spawn(|| -> Result<T> {

@@ -21,8 +21,8 @@ pub(crate) struct RootFs {
 }
 
 impl RootFs {
-    /// The suite's root file system: the one that `STASIS_HOST_<SUITE>` names, else the cached one,
-    /// built if needed.
+    /// Returns the suite's root file system: the one that `STASIS_HOST_<SUITE>` names, else the
+    /// cached one, built if needed.
     pub(crate) fn obtain(suite: Suite) -> Result<RootFs> {
         let mountpoint = cache::directory().join("mnt");
         fs::create_dir_all(&mountpoint)

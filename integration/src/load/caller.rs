@@ -1,4 +1,4 @@
-//! A caller that adds processes one after the other, and goes on where it was when containerd comes
+//! A caller that adds processes one after the other, and goes on where it was once containerd comes
 //! back.
 
 use anyhow::{Context, Result};
@@ -10,14 +10,14 @@ use super::restart::Restart;
 use crate::client::containerd::{Answer, Code, Containerd, State, Streams, process};
 use crate::host::installed::StasisHost;
 
-/// What is next for a process.
+/// The next step of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Add,
     Start,
     Wait,
-    /// As [`Step::Wait`], for one whose start was not answered: a start ends with its caller, and
-    /// then there is another.
+    /// As [`Step::Wait`], for a process whose start was not answered: a start ends with its caller,
+    /// and then there is another.
     WaitOrAgain,
     Delete,
     Done,
@@ -29,7 +29,7 @@ struct Caller<'a> {
     client: Containerd,
 }
 
-/// Adds to every container of its share what is to be added.
+/// Adds all processes to the containers of this caller's share.
 pub(super) fn add_all(
     stasis: &StasisHost,
     restart: &Restart,
@@ -58,7 +58,7 @@ fn of_its_share(
     let mut ended = Vec::new();
     for round in 0..size.execs {
         for container in (number..size.containers()).step_by(size.callers) {
-            // 128 and more are for signals.
+            // A signal gives 128 and more.
             let status = u32::try_from((number * size.execs + round) % 120)?;
             let mut exec = Exec {
                 container: id(size, container),
@@ -96,7 +96,7 @@ impl Caller<'_> {
         Ok(())
     }
 
-    /// What has come of a call that a killed containerd did not answer.
+    /// Returns the next step after a call that a killed containerd did not answer.
     fn where_it_is(&self, exec: &Exec, step: Step) -> Result<Step> {
         let state = match self.client.state(&exec.container, &exec.name) {
             Ok(process) => process.status(),

@@ -9,7 +9,7 @@ use crate::container::bundle::lay_out;
 use crate::host::installed::StasisHost;
 
 const DIRECTORY: &str = "/run/load";
-/// Under it containerd's own shim, and ours, put the containers of a pod together.
+/// By this annotation containerd's own shim, and ours, put the containers of a pod together.
 const GROUP: &str = "io.containerd.runc.v2.group";
 
 /// All of them.
@@ -20,7 +20,7 @@ pub(super) struct Containers<'a> {
     spec: Value,
 }
 
-/// The id of a container; that of a pod's first one is the pod's as well.
+/// The id of a container; the id of a pod's first container is the pod's as well.
 pub(super) fn id(size: Size, number: usize) -> String {
     format!("load-{}-{}", number / size.in_a_pod, number % size.in_a_pod)
 }
@@ -71,7 +71,7 @@ impl<'a> Containers<'a> {
         client.start(id, INIT).map(drop)
     }
 
-    /// Those of a pod one after the other, several pods at the same time.
+    /// Acts on the containers of a pod one after the other, on several pods at the same time.
     fn each(
         &self,
         client: &Containerd,
@@ -106,8 +106,8 @@ impl<'a> Containers<'a> {
     }
 }
 
-/// Without a terminal, and on the host's network: one of its own costs the kernel more than all
-/// else.
+/// Removes the terminal, and uses the host's network: a network of its own costs the kernel more
+/// than all else.
 fn edit(mut spec: Value) -> Option<Value> {
     *spec.pointer_mut("/process/terminal")? = json!(false);
     *spec.pointer_mut("/process/args")? = json!(["/bin/pause"]);

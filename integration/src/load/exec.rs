@@ -1,14 +1,14 @@
-//! A process that comes and goes, and which containerd was there.
+//! A process that comes and goes, and the containerd that was there.
 
-/// What containerd does.
+/// The state of containerd.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
-    /// It is the first one.
+    /// The first containerd.
     #[default]
     First,
-    /// It is killed, or will be in a moment.
+    /// The first one is killed, or will be in a moment.
     Down,
-    /// It is the second one.
+    /// The second containerd.
     Second,
 }
 
@@ -17,10 +17,10 @@ pub(super) enum Phase {
 pub(super) struct Exec {
     pub(super) container: String,
     pub(super) name: String,
-    /// What it had to end with.
+    /// The exit status that it has to have.
     pub(super) status: u32,
-    /// What it has ended with, as a wait says.
+    /// The exit status that a wait returned.
     pub(super) given: Option<u32>,
-    /// Which containerd saw the whole of it; [`Phase::Down`] if none did.
+    /// The containerd that saw the whole of it; [`Phase::Down`] if none did.
     pub(super) seen_by: Phase,
 }

@@ -1,5 +1,5 @@
 //! Many containers, and many processes added to them, while containerd is killed and starts again:
-//! what that takes, and whether anything of it is lost.
+//! the cost, and whether anything is lost.
 
 mod caller;
 mod containers;
@@ -24,7 +24,7 @@ use crate::load::told::Told;
 /// "full" for as much as a node has, or an issue of the project asks for.
 const SIZE: &str = "STASIS_LOAD";
 
-/// How much a test is to do: little on machines with few processors.
+/// Returns the size of a test: little on machines with few processors.
 pub fn asked<T>(little: T, full: T) -> T {
     match std::env::var(SIZE).as_deref() {
         Ok("full") => full,
@@ -32,7 +32,7 @@ pub fn asked<T>(little: T, full: T) -> T {
     }
 }
 
-/// How much there is.
+/// The size of a load.
 #[derive(Debug, Clone, Copy)]
 pub struct Size {
     /// Pods, each with a shim.
@@ -43,38 +43,38 @@ pub struct Size {
     pub execs: usize,
     /// Callers at the same time.
     pub callers: usize,
-    /// What becomes of containerd meanwhile.
+    /// The fate of containerd meanwhile.
     pub fate: Fate,
 }
 
-/// What becomes of containerd while processes are added.
+/// The fate of containerd while processes are added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It is killed once half of them have been deleted, and started again.
+    /// Killed once half of the processes have been deleted, and started again.
     Killed,
-    /// Nothing.
+    /// None.
     Spared,
 }
 
-/// What it has taken, and what there was to complain of.
+/// The costs, and the faults.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Until all containers ran.
+    /// The time until all containers ran.
     pub start: Duration,
-    /// Until all that was added had ended and was deleted, with containerd's restart.
+    /// The time until all added processes had ended and were deleted, with containerd's restart.
     pub execs: Duration,
-    /// Until all containers were killed and deleted.
+    /// The time until all containers were killed and deleted.
     pub end: Duration,
-    /// The shims before anything was added.
+    /// The shims before any process was added.
     pub before: Shims,
-    /// The shims when all of it was gone again.
+    /// The shims when all processes were gone again.
     pub after: Shims,
-    /// What was lost, or told twice.
+    /// Events that were lost, or came twice.
     pub faults: Vec<String>,
 }
 
 impl Size {
-    /// What an issue of the project asks for.
+    /// The size that an issue of the project asks for.
     pub const FULL: Self = Self {
         pods: 20,
         in_a_pod: 10,
@@ -91,7 +91,7 @@ impl Size {
         fate: Fate::Killed,
     };
 
-    /// How many containers there are.
+    /// Returns how many containers there are.
     #[must_use]
     pub fn containers(&self) -> usize {
         self.pods * self.in_a_pod
@@ -102,11 +102,11 @@ impl Size {
         (0..self.containers()).map(move |number| containers::id(self, number))
     }
 
-    /// Has a host, whose containerd runs, bear it under a runtime of containerd's. `program` is
-    /// that of its shims.
+    /// Puts the load on a host, whose containerd runs, under a runtime of containerd's, whose
+    /// shims' program is `program`.
     ///
     /// # Errors
-    /// A container or a process cannot be had, or does not end as it should.
+    /// A container or a process cannot be started, or does not end as it should.
     pub fn carry_out(
         self,
         stasis: &StasisHost,

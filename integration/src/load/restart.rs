@@ -15,7 +15,7 @@ use crate::host::installed::StasisHost;
 /// The work up to the restart, and the restart itself, have to be done in this time.
 const DEADLINE: Duration = Duration::from_secs(300);
 
-/// How far callers and containerd are.
+/// The progress of callers and containerd.
 #[derive(Debug)]
 pub(super) struct Restart {
     at: usize,
@@ -49,20 +49,20 @@ impl Restart {
         self.lock().phase
     }
 
-    /// A process has been deleted.
+    /// Notes that a process has been deleted.
     pub(super) fn one_is_done(&self) {
         self.lock().done += 1;
         self.changed.notify_all();
     }
 
-    /// A caller has given up: nobody is to wait for its work.
+    /// Notes that a caller has given up: its work is not waited for.
     pub(super) fn caller_has_failed(&self) {
         self.lock().failed = true;
         self.changed.notify_all();
     }
 
-    /// What a call has given, if containerd did not go meanwhile, or had gone; else, once the next
-    /// one answers, `None` and a connection to that one.
+    /// Returns a call's answer unless it failed since containerd was killed; then waits for the
+    /// next containerd, connects `client` to it, and returns `None`.
     pub(super) fn outlived<T>(
         &self,
         stasis: &StasisHost,

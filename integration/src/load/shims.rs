@@ -1,4 +1,4 @@
-//! What the shims of a host hold.
+//! The resources that the shims of a host hold.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use crate::host::installed::StasisHost;
 /// All shims of a program, together.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Shims {
-    /// How many there are.
+    /// Their number.
     pub count: usize,
     /// Open files.
     pub files: usize,
@@ -34,11 +34,11 @@ impl Shims {
         Ok(all)
     }
 
-    /// Waits until they hold no more files and threads than before: what ends, ends after its
+    /// Waits until they hold no more files and threads than before: those of a call end after its
     /// answer.
     pub(super) fn settled(stasis: &StasisHost, program: &str, before: &Self) -> Result<Self> {
         let mut now = Self::default();
-        // containerd's own keeps some for its next call; then this is what there is.
+        // containerd's own keeps some for its next call; then the last measurement counts.
         let _ = wait_until_clear(|| {
             now = Self::measure(stasis, program)?;
             let has_more = now.files > before.files || now.threads > before.threads;

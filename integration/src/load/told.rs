@@ -1,5 +1,5 @@
-//! What events have told. containerd keeps none for a subscriber that comes later, so of what ends
-//! while it is away nothing is known but that it must not be told twice.
+//! The events that came. containerd keeps none for a subscriber that comes later, so of processes
+//! that end while it is away only this is known: their events must not come twice.
 
 use std::collections::HashMap;
 
@@ -31,7 +31,7 @@ impl Told {
         Ok(())
     }
 
-    /// What was not told, or more than once.
+    /// Returns the events that did not come, or more than once.
     pub(super) fn faults(
         mut self,
         containers: &Containers<'_>,
@@ -39,7 +39,7 @@ impl Told {
     ) -> Result<Vec<String>> {
         let end = |id: String| (id.clone(), format!("exit {id} 137"));
         let ends = containers.ids().map(end).collect();
-        // The last one has seen the ends.
+        // The last containerd has seen the ends.
         let (first, last) = match &mut self.second {
             Some(second) => (
                 self.first.counts_until_the_end()?,
@@ -75,7 +75,7 @@ impl Told {
                 ));
             }
         }
-        // The last ones were on their way to this subscriber when containerd was killed.
+        // The missing events were on their way to this subscriber when containerd was killed.
         ensure!(
             missed < ended.len() / 4,
             "{missed} of {} not told",

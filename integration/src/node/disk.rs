@@ -12,14 +12,14 @@ use crate::host::root_fs::RootFs;
 
 const RECIPE: &str = include_str!("../../hosts/node/build.sh");
 
-/// What nodes boot from; it stays as it is as long as this value lives.
+/// The kernel and disk that nodes boot from; they stay as they are as long as this value lives.
 #[derive(Debug)]
 pub(super) struct Base {
     cached: Cached,
 }
 
 impl Base {
-    /// The cached one, built if needed.
+    /// Returns the cached base, built if needed.
     pub(super) fn obtain() -> Result<Self> {
         let root_fs = RootFs::obtain(Suite::Trixie)?;
         let recipe = format!("{RECIPE}\0{}", root_fs.path().display());
@@ -35,7 +35,7 @@ impl Base {
         self.cached.path().join("initrd")
     }
 
-    /// Makes a disk that has what the cached one has, until it is written to.
+    /// Makes a disk with the content of the cached one, until it is written to.
     pub(super) fn make_disk(&self, path: &Path) -> Result<()> {
         let output = Command::new("qemu-img")
             .args(["create", "-q", "-f", "qcow2", "-F", "raw", "-b"])

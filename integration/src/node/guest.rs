@@ -1,4 +1,4 @@
-//! What runs in a node: the QEMU guest agent, and commands that it starts.
+//! The agent of a node: the QEMU guest agent, and commands that it starts.
 //!
 //! The protocol: <https://www.qemu.org/docs/master/interop/qemu-ga-ref.html>.
 
@@ -24,14 +24,14 @@ pub(super) struct Guest {
     agent: BufReader<UnixStream>,
 }
 
-/// What a command of a node did.
+/// The result of a command in a node.
 #[derive(Debug)]
 pub struct Output {
     /// Its exit code; `None` if a signal ended it.
     pub code: Option<i64>,
-    /// What it wrote to standard output.
+    /// Its standard output.
     pub stdout: String,
-    /// What it wrote to standard error.
+    /// Its standard error.
     pub stderr: String,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A test host shares the machine's kernel and has no init system. A node has Debian 12's kernel,
 //! systemd as its first process, version 2 cgroups with all controllers, and a disk that survives a
-//! power failure. It is slow, so only what needs one of these is tested here.
+//! power failure. A node is slow, so only tests that need one of these run on it.
 
 mod disk;
 mod guest;
@@ -32,7 +32,7 @@ pub struct Node {
     running: Running,
 }
 
-/// It ends, as by a power failure, when this is dropped.
+/// A running QEMU; it ends, as by a power failure, when this is dropped.
 #[derive(Debug)]
 struct Running {
     guest: Guest,
@@ -44,7 +44,7 @@ impl Node {
     /// Boots a new node with stasis, the stand-in driver and containerd's test image on it.
     ///
     /// # Errors
-    /// Whatever is missing.
+    /// A part is missing.
     pub fn boot() -> Result<Self> {
         let base = Base::obtain()?;
         let directory = tempfile::tempdir()?;
@@ -60,8 +60,8 @@ impl Node {
         Ok(node)
     }
 
-    /// Takes the power away, in the middle of whatever it does, and boots again. What had not
-    /// reached the disk is lost.
+    /// Takes the power away, in the middle of whatever the node does, and boots again. Data that
+    /// had not reached the disk are lost.
     ///
     /// # Errors
     /// It does not boot.
@@ -71,10 +71,10 @@ impl Node {
         Ok(self)
     }
 
-    /// Runs a shell script as root, which has to succeed; its standard output.
+    /// Runs a shell script as root, which has to succeed; returns its standard output.
     ///
     /// # Errors
-    /// It fails, with all that it wrote.
+    /// It fails, with all of its output.
     pub fn run(&mut self, script: &str) -> Result<String> {
         let output = self.try_run(script)?;
         ensure!(output.code == Some(0), "{script}\n{output:#?}");
@@ -123,12 +123,12 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Nothing can be done about a failure here.
+        // A failure here cannot be handled.
         let _ = self.end();
     }
 }
 
-/// QEMU, with two processors that are emulated: those of the machine may be hidden from it.
+/// QEMU, with two emulated processors: the machine's virtualization may be hidden from it.
 fn qemu(base: &Base, directory: &Path) -> Command {
     let disk = directory.join("disk");
     let machine = directory.join("machine");
@@ -162,7 +162,7 @@ fn qemu(base: &Base, directory: &Path) -> Command {
     qemu
 }
 
-/// Puts what a node is to have where it finds it.
+/// Puts the files that a node gets from the machine where it finds them.
 fn bring_along(directory: &Path) -> Result<()> {
     let built = c_build::build()?;
     let programs = c_build::programs()?;

@@ -1,5 +1,5 @@
-//! The files of `deploy/kubernetes`, and what documents show of Kubernetes: it is YAML, and what
-//! it names is there. No crate here reads YAML; Debian's python3-yaml does.
+//! The files of `deploy/kubernetes`, and the blocks of documents about Kubernetes: they are YAML,
+//! and the files that they name exist. No crate here reads YAML; Debian's python3-yaml does.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use super::{all_files, refuse, repository};
 const READ: &str =
     "import json, sys, yaml; print(json.dumps(list(yaml.safe_load_all(sys.argv[1]))))";
 
-/// The documents of a YAML text, or what is wrong with it.
+/// Returns the documents of a YAML text, or its error.
 fn documents(text: &str) -> Result<Vec<Value>, String> {
     let output = Command::new("python3").args(["-c", READ, text]).output();
     let output = output.unwrap();
@@ -61,7 +61,7 @@ fn yaml_is_readable() {
     }
     for file in all_files(".md") {
         let text = fs::read_to_string(&file).unwrap();
-        // A block may be indented, as one in a list is.
+        // A block may be indented, as in a list.
         for block in text.split("```yaml\n").skip(1) {
             let block = block.split("```").next().unwrap_or_default();
             let margin = block.len() - block.trim_start().len();
@@ -198,7 +198,7 @@ fn names_are_the_same_everywhere() {
     }
 }
 
-/// What is named as a file of the repository is one.
+/// Files of the repository that are named exist.
 #[test]
 fn image_is_built_from_what_is_there() {
     let build = text("image/build.sh");

@@ -1,6 +1,6 @@
-//! The layout of this repository, checked: how many entries a folder has, how long files and
-//! lines are, that no circle ties modules together, that imports point downwards, and that the
-//! tests that documents name are there.
+//! Checks of this repository's layout: how many entries a folder has, how long files and lines are,
+//! that no circle ties modules together, that imports point downwards, and that the tests that
+//! documents name exist.
 //!
 //! A module is a file. Inside each folder its entries are compared with each other: a file counts
 //! for the entry of that folder that holds it. A folder's own `mod.rs` is the parent of the other
@@ -56,7 +56,7 @@ fn repository() -> PathBuf {
         .to_owned()
 }
 
-/// What `directory` holds of the repository, hidden entries and what is built left out.
+/// Lists the entries of `directory` in the repository, without hidden ones and build outputs.
 fn visible(directory: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
@@ -67,7 +67,7 @@ fn visible(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Every file below `directory` that is the repository's own.
+/// Lists every file below `directory` that is the repository's own.
 fn files(directory: &Path, found: &mut Vec<PathBuf>) {
     let mut entries = Vec::new();
     visible(directory, &mut entries);
@@ -206,7 +206,7 @@ fn unsafe_code_is_where_contributors_are_told() {
     }
 }
 
-/// What somebody who is new here would search for.
+/// Words that a newcomer would search for.
 #[test]
 fn the_words_of_the_field_name_files() {
     let words = [

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::files;
 
-/// Which entries of one folder name which others.
+/// The entries of one folder, each with the entries that it names.
 pub(super) type Graph = BTreeMap<String, BTreeSet<String>>;
 
 /// The source of one crate.
@@ -56,14 +56,14 @@ impl Crate {
             .flat_map(|(from, all)| all.iter().map(move |to| (from.as_str(), to.as_str())))
     }
 
-    /// For each folder, which of its entries name which others.
+    /// Returns, for each folder, which of its entries name which others.
     pub(super) fn folders(&self) -> BTreeMap<String, Graph> {
         let mut folders: BTreeMap<String, Graph> = BTreeMap::new();
         for (from, to) in self.references() {
             let (from, to): (Vec<&str>, Vec<&str>) =
                 (from.split("::").collect(), to.split("::").collect());
             let shared = from.iter().zip(&to).take_while(|(a, b)| a == b).count();
-            // One of them is the other's parent, or the crate's root.
+            // One of the two is the other's parent, or the crate's root.
             let (Some(a), Some(b)) = (from.get(shared), to.get(shared)) else {
                 continue;
             };
@@ -77,7 +77,7 @@ impl Crate {
     }
 }
 
-/// `a/b.rs` and `a/b/mod.rs` are `a::b`; the crate's root is empty.
+/// Names a file's module: `a/b.rs` and `a/b/mod.rs` are `a::b`; the crate's root is empty.
 fn module_of(source: &Path, file: &Path) -> String {
     let inside = file.strip_prefix(source).unwrap().with_extension("");
     let parts: Vec<&str> = inside.iter().map(|part| part.to_str().unwrap()).collect();
@@ -88,7 +88,7 @@ fn module_of(source: &Path, file: &Path) -> String {
     }
 }
 
-/// The file without comments and without its unit tests, which stand at its end.
+/// Returns the file without comments and without its unit tests, which stand at its end.
 fn product(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap();
     let is_tests = |at: &(usize, &str)| {
@@ -101,7 +101,7 @@ fn product(path: &Path) -> String {
     code.flat_map(|line| [line, "\n"]).collect()
 }
 
-/// The modules of `all` that `text`, the module `own`, names by `crate::` and `super::` paths.
+/// Returns the modules of `all` that the module `own` names by `crate::` and `super::` paths.
 fn named(own: &str, text: &str, all: &BTreeMap<String, String>) -> BTreeSet<String> {
     let parent: Vec<&str> = own
         .rsplit_once("::")
@@ -128,7 +128,7 @@ fn named(own: &str, text: &str, all: &BTreeMap<String, String>) -> BTreeSet<Stri
     named
 }
 
-/// Reads `a::b::{c, d::e}` behind a path's beginning; gives what is left of the text.
+/// Reads `a::b::{c, d::e}` behind a path's beginning; returns the rest of the text.
 fn read_path<'t>(text: &'t str, before: &[&str], paths: &mut Vec<Vec<String>>) -> &'t str {
     let mut path = before.to_vec();
     let mut rest = text.trim_start();

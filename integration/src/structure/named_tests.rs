@@ -1,4 +1,4 @@
-//! The documents' tables name the test of each row: those tests are there.
+//! The documents' tables name the test of each row: those tests exist.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ fn tests_that_tables_name_are_there() {
     refuse("tests that are named and not there", &missing);
 }
 
-/// The last cells of the rows of tables whose last column is called "test".
+/// Returns the last cells of the rows of tables whose last column is called "test".
 fn cells(file: &Path) -> Vec<Cell> {
     let text = fs::read_to_string(file).unwrap();
     let (mut cells, mut names_tests) = (Vec::new(), false);

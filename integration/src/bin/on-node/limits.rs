@@ -1,4 +1,4 @@
-//! Limits that a client changes, and what it is told of a container, are those of its cgroup.
+//! A client's new limits and metrics of a container are those of its cgroup.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ pub(crate) fn are_those_of_the_cgroup(client: &Containerd) -> Result<()> {
     Ok(())
 }
 
-/// They stay when systemd writes all that it knows of.
+/// Changes limits. They stay when systemd writes all limits that it knows.
 fn are_changed(client: &Containerd, id: &str, cgroup: &Path) -> Result<()> {
     expect(cgroup, "memory.max", "67108864")?;
     let resources = json!({
@@ -58,7 +58,7 @@ fn are_changed(client: &Containerd, id: &str, cgroup: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Every number of the cgroup's files that the message has a field for.
+/// Checks every number of the cgroup's files that the message has a field for.
 fn are_told(client: &Containerd, id: &str, cgroup: &Path) -> Result<()> {
     let before = numbers(cgroup)?;
     let told = client.metrics_of_version_2(id)?;
@@ -94,7 +94,7 @@ fn are_told(client: &Containerd, id: &str, cgroup: &Path) -> Result<()> {
     Ok(())
 }
 
-/// File, field of the message, and number.
+/// Returns file, field of the message, and number.
 fn numbers(cgroup: &Path) -> Result<Vec<(String, String, u64)>> {
     let mut all = Vec::new();
     for file in ["memory.stat", "memory.events", "cpu.stat"] {

@@ -37,7 +37,7 @@ fn run(program: &str, arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// What makes the task of a container that [`create`] made.
+/// Returns the options to create the task of a container that [`create`] made.
 fn systemd_driver() -> Result<Option<Any>> {
     let options = RuntimeOptions {
         systemd_cgroup: true,
@@ -53,7 +53,7 @@ fn create(client: &Containerd, id: &str, options: &[&str], rest: &[&str]) -> Res
     Ok(client.put_into_cgroup(id, &format!("system.slice:stasis:{id}"))?)
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 fn until(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     while !is_so()? {

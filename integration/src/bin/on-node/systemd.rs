@@ -72,7 +72,7 @@ fn lay_out_root() -> Result<()> {
     )
 }
 
-/// systemd has closed it since its last line.
+/// systemd has closed the console since its last line.
 fn console_is_used_again(client: &Containerd, id: &str, console: &Output) -> Result<()> {
     let script = "for line in 1 2 3; do echo line $line >/dev/console; done";
     let command = process(&["/bin/sh", "-c", script], false);
@@ -85,7 +85,7 @@ fn console_is_used_again(client: &Containerd, id: &str, console: &Output) -> Res
     })
 }
 
-/// `kubectl exec -it POD -- bash`, in which somebody starts a server.
+/// `kubectl exec -it POD -- bash`, in which a user starts a server.
 fn background_job_holds_up_nobody(client: &Containerd, id: &str) -> Result<()> {
     let (output, streams) = terminal("shell")?;
     let script = "trap '' HUP; sleep 1000 & echo $!; exit 3";

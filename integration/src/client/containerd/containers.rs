@@ -26,7 +26,7 @@ impl Containerd {
             .map(drop)
     }
 
-    /// Has a container's next task begun in this cgroup, which `ctr containers create` cannot say.
+    /// Has a container's next task begun in this cgroup, which `ctr containers create` cannot do.
     pub fn put_into_cgroup(&self, id: &str, cgroup: &str) -> Answer<()> {
         let request = api::GetContainerRequest { id: id.to_owned() };
         let mut containers = self.containers();

@@ -15,10 +15,10 @@ use super::{Containerd, NAMESPACE, new_runtime, of};
 
 /// An awaited event has to come within this time.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// The container of the event that tells that a subscription has begun.
+/// The container of the event that shows that a subscription has begun.
 const PROBE: &str = "subscription";
 
-/// An event of a task. What its kind does not tell is empty or 0.
+/// An event of a task. Fields that its kind does not have are empty or 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     /// "create", "start", "exec-added", "exec-started", "exit", "delete", "paused", "resumed",
@@ -59,7 +59,7 @@ impl Event {
         }
     }
 
-    /// `None` for what is not about a task.
+    /// Decodes an event; `None` if it is not about a task.
     fn decode(envelope: &Envelope) -> Result<Option<Self>> {
         let Some(kind) = envelope.topic.strip_prefix("/tasks/") else {
             return Ok(None);
@@ -81,7 +81,7 @@ impl Event {
     }
 }
 
-/// Container, process, pid, status and checkpoint.
+/// Decodes container, process, pid, status and checkpoint.
 fn content(kind: &str, bytes: &[u8]) -> Result<(String, String, u32, u32, String)> {
     let none = String::new;
     Ok(match kind {
@@ -125,7 +125,7 @@ fn content(kind: &str, bytes: &[u8]) -> Result<(String, String, u32, u32, String
             let event = sent::TaskCheckpointed::decode(bytes)?;
             (event.container_id, none(), 0, 0, event.checkpoint)
         }
-        // These say the container and nothing else, as the first field.
+        // These have the container and nothing else, as the first field.
         "paused" | "resumed" | "oom" => {
             let event = sent::TaskPaused::decode(bytes)?;
             (event.container_id, none(), 0, 0, none())
@@ -140,7 +140,7 @@ impl Events {
         let socket = containerd.socket.clone();
         std::thread::spawn(move || {
             if let Err(error) = receive(&socket, &sender) {
-                // The test has ended if nobody listens any longer.
+                // If the receiver is gone, the test has ended.
                 let _ = sender.send(Err(error));
             }
         });
@@ -152,8 +152,8 @@ impl Events {
         Ok(events)
     }
 
-    /// containerd does not say when a subscription begins: an event of our own is sent until it
-    /// comes.
+    /// Waits until a subscription has begun, which containerd does not report: an event of our own
+    /// is sent until it comes.
     fn await_probe(&self, containerd: &Containerd) -> Result<()> {
         let deadline = Instant::now() + DEADLINE;
         let mut publisher = EventsClient::new(containerd.channel.clone());
@@ -175,8 +175,8 @@ impl Events {
         }
     }
 
-    /// Waits until an event of a container with this [`Event::brief`] has come; all of the
-    /// container's up to it.
+    /// Waits until an event of a container with this [`Event::brief`] has come; returns all of the
+    /// container's events up to it.
     ///
     /// # Errors
     /// It does not come within 30 s.
@@ -205,8 +205,8 @@ impl Events {
         }
     }
 
-    /// How often each [`Event::brief`] of a container has come, once all of these have, or none has
-    /// come for 30 s.
+    /// Counts how often each [`Event::brief`] of a container has come, once all of these have, or
+    /// none has come for 30 s.
     ///
     /// # Errors
     /// containerd has ended.
@@ -229,10 +229,10 @@ impl Events {
         }
     }
 
-    /// The same for all that a containerd has delivered up to its end.
+    /// Counts all that a containerd has delivered up to its end.
     ///
     /// # Errors
-    /// It goes on.
+    /// containerd does not end.
     pub fn counts_until_the_end(&mut self) -> Result<HashMap<Told, usize>> {
         let mut counts = HashMap::new();
         let mut count = |event: &Event| {
@@ -249,7 +249,7 @@ impl Events {
         }
     }
 
-    /// How many events of a container with this [`Event::brief`] have come by now.
+    /// Counts the events of a container with this [`Event::brief`] that have come by now.
     #[must_use]
     pub fn count(&self, container: &str, brief: &str) -> usize {
         let of_container = self
@@ -260,7 +260,7 @@ impl Events {
     }
 }
 
-/// [`Event::brief`] of each.
+/// Returns the [`Event::brief`] of each.
 #[must_use]
 pub fn briefs(events: &[Event]) -> Vec<String> {
     events.iter().map(Event::brief).collect()

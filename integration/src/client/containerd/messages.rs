@@ -45,7 +45,7 @@ impl Resources {
     }
 }
 
-/// What containerd writes in JSON has these names.
+/// Packs a value in JSON under the type name that containerd uses for it.
 pub(super) fn specification(name: &str, value: &Value) -> Any {
     let name = format!("types.containerd.io/opencontainers/runtime-spec/1/{name}");
     any(&name, value.to_string().into_bytes())
@@ -63,7 +63,7 @@ pub(super) fn exec_of(info: Option<Any>) -> Option<String> {
     Some(ProcessDetails::parse_from_bytes(&info.value).ok()?.exec_id)
 }
 
-/// What a task uses, out of the metrics of either version of cgroups.
+/// The resource usage of a task, out of the metrics of either version of cgroups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Usage {
     /// The type of the metrics.

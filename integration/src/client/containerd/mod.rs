@@ -1,4 +1,4 @@
-//! A client of containerd's API, for what `ctr` cannot say or shows too little of.
+//! A client of containerd's API, for requests that `ctr` cannot make or shows too little of.
 //!
 //! Calls block, and fail after [`CALL_DEADLINE`]: a shim that does not answer must not hang a test.
 //! A client belongs to one thread; calls that have to go on beside each other get a client each.
@@ -40,7 +40,7 @@ pub const CALL_DEADLINE: Duration = Duration::from_secs(60);
 pub(crate) const SOCKET: &str = "/run/containerd/containerd.sock";
 const NAMESPACE: &str = "default";
 
-/// What a call gives.
+/// The answer to a call.
 pub type Answer<T> = Result<T, Status>;
 
 /// How a process ended.
@@ -67,13 +67,13 @@ pub struct Containerd {
 pub struct Beside<T>(std::thread::JoinHandle<T>);
 
 impl<T> Beside<T> {
-    /// Whether they go on still.
+    /// Whether the calls still go on.
     #[must_use]
     pub fn goes_on(&self) -> bool {
         !self.0.is_finished()
     }
 
-    /// What they gave, once they are over.
+    /// Returns the result of the calls, once they are over.
     ///
     /// # Errors
     /// They panicked.
@@ -83,7 +83,7 @@ impl<T> Beside<T> {
     }
 }
 
-/// The code of an answer; `Code::Ok` for a good one.
+/// Returns the code of an answer; `Code::Ok` for a good one.
 pub fn code<T>(answer: &Answer<T>) -> Code {
     answer.as_ref().err().map_or(Code::Ok, Status::code)
 }
@@ -109,10 +109,10 @@ impl Containerd {
         Ok(Beside(std::thread::spawn(move || calls(&other))))
     }
 
-    /// Another client of the same containerd, for another thread.
+    /// Connects another client to the same containerd, for another thread.
     ///
     /// # Errors
-    /// It does not run any longer.
+    /// containerd does not run any longer.
     pub fn again(&self) -> Result<Self> {
         Self::connect_to(&self.socket)
     }
@@ -133,7 +133,7 @@ impl Containerd {
         })
     }
 
-    /// Subscribes to the events of tasks; those from now on are received.
+    /// Subscribes to the events of tasks; events from now on are received.
     ///
     /// # Errors
     /// containerd does not deliver any.
@@ -141,7 +141,7 @@ impl Containerd {
         Events::subscribe(self)
     }
 
-    /// What makes up the root file system of a container.
+    /// Returns the mounts of a container's root file system.
     fn mounts(&self, id: &str) -> Answer<Vec<Mount>> {
         let request = MountsRequest {
             snapshotter: "native".to_owned(),
@@ -169,7 +169,7 @@ pub(crate) fn new_runtime() -> Result<Runtime> {
         .context("making a runtime for a client of containerd")
 }
 
-/// A request in the namespace of the tests, with the deadline of all calls.
+/// Makes a request in the namespace of the tests, with the deadline of all calls.
 fn of<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
     let namespace = MetadataValue::from_static(NAMESPACE);

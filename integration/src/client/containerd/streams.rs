@@ -54,7 +54,7 @@ impl Streams {
     }
 }
 
-/// What a process writes into a named pipe of the host, read to its end in a thread.
+/// A reader of a named pipe of the host, which a thread reads to its end.
 #[derive(Debug)]
 pub struct Output {
     /// The pipe's path in the host.
@@ -84,7 +84,7 @@ impl Output {
         Self::reached_at(host.path(path), path)
     }
 
-    /// The same where this process sees the pipe at `reached`.
+    /// Makes the pipe where this process sees it at `reached`.
     ///
     /// # Errors
     /// An I/O error.
@@ -92,7 +92,7 @@ impl Output {
         make_fifo(&reached)?;
         let shared = Arc::new(Shared::default());
         let filled = Arc::clone(&shared);
-        // It ends with the test program if the shim never opens the pipe.
+        // The thread ends with the test program if the shim never opens the pipe.
         std::thread::spawn(move || filled.fill(&reached));
         Ok(Self {
             path: path.to_owned(),
@@ -100,7 +100,7 @@ impl Output {
         })
     }
 
-    /// How many bytes there were, once all writers have closed the pipe.
+    /// Counts the bytes, once all writers have closed the pipe.
     ///
     /// # Errors
     /// They have not, after 30 s.
@@ -109,7 +109,7 @@ impl Output {
         Ok(self.shared.wait(&what, |received| received.ended)?.bytes)
     }
 
-    /// What was written (the first MiB of it), once all writers have closed the pipe.
+    /// Returns the output (its first MiB), once all writers have closed the pipe.
     ///
     /// # Errors
     /// They have not, after 30 s.
@@ -133,7 +133,7 @@ impl Output {
         Ok(())
     }
 
-    /// What was written by now.
+    /// Returns the output up to now.
     #[must_use]
     pub fn so_far(&self) -> String {
         self.shared.lock().text()

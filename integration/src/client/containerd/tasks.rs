@@ -12,12 +12,12 @@ use super::{
 };
 
 impl Containerd {
-    /// Creates the task of a container that `ctr c create` made; the pid of its first process.
+    /// Creates the task of a container that `ctr c create` made; returns its first process's pid.
     pub fn create(&self, id: &str, streams: &Streams, options: Option<Any>) -> Answer<u32> {
         self.create_on(self.mounts(id)?, id, streams, options)
     }
 
-    /// The same on a root file system of the caller's.
+    /// Creates a task on a root file system of the caller's.
     pub fn create_on(
         &self,
         rootfs: Vec<Mount>,
@@ -38,8 +38,8 @@ impl Containerd {
         self.create_within(CALL_DEADLINE, request)
     }
 
-    /// Creates a task without streams, by a caller who does not wait longer than this, and tells
-    /// the shim so.
+    /// Creates a task without streams, for a caller that does not wait longer than `deadline`,
+    /// which the shim learns.
     pub fn try_create(&self, deadline: Duration, id: &str) -> Answer<u32> {
         let request = api::CreateTaskRequest {
             container_id: id.to_owned(),
@@ -57,12 +57,12 @@ impl Containerd {
             .pid)
     }
 
-    /// Starts the first process of a task, or an exec process; its pid.
+    /// Starts the first process of a task, or an exec process; returns its pid.
     pub fn start(&self, id: &str, exec: &str) -> Answer<u32> {
         self.start_within(CALL_DEADLINE, id, exec)
     }
 
-    /// The same by a caller who does not wait longer than this, and tells the shim so.
+    /// Starts a process for a caller that waits no longer than `deadline`, which the shim learns.
     pub fn start_within(&self, deadline: Duration, id: &str, exec: &str) -> Answer<u32> {
         let (container_id, exec_id) = (id.to_owned(), exec.to_owned());
         let mut request = of(api::StartRequest {
@@ -75,7 +75,7 @@ impl Containerd {
             .pid)
     }
 
-    /// What is known of a process.
+    /// Returns the state of a process.
     pub fn state(&self, id: &str, exec: &str) -> Answer<Process> {
         let (container_id, exec_id) = (id.to_owned(), exec.to_owned());
         let request = api::GetRequest {
@@ -160,7 +160,7 @@ impl Containerd {
         self.tasks(async |mut tasks| tasks.resize_pty(of(request)).await)
     }
 
-    /// Says that no more input will come.
+    /// Reports that no more input will come.
     pub fn close_stdin(&self, id: &str, exec: &str) -> Answer<()> {
         let request = api::CloseIoRequest {
             container_id: id.to_owned(),
@@ -184,7 +184,7 @@ impl Containerd {
         self.tasks(async |mut tasks| tasks.resume(of(request)).await)
     }
 
-    /// The processes in a task: their pids, with the exec ids of those that are exec processes.
+    /// Lists the processes in a task: their pids, with the exec ids of exec processes.
     pub fn pids(&self, id: &str) -> Answer<Vec<(u32, Option<String>)>> {
         let container_id = id.to_owned();
         let request = api::ListPidsRequest { container_id };
@@ -205,13 +205,13 @@ impl Containerd {
         self.tasks(async |mut tasks| tasks.update(of(request)).await)
     }
 
-    /// What a task uses.
+    /// Returns the resource usage of a task.
     pub fn metrics(&self, id: &str) -> Answer<Usage> {
         let data = self.metrics_data(id)?;
         Usage::decode(&data).map_err(|error| Status::internal(error.to_string()))
     }
 
-    /// All that a task of version 2 of cgroups uses.
+    /// Returns all metrics of a task of version 2 of cgroups.
     pub fn metrics_of_version_2(&self, id: &str) -> Answer<MetricsV2> {
         let data = self.metrics_data(id)?;
         let metrics = MetricsV2::parse_from_bytes(&data.value);
@@ -232,7 +232,7 @@ impl Containerd {
         self.checkpoint_within(CALL_DEADLINE, id, options)
     }
 
-    /// The same by a caller who does not wait longer than this, and tells the shim so.
+    /// Checkpoints for a caller that does not wait longer than `deadline`, which the shim learns.
     pub fn checkpoint_within(
         &self,
         deadline: Duration,

@@ -56,12 +56,12 @@ pub struct Device {
     /// Where the host has it.
     #[prost(string, tag = "2")]
     pub host_path: String,
-    /// Of r, w and m.
+    /// Its permissions: of r, w and m.
     #[prost(string, tag = "3")]
     pub permissions: String,
 }
 
-/// What a container is to be.
+/// The configuration of a container.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct ContainerConfig {
     /// Its name.
@@ -76,7 +76,7 @@ pub struct ContainerConfig {
     /// Its environment, beside the image's.
     #[prost(message, repeated, tag = "6")]
     pub envs: Vec<KeyValue>,
-    /// What of the host it sees.
+    /// The files of the host that it sees.
     #[prost(message, repeated, tag = "7")]
     pub mounts: Vec<Mount>,
     /// Its devices.
@@ -85,7 +85,7 @@ pub struct ContainerConfig {
     /// Its log, in the pod's directory of logs.
     #[prost(string, tag = "11")]
     pub log_path: String,
-    /// What Linux makes of it.
+    /// Its settings on Linux.
     #[prost(message, optional, tag = "15")]
     pub linux: Option<LinuxContainerConfig>,
 }
@@ -118,7 +118,7 @@ pub struct LinuxContainerSecurityContext {
 }
 
 impl ContainerConfig {
-    /// A container of the test image.
+    /// Configures a container of the test image.
     #[must_use]
     pub fn new(name: &str, command: &[&str]) -> Self {
         let security_context = LinuxContainerSecurityContext {
@@ -139,7 +139,7 @@ impl ContainerConfig {
         config.with_image(Image::DEFAULT_NAME)
     }
 
-    /// The same from another image, or from a checkpoint's archive.
+    /// Takes another image, or a checkpoint's archive.
     #[must_use]
     pub fn with_image(mut self, image: &str) -> Self {
         let image = image.to_owned();
@@ -147,7 +147,7 @@ impl ContainerConfig {
         self
     }
 
-    /// The same in these namespaces.
+    /// Takes these namespaces.
     #[must_use]
     pub(super) fn within(mut self, namespaces: Option<NamespaceOption>) -> Self {
         self.linux.get_or_insert_default().security_context = Some(LinuxContainerSecurityContext {
@@ -156,7 +156,7 @@ impl ContainerConfig {
         self
     }
 
-    /// The same with a limit of memory.
+    /// Adds a limit of memory.
     #[must_use]
     pub fn with_memory_limit(mut self, bytes: i64) -> Self {
         let limit = LinuxContainerResources {
@@ -166,7 +166,7 @@ impl ContainerConfig {
         self
     }
 
-    /// The same with this GPU of the stand-in instead of the first.
+    /// Takes this GPU of the stand-in instead of the first.
     #[must_use]
     pub fn on_gpu(mut self, gpu: usize) -> Self {
         for device in &mut self.devices {
@@ -178,8 +178,7 @@ impl ContainerConfig {
         self
     }
 
-    /// The same with the GPU, as a device plugin gives it. Its tag for faults of the stand-in is
-    /// `tag`.
+    /// Adds the GPU, as a device plugin gives it. Its tag for faults of the stand-in is `tag`.
     #[must_use]
     pub fn with_gpu(mut self, tag: &str) -> Self {
         let libraries = format!("{DRIVER}/lib64");

@@ -15,7 +15,7 @@ pub(super) struct RunPodSandbox {
     pub(super) runtime_handler: String,
 }
 
-/// A request about a pod or a container that says no more than its id, or an answer that gives it.
+/// A request about a pod or a container by its id alone, or an answer that gives the id.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct Id {
     #[prost(string, tag = "1")]
@@ -31,7 +31,7 @@ pub(super) struct StatusOf {
     pub(super) verbose: bool,
 }
 
-/// The answer about a pod; only what comes with `verbose`.
+/// The answer about a pod; only the part that comes with `verbose`.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct PodStatus {
     #[prost(map = "string, string", tag = "2")]
@@ -66,11 +66,11 @@ pub enum ContainerState {
     Running = 1,
     /// It has ended.
     Exited = 2,
-    /// Nobody knows.
+    /// containerd does not know its state.
     Unknown = 3,
 }
 
-/// What CRI says of a container.
+/// The status of a container.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct ContainerStatus {
     /// Its state.
@@ -85,7 +85,7 @@ pub struct ContainerStatus {
     /// Why it is in its state, in a word.
     #[prost(string, tag = "10")]
     pub reason: String,
-    /// The same in more words.
+    /// The reason in more words.
     #[prost(string, tag = "11")]
     pub message: String,
 }
@@ -108,13 +108,13 @@ pub(super) struct ExecSync {
     pub(super) timeout: i64,
 }
 
-/// How a command in a container ended, and what it wrote.
+/// The result of a command in a container, and its output.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Executed {
-    /// To standard output.
+    /// Its standard output.
     #[prost(bytes = "vec", tag = "1")]
     pub stdout: Vec<u8>,
-    /// To standard error.
+    /// Its standard error.
     #[prost(bytes = "vec", tag = "2")]
     pub stderr: Vec<u8>,
     /// Its exit code.
@@ -122,13 +122,13 @@ pub struct Executed {
     pub exit_code: i32,
 }
 
-/// What a container uses.
+/// The resource usage of a container.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct ContainerStats {
-    /// Of the processors.
+    /// Its processor time.
     #[prost(message, optional, tag = "2")]
     pub cpu: Option<CpuUsage>,
-    /// Of memory.
+    /// Its memory.
     #[prost(message, optional, tag = "3")]
     pub memory: Option<MemoryUsage>,
 }
@@ -182,6 +182,6 @@ pub(super) struct PullImage {
     pub(super) image: Option<ImageSpec>,
 }
 
-/// An answer that says no more than that it is done.
+/// An answer without content.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub(super) struct Done {}

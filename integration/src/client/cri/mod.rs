@@ -45,7 +45,7 @@ pub struct Cri {
 
 impl Cri {
     /// Connects to the containerd that runs in a host, and waits until CRI is ready: after a
-    /// restart it first looks at what there is.
+    /// restart it first recovers the pods that exist.
     ///
     /// # Errors
     /// None runs there, or its CRI is not ready after 30 s.
@@ -82,7 +82,7 @@ impl Cri {
         self.run_pod(PodSandboxConfig::on_host_network(name))
     }
 
-    /// The same with an annotation.
+    /// Runs such a pod with annotations.
     pub fn annotated_pod(&self, name: &str, annotations: &[(&str, &str)]) -> Answer<Pod<'_>> {
         self.run_pod(PodSandboxConfig::annotated(name, annotations))
     }
@@ -120,13 +120,13 @@ impl Cri {
         self.about("/runtime.v1.RuntimeService/RemovePodSandbox", id)
     }
 
-    /// Starts a container that was created; the pid of its first process, 0 if that has ended.
+    /// Starts a container that was created; returns its first process's pid, 0 if it has ended.
     pub fn start(&self, id: &str) -> Answer<u32> {
         self.about("/runtime.v1.RuntimeService/StartContainer", id)?;
         pid(&self.container(id)?.info)
     }
 
-    /// Stops a container: SIGTERM, and SIGKILL after so many seconds.
+    /// Stops a container: SIGTERM, and SIGKILL after `grace` seconds.
     pub fn stop(&self, id: &str, grace: i64) -> Answer<()> {
         let request = messages::StopContainer {
             container_id: id.to_owned(),
@@ -141,13 +141,13 @@ impl Cri {
         self.about("/runtime.v1.RuntimeService/RemoveContainer", id)
     }
 
-    /// What CRI says of a container.
+    /// Returns the status of a container.
     pub fn status(&self, id: &str) -> Answer<ContainerStatus> {
         let status = self.container(id)?.status;
         status.ok_or_else(|| Status::internal("an answer without a status"))
     }
 
-    /// Waits until a container has ended; how.
+    /// Waits until a container has ended; returns its status.
     ///
     /// # Errors
     /// It has not after 30 s.
@@ -169,7 +169,7 @@ impl Cri {
         self.call("/runtime.v1.RuntimeService/ExecSync", request)
     }
 
-    /// What a container uses.
+    /// Returns the resource usage of a container.
     pub fn stats(&self, id: &str) -> Answer<ContainerStats> {
         let request = messages::Id { id: id.to_owned() };
         let answer: messages::ContainerStatsAnswer =
@@ -220,7 +220,7 @@ impl Cri {
     }
 }
 
-/// The pid out of what containerd says beside a status when it is asked for everything.
+/// Takes the pid from the verbose part of containerd's answer.
 fn pid(info: &HashMap<String, String>) -> Answer<u32> {
     let info = info.get("info").map_or("", String::as_str);
     let info: Result<serde_json::Value, _> = serde_json::from_str(info);

@@ -9,7 +9,7 @@ use crate::host::registry::Registry;
 use crate::host::{Daemon, HostKind, Suite};
 
 const OUR_SHIM: &str = "/usr/local/bin/containerd-shim-stasis-v2";
-/// What the shipped settings suggest last.
+/// The last option that the shipped settings suggest.
 const LAST_OPTION: &str = "#CriuWorkPath = \"\"";
 const GO_SHIM: &str = "/usr/bin/containerd-shim-runc-v2";
 
@@ -28,7 +28,7 @@ pub struct Node<'host> {
 /// also has version 1.
 ///
 /// # Errors
-/// Whatever a check found.
+/// The error of a check.
 pub fn on_a_node(kind: HostKind, checks: &[fn(&StasisHost, &Cri) -> Result<()>]) -> Result<()> {
     let stasis = StasisHost::of(kind)?;
     let node = stasis.node(kind.suite)?;
@@ -51,7 +51,7 @@ impl StasisHost {
         self.node_with(suite, LAST_OPTION)
     }
 
-    /// The same with another option of the runtime.
+    /// Starts containerd with another option of the runtime.
     ///
     /// # Errors
     /// containerd fails.

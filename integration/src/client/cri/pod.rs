@@ -26,7 +26,7 @@ pub struct Container {
 }
 
 impl Pod<'_> {
-    /// Creates a container in the pod's namespaces; its id.
+    /// Creates a container in the pod's namespaces; returns its id.
     pub fn create(&self, config: &ContainerConfig) -> Answer<String> {
         let request = messages::CreateContainer {
             pod_sandbox_id: self.id.clone(),
@@ -46,7 +46,7 @@ impl Pod<'_> {
         Ok(Container { id, pid })
     }
 
-    /// Where the host has the log of a container.
+    /// Returns the path of a container's log in the host.
     #[must_use]
     pub fn log(&self, container: &str) -> String {
         format!("{}/{container}.log", self.config.log_directory)

@@ -32,7 +32,7 @@ pub struct UserNamespace {
     pub groups: Vec<IdMapping>,
 }
 
-/// Users or groups of the host, and what they are in a namespace.
+/// Users or groups of the host, and their ids in a namespace.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct IdMapping {
     /// The first on the host.
@@ -41,7 +41,7 @@ pub struct IdMapping {
     /// The first in the namespace.
     #[prost(uint32, tag = "2")]
     pub inside: u32,
-    /// How many.
+    /// Their number.
     #[prost(uint32, tag = "3")]
     pub length: u32,
 }
@@ -60,19 +60,19 @@ pub(super) struct PodSandboxMetadata {
     pub namespace: String,
 }
 
-/// What a pod is to be.
+/// The configuration of a pod.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct PodSandboxConfig {
     /// Its name.
     #[prost(message, optional, tag = "1")]
     pub metadata: Option<PodSandboxMetadata>,
-    /// Where the logs of its containers go.
+    /// The directory of the logs of its containers.
     #[prost(string, tag = "3")]
     pub log_directory: String,
     /// Its annotations.
     #[prost(btree_map = "string, string", tag = "7")]
     pub annotations: BTreeMap<String, String>,
-    /// What Linux makes of it.
+    /// Its settings on Linux.
     #[prost(message, optional, tag = "8")]
     pub linux: Option<LinuxPodSandboxConfig>,
 }
@@ -96,17 +96,17 @@ pub(super) struct LinuxSandboxSecurityContext {
     pub namespace_options: Option<NamespaceOption>,
 }
 
-/// As the kubelet asks for: process ids are each container's own (1). The network is the host's
-/// (2): test hosts have no network plugins.
+/// The kubelet's default: process ids are each container's own (1). The network is the host's (2):
+/// test hosts have no network plugins.
 pub(super) const NAMESPACES: NamespaceOption = NamespaceOption {
     network: 2,
     pid: 1,
     users: None,
 };
-/// Who is root in the user namespaces of pods that have one.
+/// The host's user that is root in the user namespaces of pods that have one.
 const ROOT: u32 = 100_000;
 
-/// The same with the pod's own network and users.
+/// Returns namespaces with the pod's own network and users.
 fn of_its_own() -> NamespaceOption {
     let all = vec![IdMapping {
         host: ROOT,

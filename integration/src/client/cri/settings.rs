@@ -30,8 +30,8 @@ pub fn shipped(suite: Suite) -> &'static str {
 
 /// Puts a snippet into force in the way that it asks for; the test image serves as the sandbox's.
 ///
-/// Nothing lowers the score that a sandbox has with the kernel's memory killer: only a privileged
-/// root may, and the one of a test machine that is a container itself is none.
+/// Nothing lowers the score that a sandbox has with the kernel's OOM killer: only a privileged root
+/// may, and the root of a test machine that is a container itself is not privileged.
 ///
 /// # Errors
 /// An I/O error.

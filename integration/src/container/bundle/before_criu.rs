@@ -1,10 +1,10 @@
-//! Things that happen to a container right before the low-level runtime does its part.
+//! Scripts that run in a container's host right before the low-level runtime does its part.
 
 use anyhow::Result;
 
 use super::Bundle;
 
-/// A low-level runtime that does something before it starts.
+/// A low-level runtime that runs a script before it starts.
 const HOOKED: &str = "/usr/local/bin/hooked-runtime";
 
 impl Bundle<'_> {
@@ -18,8 +18,8 @@ impl Bundle<'_> {
         self.before("checkpoint", script, settings)
     }
 
-    /// The same before another verb of the low-level runtime, also of a container that is not there
-    /// yet.
+    /// Runs it before another verb of the low-level runtime, also of a container that does not
+    /// exist yet.
     ///
     /// # Errors
     /// An I/O error.

@@ -9,13 +9,13 @@ use anyhow::Result;
 
 use super::Bundle;
 
-/// Below `/sys/fs/cgroup`: a hierarchy, its parent there, and it.
+/// Levels below `/sys/fs/cgroup`: a hierarchy, the container's parent there, and the container.
 const LEVELS: usize = 3;
 
 impl Bundle<'_> {
-    /// What keeps its cgroups busy. The process lists of version 2 leave out a process whose main
-    /// thread has ended while others still free its memory; "populated" counts it
-    /// (`css_task_iter_advance` in the kernel's cgroup.c).
+    /// Lists the processes that keep its cgroups busy. The process lists of version 2 leave out a
+    /// process whose main thread has ended while others still free its memory; "populated" counts
+    /// it (`css_task_iter_advance` in the kernel's cgroup.c).
     pub(super) fn left_in_cgroups(&self) -> Result<Option<String>> {
         let mut named = Vec::new();
         let top = self.stasis.host.path("/sys/fs/cgroup");
@@ -39,7 +39,7 @@ impl Bundle<'_> {
         let device = fs::metadata(directory)?.dev();
         for entry in fs::read_dir(directory)? {
             let entry = entry?;
-            // It may be gone by now.
+            // The directory may be gone by now.
             let Ok(found) = entry.metadata() else {
                 continue;
             };

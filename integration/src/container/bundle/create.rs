@@ -39,7 +39,7 @@ impl Bundle<'_> {
         self.quiet(&["start", &self.id])
     }
 
-    /// Begins its creation; [`Bundle::message`] and [`Bundle::warnings`] are for when it is over.
+    /// Begins its creation; [`Bundle::message`] and [`Bundle::warnings`] are valid once it is over.
     ///
     /// # Errors
     /// The runtime cannot be started.
@@ -63,7 +63,7 @@ impl Bundle<'_> {
         self.quiet(&["kill", &self.id, signal])
     }
 
-    /// What the runtime warned of in the last operation.
+    /// Returns the warnings of the runtime in the last operation.
     ///
     /// # Errors
     /// The log cannot be read.

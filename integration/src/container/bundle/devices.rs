@@ -1,4 +1,4 @@
-//! What a container is given anew, and what it has of it.
+//! Changes to a container's specification, and the GPUs that the container has open.
 
 use std::process::Stdio;
 
@@ -20,7 +20,7 @@ impl Bundle<'_> {
         Ok(std::fs::write(path, serde_json::to_vec(&spec)?)?)
     }
 
-    /// Limits its memory to so many bytes, swap included.
+    /// Limits its memory to this many bytes, swap included.
     ///
     /// # Errors
     /// As [`Bundle::change`].
@@ -29,7 +29,7 @@ impl Bundle<'_> {
         self.change(|spec| spec["linux"]["resources"]["memory"] = limit)
     }
 
-    /// Does what crun needs for checkpoints, and nothing that would matter to runc.
+    /// Changes what crun needs for checkpoints, and nothing that matters to runc.
     ///
     /// # Errors
     /// As [`Bundle::change`].
@@ -41,13 +41,13 @@ impl Bundle<'_> {
                 spec["linux"]["readonlyPaths"] = json!([]);
             })?;
         }
-        // crun does not make it.
+        // crun does not make the work directory.
         let work = format!("{}/work", self.directory());
         self.stasis.host.run(&["mkdir", "-p", &work])?;
         Ok(())
     }
 
-    /// The specification as it is now.
+    /// Returns the specification as it is now.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -75,12 +75,12 @@ impl Bundle<'_> {
         wait_until_clear(|| Ok(self.exec("cat /ready").err().map(|error| error.to_string())))
     }
 
-    /// What a shell in the container says to a script.
+    /// Runs a script in a shell in the container, and returns its output.
     ///
     /// # Errors
     /// The script failed.
     pub fn exec(&self, script: &str) -> Result<String> {
-        // Making nodes is allowed, opening them is the device cgroup's to decide.
+        // The container may make nodes; the device cgroup decides whether they open.
         let arguments = [
             "exec",
             "--cap",
@@ -100,7 +100,7 @@ impl Bundle<'_> {
         Ok(String::from_utf8_lossy(stdout).trim().to_owned())
     }
 
-    /// The GPUs that the container's init process has open, as it names them.
+    /// Returns the GPUs that the container's init process has open, as it names them.
     ///
     /// # Errors
     /// The container does not run.

@@ -20,7 +20,7 @@ use crate::container::failure::Failure;
 use crate::container::image_files;
 use crate::host::installed::{RUNTIME, StasisHost};
 
-/// Where these containers' state is, apart from any engine's.
+/// The directory of these containers' state, apart from any engine's.
 pub const ROOT: &str = "/run/bundles";
 
 /// A container of a bundle.
@@ -49,7 +49,7 @@ impl<'l> Bundle<'l> {
         Ok(bundle)
     }
 
-    /// A bundle that is where it belongs ([`Bundle::directory`]).
+    /// Returns a bundle that already exists in its place ([`Bundle::directory`]).
     #[must_use]
     pub fn laid_out(stasis: &'l StasisHost, id: &str) -> Self {
         Self {
@@ -74,25 +74,25 @@ impl<'l> Bundle<'l> {
         format!("/run/bundle-{}", self.id)
     }
 
-    /// Where the engine records an operation on it that is under way.
+    /// Returns the directory where the engine records an operation on it that is under way.
     #[must_use]
     pub fn record(&self) -> PathBuf {
         self.stasis.record(ROOT, &self.id)
     }
 
-    /// An image directory of this container, by name.
+    /// Returns the image directory of this container with a name.
     #[must_use]
     pub fn image(&self, name: &str) -> String {
         format!("/images/{}-{name}", self.id)
     }
 
-    /// The same as this process finds it.
+    /// Returns its path for this process.
     #[must_use]
     pub fn image_path(&self, name: &str) -> PathBuf {
         self.stasis.host.path(self.image(name))
     }
 
-    /// What an image of this container records of the GPUs.
+    /// Returns the manifest of an image of this container.
     ///
     /// # Errors
     /// It has no manifest, or one that is not JSON.
@@ -100,8 +100,8 @@ impl<'l> Bundle<'l> {
         image_files::manifest(&self.image_path(name))
     }
 
-    /// The runtime with its global options and a verb, standard streams at /dev/null, standard
-    /// error kept.
+    /// Returns a command of the runtime with its global options and a verb, standard streams at
+    /// /dev/null, standard error piped.
     #[must_use]
     pub fn runtime(&self, arguments: &[&str]) -> Command {
         let mut command = self.stasis.command(&self.program);
@@ -113,7 +113,7 @@ impl<'l> Bundle<'l> {
         command
     }
 
-    /// The same for an operation: [`Bundle::failure`] is what it reports, if it fails.
+    /// Returns a command for an operation: [`Bundle::failure`] is its report, if it fails.
     ///
     /// # Errors
     /// The log of the operation before cannot be emptied.
@@ -166,7 +166,7 @@ impl<'l> Bundle<'l> {
             .spawn()?)
     }
 
-    /// A checkpoint that has to fail; gives its message.
+    /// Makes a checkpoint that has to fail; returns its message.
     ///
     /// # Errors
     /// It succeeded.
@@ -177,21 +177,21 @@ impl<'l> Bundle<'l> {
         }
     }
 
-    /// Removes the container, if it is there. What runs is ended first, and its cgroups are waited
-    /// for: runc complains of one that is busy for longer than 0.3 s (`cgroups.RemovePath`).
+    /// Removes the container, if it exists. Kills its processes first, and waits for its cgroups:
+    /// runc complains of a cgroup that is busy for longer than 0.3 s (`cgroups.RemovePath`).
     ///
     /// # Errors
-    /// Something runs on for 30 s, or the runtime fails.
+    /// A process runs on for 30 s, or the runtime fails.
     pub fn delete(&self) -> Result<()> {
         if self.status()? == "running" {
-            // It may end by itself meanwhile.
+            // The container may end by itself meanwhile.
             let _ = self.runtime(&["kill", &self.id, "KILL"]).output()?;
             wait_until_clear(|| self.left_in_cgroups())?;
         }
         self.quiet(&["delete", "--force", &self.id])
     }
 
-    /// "running", "paused", "stopped"; empty if there is no such container.
+    /// Returns "running", "paused", "stopped"; empty if there is no such container.
     ///
     /// # Errors
     /// The runtime gives no JSON.
@@ -207,7 +207,7 @@ impl<'l> Bundle<'l> {
         Ok(state["status"].as_str().unwrap_or_default().to_owned())
     }
 
-    /// The pid of the container's init process in the host.
+    /// Returns the pid of the container's init process in the host.
     ///
     /// # Errors
     /// The container does not run.
@@ -220,7 +220,7 @@ impl<'l> Bundle<'l> {
         state["pid"].as_i64().context("the container has no pid")
     }
 
-    /// Runs the runtime, which has to say nothing and succeed.
+    /// Runs the runtime, which has to print nothing and succeed.
     fn quiet(&self, arguments: &[&str]) -> Result<()> {
         let runtime = self.begin_quietly(arguments)?;
         self.end_quietly(arguments[0], runtime)
@@ -251,18 +251,18 @@ impl<'l> Bundle<'l> {
         format!("{}/log.json", self.directory())
     }
 
-    /// What the last operation has reported.
+    /// Returns the failure that the last operation has reported.
     ///
     /// # Errors
-    /// It is no JSON.
+    /// The log is no JSON.
     pub fn failure(&self) -> Result<Option<Failure>> {
         Failure::last_in(&std::fs::read_to_string(self.stasis.host.path(self.log()))?)
     }
 
-    /// The same as a message.
+    /// Returns the message of that failure.
     ///
     /// # Errors
-    /// It is no JSON.
+    /// The log is no JSON.
     pub fn message(&self) -> Result<Option<String>> {
         Ok(self.failure()?.map(|failure| failure.message))
     }

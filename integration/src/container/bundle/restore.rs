@@ -16,7 +16,7 @@ impl Bundle<'_> {
         self.end_quietly("restore", restore)
     }
 
-    /// Begins a restore; [`Bundle::message`] is for when it is over.
+    /// Begins a restore; [`Bundle::message`] is valid once it is over.
     ///
     /// # Errors
     /// The runtime cannot be started.
@@ -45,7 +45,7 @@ impl Bundle<'_> {
         self.begin_quietly(&arguments)
     }
 
-    /// A restore that has to fail and leave no container; gives its message.
+    /// Makes a restore that has to fail and leave no container; returns its message.
     ///
     /// # Errors
     /// It succeeded, or left something.
@@ -74,7 +74,7 @@ impl Bundle<'_> {
         self.quiet(&["pause", &self.id])
     }
 
-    /// Lets a frozen container go on.
+    /// Resumes a frozen container.
     ///
     /// # Errors
     /// The runtime fails.

@@ -1,4 +1,4 @@
-//! What a bundle's specification says.
+//! The specification of a bundle.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use crate::host::image::Image;
 use crate::host::installed::{DEVICES, DRIVER, StasisHost};
 
 /// Lays out a bundle in a directory of the host: the test image's files, and the specification that
-/// `runc spec` writes, which is given back. The test host's containerd must run.
+/// `runc spec` writes, which is returned. The test host's containerd must run.
 ///
 /// # Errors
 /// ctr or runc fails.
@@ -21,7 +21,7 @@ pub fn lay_out(stasis: &StasisHost, directory: &str) -> Result<Value> {
     Ok(serde_json::from_str(&std::fs::read_to_string(path)?)?)
 }
 
-/// `runc spec` describes a shell on a terminal with a network of its own.
+/// Edits the output of `runc spec`, a shell on a terminal with a network of its own.
 pub(super) fn edit(spec: &mut Value, id: &str, command: &[&str]) -> Option<()> {
     spec["process"]["terminal"] = json!(false);
     spec["process"]["args"] = json!(command);
@@ -40,7 +40,7 @@ pub(super) fn edit(spec: &mut Value, id: &str, command: &[&str]) -> Option<()> {
     Some(())
 }
 
-/// These GPUs, and no other device but the usual ones.
+/// Gives these GPUs, and no other device but the usual ones.
 pub(super) fn give(spec: &mut Value, gpus: &[usize]) -> Option<()> {
     let devices = devices(gpus)?;
     let mut rules = vec![json!({ "allow": false, "access": "rwm" })];

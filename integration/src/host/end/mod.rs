@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-/// The environment variable that says for how many seconds a host may be there: a test that hangs
-/// fails then, and says what the host's processes wait for. Without it, as long as it is wanted.
+/// The environment variable with the seconds that a host may live: a test that hangs fails then,
+/// and prints what the host's processes wait for. Without it, hosts live as long as wanted.
 const LIMIT: &str = "STASIS_HOST_LIMIT_S";
-/// For the host's processes to die, and its cgroups with them.
+/// The time for the host's processes to die, and its cgroups with them.
 const TO_END: Duration = Duration::from_secs(180);
 
 /// The host ends when this pipe closes, also by the death of this process.
@@ -32,14 +32,14 @@ pub(super) struct Lifeline {
 /// A thread that ends a host at its limit.
 #[derive(Debug)]
 struct Limit {
-    /// Once this is gone there is nothing to be ended.
+    /// Once this is dropped there is nothing to be ended.
     wanted: Sender<()>,
-    /// What was there at the limit, if it has come to that.
+    /// The processes that existed at the limit, if it was reached.
     there: JoinHandle<Option<String>>,
 }
 
 impl Lifeline {
-    /// Lets the host of this name be there until its limit, if there is one.
+    /// Lets the host of this name live until its limit, if there is one.
     pub(super) fn of(name: &str, pipe: Option<ChildStdin>) -> Result<Self> {
         let pipe = Arc::new(Mutex::new(pipe));
         let limit = match env::var(LIMIT) {
@@ -52,8 +52,8 @@ impl Lifeline {
         Ok(Self { pipe, limit })
     }
 
-    /// Has the host end, and says if its limit has done so before. By the test's own thread, whose
-    /// words are shown where it fails.
+    /// Ends the host, and prints whether its limit has done so before. The test's own thread calls
+    /// this: its output is shown where it fails.
     pub(super) fn close(&mut self, name: &str) {
         close(&self.pipe);
         let Some(Limit { wanted, there }) = self.limit.take() else {
@@ -88,7 +88,7 @@ fn close(pipe: &Mutex<Option<ChildStdin>>) {
 
 /// Waits for the end of a host whose lifeline is closed.
 pub(super) fn await_end(supervisor: &mut Child, name: &str) {
-    // Of an error nothing can be done here, and the next host sweeps up what this one left.
+    // An error cannot be handled here, and the next host sweeps up what this one left.
     if let Ok(None) = wait_for(supervisor) {
         let there = processes_of(name);
         eprintln!("test host {name} does not end, with these there:\n{there}");
@@ -96,7 +96,7 @@ pub(super) fn await_end(supervisor: &mut Child, name: &str) {
     }
 }
 
-/// `None` if it has not ended in time.
+/// Waits for the supervisor; `None` if it has not ended in time.
 fn wait_for(supervisor: &mut Child) -> io::Result<Option<ExitStatus>> {
     let deadline = Instant::now() + TO_END;
     loop {
@@ -108,7 +108,7 @@ fn wait_for(supervisor: &mut Child) -> io::Result<Option<ExitStatus>> {
     }
 }
 
-/// The processes of a host's cgroups, and where in the kernel their threads wait.
+/// Lists the processes of a host's cgroups, and where in the kernel their threads wait.
 fn processes_of(name: &str) -> String {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let processes = processes.map(|process| process.path());
@@ -119,7 +119,7 @@ fn processes_of(name: &str) -> String {
         })
         .collect();
     let mut text: String = of_host.iter().map(|process| threads_of(process)).collect();
-    // Last: who reads that of a process whose memory is locked may wait for ever.
+    // Last: a reader of the command line of a process whose memory is locked may wait for ever.
     let (tell, told) = channel();
     thread::spawn(move || {
         for process in of_host {

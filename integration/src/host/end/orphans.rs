@@ -1,10 +1,9 @@
 //! Processes of test hosts whose parent was killed outside of the host.
 //!
-//! What nsenter(1) has started has its parent outside of the host's pid namespace. If that is
-//! killed, the kernel gives the process to the nearest ancestor outside that takes such ones: the
-//! machine's first process, which may let it be a zombie for a minute (find_new_reaper in the
-//! kernel's exit.c). Until then the process seems to be there, and its host cannot end
-//! (zap_pid_ns_processes).
+//! A process that nsenter(1) starts has its parent outside of the host's pid namespace. If that is
+//! killed, the kernel gives the process to the nearest subreaper outside: the machine's first
+//! process, which may leave it a zombie for a minute (find_new_reaper in the kernel's exit.c).
+//! Until then the process seems to exist, and its host cannot end (zap_pid_ns_processes).
 
 use std::fs;
 use std::io;
@@ -15,24 +14,24 @@ use nix::sys::wait::{WaitPidFlag, waitpid};
 
 use crate::check::process_tree::processes;
 
-/// From now on they come to this process.
+/// Makes this process the parent of such orphans from now on.
 pub(in crate::host) fn adopt() -> io::Result<()> {
     Ok(prctl::set_child_subreaper(true)?)
 }
 
-/// Waits for those that have ended, and for no other child of this process.
+/// Waits for orphans that have ended, and for no other child of this process.
 pub(crate) fn reap() {
     for pid in processes() {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         if is_ended_orphan(&status, process::id()) {
-            // Another thread may have done so.
+            // Another thread may have waited for it.
             let _ = waitpid(pid, Some(WaitPidFlag::WNOHANG));
         }
     }
 }
 
-/// Says it of a process with this /proc/PID/status. What this process itself has started is in no
-/// pid namespace below.
+/// Whether the process with this /proc/PID/status is an orphan that has ended. Children that this
+/// process itself has started are in no pid namespace below.
 fn is_ended_orphan(status: &str, this_process: u32) -> bool {
     let field = |name| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));

@@ -33,7 +33,7 @@ const SETTINGS: [(&str, &str); 5] = [
     ),
 ];
 
-/// How long a daemon may take until it answers; a loaded machine is slow, a broken one is not
+/// The time that a daemon may take until it answers; a loaded machine is slow, a broken one is not
 /// waited for longer.
 const START_DEADLINE: Duration = Duration::from_secs(60);
 
@@ -46,8 +46,8 @@ pub struct Daemon<'host> {
 }
 
 impl Daemon<'_> {
-    /// What the daemon wrote so far, without the plugins that it loaded: a hundred lines hide what
-    /// follows from who reads a test's output.
+    /// Returns the daemon's output so far, without the plugins that it loaded: a hundred lines hide
+    /// the rest from readers of a test's output.
     pub fn log(&self) -> Result<String> {
         let path = self.host.path(log_path(self.program));
         let log = std::fs::read_to_string(&path)
@@ -56,7 +56,7 @@ impl Daemon<'_> {
         Ok(told.collect::<Vec<_>>().join("\n"))
     }
 
-    /// Kills the daemon, as a crash would: what it runs stays. Its end is waited for: the next one
+    /// Kills the daemon, as a crash would: its containers stay. Waits for its end: the next daemon
     /// finds its pid in a file.
     pub fn kill(self) -> Result<()> {
         self.host.run(&["kill", "-KILL", &self.pid])?;

@@ -1,4 +1,4 @@
-//! containerd 1.6, which no suite that hosts are made from has any longer.
+//! containerd 1.6, which none of the suites of hosts has any longer.
 
 use std::fs::File;
 use std::path::Path;
