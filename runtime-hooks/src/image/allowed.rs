@@ -1,13 +1,13 @@
-//! Which images may be restored at all: whoever made one decides what runs as root here.
+//! Restricts the images that may be restored: an image's maker decides what runs as root here.
 
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-/// CRIU reads a directory of earlier memory by this name of a link.
+/// The link by which CRIU finds a directory of earlier memory.
 const PARENT: &str = "parent";
-/// So many images may refer to each other.
+/// The most images that may refer to each other.
 const MAX_PARENTS: usize = 64;
 /// As many links as the kernel follows in a path (path_resolution(7)).
 const MAX_LINKS: usize = 40;
@@ -20,7 +20,7 @@ const STICKY: u32 = 0o1000;
 /// Why an image may not be restored.
 #[derive(Debug, thiserror::Error)]
 pub enum NotAllowed {
-    /// It is not below one of the directories that the settings name.
+    /// The image is not below one of the directories that the settings name.
     #[error(
         "the image {image} is not below a directory from which images may be restored \
          (restore.images: {})", allowed.join(", ")
@@ -31,14 +31,14 @@ pub enum NotAllowed {
         /// The directories, and what is wrong with those that cannot be looked at.
         allowed: Vec<String>,
     },
-    /// There is none. The low-level runtime does not report it, since one could be put there
-    /// before it looks.
+    /// There is no image. Reported here and not by the low-level runtime, since an image could be
+    /// put there before that looks.
     #[error("there is no image in {image}")]
     NoImage {
         /// The directory.
         image: PathBuf,
     },
-    /// Somebody else than root may have written it.
+    /// Another user than root may have written it.
     #[error("{path} belongs to user {uid} and has mode {mode:o}: others than root may write it")]
     NotRoots {
         /// A file or directory of the image, or above it.
@@ -48,19 +48,19 @@ pub enum NotAllowed {
         /// Its permissions.
         mode: u32,
     },
-    /// It is neither a file nor a directory.
+    /// The path is neither a file nor a directory.
     #[error("{path} is neither a file nor a directory, and no image has such")]
     OtherFile {
         /// The path.
         path: PathBuf,
     },
-    /// It refers to too many earlier images, or has too many files.
+    /// The image refers to too many earlier images, or has too many files.
     #[error("{path} is part of too many images, or of one with too many files")]
     TooMuch {
         /// A path of the image.
         path: PathBuf,
     },
-    /// It cannot be looked at.
+    /// The path cannot be looked at.
     #[error("cannot look at {path}")]
     Io {
         /// The path.
@@ -71,10 +71,10 @@ pub enum NotAllowed {
     },
 }
 
-/// Looks at an image, and at those that it refers to, unless the settings allow all (`allowed` is
-/// empty). Returns the path by which it is to be opened from now on: without links, so that what
-/// only root can write does not change after this. Of an image that refers to others, CRIU follows
-/// a link, and so nobody else may be able to change what that leads to, either.
+/// Checks an image, and those that it refers to, unless the settings allow all (`allowed` is
+/// empty). Returns the path by which it is to be opened from now on: without links, so that only
+/// root can change it after this. If an image refers to others, CRIU follows a link, so no other
+/// user may be able to change that link's target, either.
 pub(crate) fn admit(allowed: &[PathBuf], image: &Path) -> Result<PathBuf, NotAllowed> {
     if allowed.is_empty() {
         return Ok(image.to_owned());
@@ -90,8 +90,8 @@ pub(crate) fn admit(allowed: &[PathBuf], image: &Path) -> Result<PathBuf, NotAll
     Err(NotAllowed::TooMuch { path: first })
 }
 
-/// Looks at a directory, a path without links, and all above it: nobody but root may be able to put
-/// an image there.
+/// Checks a directory, a path without links, and all above it: only root may be able to put an
+/// image there.
 pub(crate) fn refuse_exposed(directory: &Path) -> Result<(), NotAllowed> {
     for directory in directory.ancestors() {
         let found = directory.symlink_metadata().map_err(io_error(directory))?;
@@ -100,7 +100,7 @@ pub(crate) fn refuse_exposed(directory: &Path) -> Result<(), NotAllowed> {
     Ok(())
 }
 
-/// Returns the image that this one refers to. Both are paths without links.
+/// Checks one image, and returns the image that it refers to. Both are paths without links.
 fn admit_one(allowed: &[PathBuf], image: &Path) -> Result<Option<PathBuf>, NotAllowed> {
     refuse_elsewhere(allowed, image)?;
     refuse_exposed(image)?;
@@ -142,8 +142,7 @@ pub(crate) fn refuse_elsewhere(allowed: &[PathBuf], image: &Path) -> Result<(), 
     })
 }
 
-/// Follows a link as the kernel does, step by step: nobody else than root may be able to change any
-/// of them.
+/// Follows a link as the kernel does, step by step: only root may be able to change any of them.
 fn follow(directory: &Path, link: &Path) -> Result<PathBuf, NotAllowed> {
     let (mut at, mut links) = (directory.to_owned(), 0);
     let mut rest = target(link)?;
@@ -175,14 +174,14 @@ fn follow(directory: &Path, link: &Path) -> Result<PathBuf, NotAllowed> {
     Ok(at)
 }
 
-/// The steps of what a link says, the first one last.
+/// Returns the steps of a link's target, the first one last.
 fn target(link: &Path) -> Result<Vec<PathBuf>, NotAllowed> {
     let target = fs::read_link(link).map_err(io_error(link))?;
     let steps = target.components().rev();
     Ok(steps.map(|step| PathBuf::from(step.as_os_str())).collect())
 }
 
-/// In a sticky directory nobody else can exchange what is root's.
+/// Refuses a path that others can change. In a sticky directory they cannot exchange root's.
 fn refuse_others(path: &Path, found: &Metadata) -> Result<(), NotAllowed> {
     let is_sticky = found.is_dir() && found.mode() & STICKY != 0;
     if found.uid() == 0 && (is_sticky || found.mode() & WRITABLE_BY_OTHERS == 0) {

@@ -1,6 +1,6 @@
-//! Who makes an image of a key shows it by a lock: a container that is to begin with the latest one
-//! waits for it, since whoever stopped the earlier container has seen its end before its image is
-//! complete.
+//! A checkpoint that makes an image of a key shows it by a lock: a container that is to begin with
+//! the latest image waits for it, since the caller that stopped the earlier container has seen its
+//! end before its image is complete.
 
 use std::fs::File;
 use std::io;
@@ -30,7 +30,7 @@ pub(crate) fn show(directory: &Directory) -> io::Result<File> {
     Ok(file)
 }
 
-/// Waits up to `limit` until nobody makes an image in this directory.
+/// Waits up to `limit` until no process makes an image in this directory.
 ///
 /// # Errors
 /// An I/O error; [`io::ErrorKind::TimedOut`], also if a signal asks for the end.
@@ -48,8 +48,8 @@ pub(crate) fn wait(directory: &Path, limit: Duration, cancel: &Cancel) -> io::Re
     Ok(())
 }
 
-/// For writing, without which NFS gives no lock of one's own (flock(2), "NFS details"). `None`:
-/// nobody has made an image there.
+/// Opens the file for writing, without which NFS gives no lock of one's own (flock(2), "NFS
+/// details"). `None`: no process has made an image there.
 fn open(directory: &Path) -> io::Result<Option<File>> {
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     match rustix::fs::open(directory.join(FILE_NAME), flags, Mode::empty()) {
@@ -78,7 +78,7 @@ mod tests {
         let [first, second] = both;
         drop(first);
         assert_eq!(wait().unwrap_err().kind(), io::ErrorKind::TimedOut);
-        // What another test has just started may have the file open for a moment.
+        // A process that another test has just started may have the file open for a moment.
         unlock(&second).unwrap();
         wait().unwrap();
     }

@@ -8,7 +8,7 @@ use prost::Message;
 /// `IMG_COMMON_MAGIC` (criu/include/magic.h).
 pub(crate) const COMMON_MAGIC: u32 = 0x5456_4319;
 
-/// The entries of a file, one after the other: what is in memory is one of them.
+/// The entries of a file, one after the other: one at a time is in memory.
 #[derive(Debug)]
 pub(crate) struct Entries<'b, T> {
     rest: &'b [u8],
@@ -16,10 +16,10 @@ pub(crate) struct Entries<'b, T> {
 }
 
 impl<'b, T> Entries<'b, T> {
-    /// The entries of a file.
+    /// Begins to read the entries of a file.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The problem, if it does not begin with these magic numbers.
     pub(crate) fn of(bytes: &'b [u8], magic: u32) -> Result<Self, String> {
         let mut rest = bytes;
         for expected in [COMMON_MAGIC, magic] {
@@ -58,7 +58,7 @@ impl<T: Message + Default> Iterator for Entries<'_, T> {
     }
 }
 
-/// CRIU writes numbers in the order of the machine.
+/// Reads a number; CRIU writes numbers in the order of the machine.
 fn number(rest: &mut &[u8]) -> Result<u32, String> {
     let (bytes, after) = rest.split_first_chunk().ok_or("it ends within a number")?;
     *rest = after;

@@ -1,4 +1,4 @@
-//! Whether a file system has room for what a checkpoint is about to write there.
+//! Whether a file system has room for the files that a checkpoint is about to write.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ pub struct NoDiskSpace {
 }
 
 /// Refuses `needed` bytes if the file system of a directory, which need not exist yet, has no room
-/// for them. One that does not tell how large it is (statvfs(3) with no blocks) has.
+/// for them. A file system that does not tell its size (statvfs(3) with no blocks) has room.
 ///
 /// # Errors
 /// [`NoDiskSpace`], with both figures.
@@ -34,13 +34,13 @@ pub(crate) fn admit(directory: &Path, needed: u64) -> Result<(), NoDiskSpace> {
             needed,
             free,
         }),
-        // Who cannot be asked is found out by writing.
+        // If the file system cannot be asked, writing shows it.
         _ => Ok(()),
     }
 }
 
-/// The bytes that are free where a directory is or will be; `None` if its file system does not
-/// tell how large it is.
+/// Returns the bytes that are free where a directory is or will be; `None` if its file system does
+/// not tell its size.
 ///
 /// # Errors
 /// The error of statvfs(3).

@@ -1,7 +1,7 @@
-//! `stasis.json`: what an image directory holds beside CRIU's own files.
+//! `stasis.json`: the content of an image directory beside CRIU's own files.
 //!
-//! A flat file, since containerd's CRI plugin unpacks images without making directories. It is
-//! untrusted input at restore: size-limited, versioned, and nothing in it names a path, a device or
+//! A flat file, since containerd's CRI plugin unpacks images without making directories. A restore
+//! does not trust it: it is size-limited, versioned, and nothing in it names a path, a device or
 //! anything else that the new container would be given. Its presence means "this image has GPU
 //! state, or bulk memory that CRIU alone does not restore"; any other container gets a plain image
 //! without it.
@@ -69,10 +69,10 @@ pub struct Manifest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<StoredMemory>,
     /// The files of the image that a restore reads; none before CRIU has written them. A checkpoint
-    /// that was cut off leaves it so, and its image may be the last copy of the container.
+    /// that was cut off leaves none, and its image may be the last copy of the container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files: Option<Vec<ImageFile>>,
-    /// The machine; not told before CRIU has written its files.
+    /// The machine; none before CRIU has written its files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made_on: Option<MadeOn>,
 }
@@ -83,7 +83,7 @@ pub struct Manifest {
 pub struct StoredMemory {
     /// Its name: index and packs have the same.
     pub image_id: ImageId,
-    /// Where it lies: in the image, or apart from it.
+    /// The place of its packs: in the image, or apart from it.
     pub packs_in: PacksIn,
 }
 
@@ -94,7 +94,7 @@ struct AnyVersion {
 }
 
 impl Manifest {
-    /// A manifest without processes, GPUs and phases.
+    /// Makes a manifest without processes, GPUs and phases.
     #[must_use]
     pub fn new(container: &str, created: String, driver_version: String) -> Self {
         Self {
@@ -113,7 +113,7 @@ impl Manifest {
         }
     }
 
-    /// The manifest of a plain image, which has none.
+    /// Makes the manifest of a plain image, which has none.
     #[must_use]
     pub(crate) fn implied(container: &str) -> Self {
         Self {
@@ -122,13 +122,13 @@ impl Manifest {
         }
     }
 
-    /// The version of its format.
+    /// Returns the version of its format.
     #[must_use]
     pub fn version(&self) -> u32 {
         self.version
     }
 
-    /// Whether the image has GPU state, which a process has to be given back.
+    /// Whether the image has GPU state, which a restore gives back to a process.
     #[must_use]
     pub fn has_gpu_state(&self) -> bool {
         !self.processes.is_empty()
@@ -140,13 +140,13 @@ impl Manifest {
         files.any(|file| mounted::is_archive(&file.name))
     }
 
-    /// All GPU memory that the image holds, in bytes.
+    /// Returns the bytes of all GPU memory that the image holds.
     #[must_use]
     pub fn gpu_bytes(&self) -> u64 {
         gpu_bytes(&self.processes)
     }
 
-    /// The GPUs that the processes were on, in the machine's order.
+    /// Returns the GPUs that the processes were on, in the machine's order.
     #[must_use]
     pub fn used_gpus(&self) -> Vec<Gpu> {
         let uses = || self.processes.iter().flat_map(|process| &process.gpus);
@@ -154,18 +154,18 @@ impl Manifest {
         self.gpus.iter().filter(used).cloned().collect()
     }
 
-    /// A hash of what it says.
+    /// Returns a hash of its content.
     pub(crate) fn identity(&self) -> String {
         let text = serde_json::to_vec(self).unwrap_or_default();
         blake3::hash(&text).to_string()
     }
 
-    /// Writes the manifest into an image directory, whole or not at all. It is on disk once the
-    /// image is.
+    /// Writes the manifest into an image directory, whole or not at all. The manifest is on disk
+    /// once the image is.
     ///
     /// # Errors
-    /// [`ManifestError::Io`]; also for what [`Manifest::read`] would refuse, so that the checkpoint
-    /// fails and not the restore.
+    /// [`ManifestError::Io`]; also if [`Manifest::read`] would refuse the manifest, so that the
+    /// checkpoint fails and not the restore.
     pub fn write(&self, image_directory: &Path) -> Result<(), ManifestError> {
         let path = image_directory.join(FILE_NAME);
         let text = match self.to_text() {
@@ -180,10 +180,10 @@ impl Manifest {
         })
     }
 
-    /// Its text, if [`Self::from_text`] would read it.
+    /// Returns its text, if [`Self::from_text`] would read it.
     ///
     /// # Errors
-    /// Why it would not.
+    /// The reason why it would not.
     pub(crate) fn to_text(&self) -> Result<Vec<u8>, String> {
         self.check()?;
         let mut text = serde_json::to_vec(self).map_err(|error| error.to_string())?;
@@ -259,7 +259,7 @@ impl Manifest {
     }
 }
 
-/// The fuzz target `manifest`: what is accepted is accepted again once it is written.
+/// The fuzz target `manifest`: an accepted manifest is accepted again once it is written.
 #[cfg(fuzzing)]
 #[allow(clippy::expect_used)]
 pub fn fuzz(text: &[u8]) {
@@ -267,7 +267,7 @@ pub fn fuzz(text: &[u8]) {
     let Ok(mut manifest) = Manifest::from_text(path, text) else {
         return;
     };
-    // Their seconds are rounded as they are read.
+    // The phases' seconds are rounded as they are read.
     manifest.phases.clear();
     let written = manifest.to_text().expect("no longer than what was read");
     let again = Manifest::from_text(path, &written).expect("what was written is accepted");

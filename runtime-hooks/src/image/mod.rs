@@ -1,4 +1,4 @@
-//! What an image directory holds beside CRIU's own files.
+//! The content of an image directory beside CRIU's own files.
 
 pub mod allowed;
 pub(crate) mod being_made;

@@ -1,5 +1,5 @@
-//! What an image says of the directories that its container had mounted, and the files that it
-//! carries of them, in an archive each.
+//! An image's record of the directories that its container had mounted, and their files that it
+//! carries, in an archive each.
 //!
 //! tar(1) makes an archive, as CRIU does for each tmpfs of its own, so that there is one way for
 //! sparse files, links and odd names. Sockets are left out: CRIU makes them where their processes
@@ -21,14 +21,14 @@ use crate::host::environment;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MountedFiles {
-    /// Where it was in the container. It is compared with what a new container has, and nothing is
-    /// opened by it.
+    /// Its path in the container. The path is compared with those of a new container, and nothing
+    /// is opened by it.
     pub(crate) destination: PathBuf,
     /// The number of the archive, if the image carries the files.
     pub(crate) archive: Option<u16>,
 }
 
-/// The name of an archive in an image directory: one that the manifest lists, with its hash.
+/// Returns an archive's name in an image directory: the manifest lists it, with its hash.
 pub(crate) fn archive_name(number: u16) -> String {
     format!("{PREFIX}{number}{SUFFIX}")
 }
@@ -41,10 +41,10 @@ pub(crate) fn is_archive(name: &str) -> bool {
     name.starts_with(PREFIX) && name.ends_with(SUFFIX)
 }
 
-/// Puts all files that end with their container into an image. Returns what had files.
+/// Puts all files that end with their container into an image. Returns the mounts with files.
 ///
 /// # Errors
-/// An I/O error of a directory whose files end, or what tar says.
+/// An I/O error of a directory whose files end, or an error of tar.
 pub(crate) fn store(all: &[Mounted], image: &Path) -> io::Result<Vec<MountedFiles>> {
     let mut found = Vec::new();
     for (mounted, number) in all.iter().zip(0..) {

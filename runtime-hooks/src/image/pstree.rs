@@ -1,7 +1,7 @@
 //! The processes of an image in CRIU's own words: `pstree.img` and `core-PID.img` (CRIU's
 //! images/pstree.proto, core.proto).
 //!
-//! What we recorded of a container is from before CRIU stopped its processes. Only CRIU's files say
+//! Our record of a container is from before CRIU stopped its processes. Only CRIU's files show
 //! which of them an image has, and with which a restore brings GPU state together.
 
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ use crate::cuda::gpu_use::CudaProcess;
 use crate::image::criu_file;
 use crate::image::criu_file::Entries;
 
-/// Those of the two files (criu/include/magic.h).
+/// The magic numbers of the two files (criu/include/magic.h).
 const PSTREE_MAGIC: u32 = 0x5027_3030;
 pub(super) const CORE_MAGIC: u32 = 0x5505_3847;
 /// `COMPEL_TASK_DEAD`: a zombie, which is restored as one.
@@ -27,7 +27,7 @@ const MAX_BYTES: u64 = 64 << 20;
 /// `pstree_entry`, as far as it is needed.
 #[derive(Message)]
 struct PstreeEntry {
-    /// In the container's pid namespace.
+    /// The pid in the container's pid namespace.
     #[prost(uint32, required, tag = "1")]
     pid: u32,
 }
@@ -63,7 +63,7 @@ pub enum PstreeError {
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         what: String,
     },
     /// A process with GPU state.
@@ -85,10 +85,10 @@ pub enum PstreeError {
     WithoutTmpfs {
         /// The file that is missing.
         path: PathBuf,
-        /// Where the container has it.
+        /// Its place in the container.
         mountpoint: String,
     },
-    /// A process whose GPU state nobody would give back.
+    /// A process whose GPU state would not be given back.
     #[error(
         "process {pid} ({name}) of the container would be in the image without its GPU state: it was \
          started by exec, and came to the container's init during the checkpoint, since its parent \
@@ -185,7 +185,7 @@ impl<'i> Pstree<'i> {
     }
 }
 
-/// The entries of one of CRIU's files.
+/// Returns the entries of one of CRIU's files.
 pub(super) fn entries<T: Message + Default>(
     image: &Path,
     name: &str,

@@ -1,9 +1,9 @@
-//! Which old images go: the one rule behind `restore.keep_at_stop`, `restore.keep_pulled` and
-//! `stasis gc`.
+//! Decides which old images are removed: the one rule behind `restore.keep_at_stop`,
+//! `restore.keep_pulled` and `stasis gc`.
 //!
-//! Of a set (a key, a container, what was pulled) the newest whole images stay, as many as are to
-//! be kept, and every one that somebody uses. An image that is not whole takes no place among
-//! these: it is never counted in favour of removing a whole one.
+//! Of a set (a key, a container, all pulled images) the newest whole images stay, as many as are to
+//! be kept, and every one that is in use. An image that is not whole takes no place among these: it
+//! is never counted in favour of removing a whole one.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -14,7 +14,7 @@ use crate::image::directory::{has_inventory, is_settled};
 use crate::image::files::have_lengths;
 use crate::image::manifest::Manifest;
 
-/// How much there is of an image.
+/// The completeness of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     /// All that a restore reads.
@@ -34,17 +34,17 @@ pub(crate) struct Candidate<O> {
     /// When it was made, if it is known: only [`Rule::before`] asks.
     pub(crate) created: Option<SystemTime>,
     pub(crate) state: State,
-    /// Whether somebody uses it.
+    /// Whether a process uses it.
     pub(crate) is_used: bool,
 }
 
-/// How many images of a set are kept. Without either what is cut off goes, alone.
+/// How many images of a set are kept. Without either, only images that were cut off go.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Rule {
-    /// So many whole ones; with 0 even the newest goes.
+    /// This many whole ones; with 0 even the newest goes.
     pub(crate) keep: Option<usize>,
-    /// Those that were not made before this time; with `keep` an image has to be both, old and one
-    /// too many, to go.
+    /// Images made since this time stay; with `keep` an image has to be both, older and one too
+    /// many, to go.
     pub(crate) before: Option<SystemTime>,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Rule {
 pub(crate) enum Why {
     /// There are as many newer ones as are kept.
     Newer,
-    /// It is older than what is kept.
+    /// The image is older than the images that are kept.
     Old,
     /// Its checkpoint was cut off.
     CutOff,
@@ -65,11 +65,11 @@ pub(crate) struct NotKept {
     /// Its place in the set.
     pub(crate) index: usize,
     pub(crate) why: Why,
-    /// Somebody uses it, so it stays for now.
+    /// A process uses it, so it stays for now.
     pub(crate) is_used: bool,
 }
 
-/// The images of a set that are not to be kept, the newest first.
+/// Returns the images of a set that are not to be kept, the newest first.
 pub(crate) fn not_kept<O: Ord>(set: &[Candidate<O>], rule: Rule) -> Vec<NotKept> {
     let mut newest_first: Vec<(usize, &Candidate<O>)> = set.iter().enumerate().collect();
     newest_first.sort_by(|(_, one), (_, other)| other.order.cmp(&one.order));
@@ -86,7 +86,7 @@ pub(crate) fn not_kept<O: Ord>(set: &[Candidate<O>], rule: Rule) -> Vec<NotKept>
 }
 
 impl Rule {
-    /// The last so many.
+    /// Keeps the last `keep` images.
     pub(crate) fn last(keep: usize) -> Self {
         Self {
             keep: Some(keep),
@@ -94,7 +94,7 @@ impl Rule {
         }
     }
 
-    /// Why an image with so many newer whole ones is not kept.
+    /// Returns why an image with this many newer whole ones is not kept.
     fn why<O>(self, image: &Candidate<O>, newer: usize) -> Option<Why> {
         if image.state == State::CutOff {
             return Some(Why::CutOff);
@@ -121,8 +121,8 @@ impl Why {
     }
 }
 
-/// How much there is of the image in a directory. Contents are not read, but lengths are: a machine
-/// that lost power leaves empty files. `are_there` says it of GPU contents that lie apart.
+/// Returns the completeness of the image in a directory. Contents are not read, but lengths are: a
+/// machine that lost power leaves empty files. `are_there` finds GPU contents that lie apart.
 pub(crate) fn state_of(image: &Path, are_there: impl Fn(ImageId) -> bool) -> State {
     if !is_settled(image) {
         return State::Doubtful;
@@ -170,7 +170,7 @@ mod tests {
         }
     }
 
-    /// What goes of five images, one of which is cut off, and one doubtful.
+    /// Returns the images that go of six, one of which is cut off, and two doubtful.
     fn gone(keep: Option<usize>, before: Option<u64>) -> String {
         let set = [
             image(1, State::Whole),

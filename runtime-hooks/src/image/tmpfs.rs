@@ -39,7 +39,7 @@ struct MntEntry {
 }
 
 impl MntEntry {
-    /// Whether it is a whole tmpfs. One with a part of it, as runc's mounts of the container's
+    /// Whether it is a whole tmpfs. A mount of a part of it, as runc's mounts of the container's
     /// `/dev/null` over files of /proc, says nothing about the others.
     fn is_whole(&self) -> bool {
         self.fstype == TMPFS && self.root == b"/"
@@ -79,7 +79,7 @@ pub fn verify(image: &Path) -> Result<(), PstreeError> {
     Ok(())
 }
 
-/// The mounts of all mount namespaces of the image.
+/// Returns the mounts of all mount namespaces of the image.
 fn mounts(image: &Path) -> Result<Vec<MntEntry>, PstreeError> {
     let failed = |source| PstreeError::Io {
         path: image.to_owned(),

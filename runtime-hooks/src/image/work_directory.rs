@@ -17,7 +17,7 @@ pub enum WorkDirectoryError {
          remove it, or have CRIU use another directory (--work-path)"
     )]
     NoFile(PathBuf),
-    /// It cannot be looked at.
+    /// The path cannot be looked at.
     #[error("cannot look at {path}, which CRIU would write")]
     Io {
         /// The file.
@@ -28,13 +28,13 @@ pub enum WorkDirectoryError {
     },
 }
 
-/// Checks what a dump writes: in CRIU's work directory, and runc into the image.
+/// Checks the files that a dump writes: in CRIU's work directory, and runc into the image.
 pub(crate) fn check_for_dump(work: &Path, image: &Path) -> Result<(), WorkDirectoryError> {
     check(work, &["dump.log", "stats-dump"])?;
     check(image, &["descriptors.json"])
 }
 
-/// Checks what a restore writes into CRIU's work directory.
+/// Checks the files that a restore writes into CRIU's work directory.
 pub(crate) fn check_for_restore(work: &Path) -> Result<(), WorkDirectoryError> {
     check(work, &["restore.log", "stats-restore"])
 }

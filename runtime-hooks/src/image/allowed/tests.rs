@@ -20,7 +20,7 @@ fn an_image_of_roots_in_a_named_directory_is_allowed() {
     let nowhere = Path::new("/nowhere");
     assert_eq!(admit(&[], nowhere).unwrap(), nowhere);
     assert_eq!(admit(&named, &image).unwrap(), image);
-    // What is restored is what was looked at, whatever becomes of the link.
+    // The image that was checked is restored, whatever becomes of the link.
     let link = directory.path().join("link");
     symlink(&image, &link).unwrap();
     assert_eq!(admit(&named, &link).unwrap(), image);

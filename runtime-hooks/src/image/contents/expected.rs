@@ -1,6 +1,6 @@
-//! What an image takes for granted of the container that it is restored in: the mounts that its
-//! runtime provides, and the files there and in the root file system that processes have open or
-//! mapped. What CRIU brings along itself is left out: file systems in memory, files without a name.
+//! The requirements of an image on its container at a restore: the mounts that its runtime
+//! provides, and the files there and in the root file system that processes have open or mapped.
+//! Files that CRIU brings along are left out: file systems in memory, files without a name.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -19,10 +19,10 @@ const DEVICES: &str = "/dev";
 const KIND: u32 = 0o170_000;
 const KINDS: [u32; 2] = [0o100_000, 0o040_000];
 
-/// What has to be there.
+/// The mounts and files that have to exist.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Expected {
-    /// Where the runtime mounts something.
+    /// The mount points of the runtime.
     pub(crate) mounts: BTreeSet<PathBuf>,
     pub(crate) files: Vec<ExpectedFile>,
 }
@@ -30,7 +30,7 @@ pub(crate) struct Expected {
 /// A file that CRIU will open.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ExpectedFile {
-    /// Where what it is in is mounted.
+    /// The mount point of its file system.
     pub(crate) mountpoint: PathBuf,
     /// Its path below that.
     pub(crate) within: PathBuf,
@@ -48,13 +48,13 @@ impl ExpectedFile {
 /// `remap_file_path_entry`, as far as it is needed.
 #[derive(Message)]
 struct RemapEntry {
-    /// The file's.
+    /// The file's id.
     #[prost(uint32, required, tag = "1")]
     id: u32,
 }
 
 impl Expected {
-    /// Reads what CRIU wrote.
+    /// Reads CRIU's files.
     pub(crate) fn read(files: &Files) -> Result<Self, ContentsError> {
         let mut brought = BTreeSet::new();
         files.each("remap-fpath.img", REMAP_MAGIC, |entry: RemapEntry| {

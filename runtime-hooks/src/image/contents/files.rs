@@ -15,7 +15,7 @@ use crate::image::criu_file::Entries;
 const MAX_FILES: u64 = 1_000_000;
 /// An entry has some 20 to 2,000 bytes; those of memory are many for a fragmented heap.
 const MAX_BYTES: u64 = 64 << 20;
-/// Of all files together: some 50 KiB for each of the most processes that are shown.
+/// The most for all files together: some 50 KiB for each of the most processes that are shown.
 const MAX_ALL_BYTES: u64 = 1 << 30;
 
 /// The files of an image directory.
@@ -24,7 +24,7 @@ pub(crate) struct Files {
     directory: PathBuf,
     /// Each with its length.
     names: BTreeMap<String, u64>,
-    /// How much may still be read.
+    /// The bytes that may still be read.
     left: Cell<u64>,
 }
 
@@ -67,7 +67,7 @@ impl Files {
     /// Reads a file; `None` if there is none of that name.
     ///
     /// # Errors
-    /// [`ContentsError`], also for one that is larger than any that is read.
+    /// [`ContentsError`], also for a file that is larger than any that is read.
     fn read(&self, name: &str) -> Result<Option<Vec<u8>>, ContentsError> {
         let Some(bytes) = self.names.get(name) else {
             return Ok(None);
@@ -77,7 +77,7 @@ impl Files {
         read.map_err(|source| self.failed(name, source))
     }
 
-    /// Reads the entries of a file and hands each on; a file that is not there has none.
+    /// Reads the entries of a file and hands each on; a missing file has none.
     pub(super) fn each<T: prost::Message + Default>(
         &self,
         name: &str,

@@ -1,5 +1,5 @@
-//! CRIU's own files, as far as they say what a new container has to have: mounts, and the files
-//! that processes have open or mapped. No restore decides anything by it.
+//! CRIU's own files, as far as they describe the needs of a new container: mounts, and the files
+//! that processes have open or mapped. No restore decides anything by them.
 //!
 //! An image is untrusted: each file has a limit, all of them together have one, and no more is read
 //! of an entry than what is needed.
@@ -32,17 +32,17 @@ pub enum ContentsError {
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         what: String,
     },
-    /// It has more than an image of a container has.
+    /// The image has more than an image of a container has.
     #[error("{path} has more {what} than an image of a container has, at most {most}")]
     TooMuch {
         /// The image.
         path: PathBuf,
-        /// Of what.
+        /// The kind of entries.
         what: &'static str,
-        /// How much is read.
+        /// The limit.
         most: u64,
     },
 }

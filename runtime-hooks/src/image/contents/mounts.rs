@@ -17,7 +17,7 @@ pub(super) struct Mount {
     /// The number by which files name it.
     pub(super) number: u32,
     pub(super) mountpoint: PathBuf,
-    /// Whether it is the low-level runtime's to provide at a restore.
+    /// Whether the low-level runtime provides it at a restore.
     pub(super) external: bool,
 }
 

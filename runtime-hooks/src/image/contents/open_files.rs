@@ -41,7 +41,7 @@ pub(super) struct Regular {
     pub(super) path: PathBuf,
     /// The number of its mount.
     pub(super) mount: Option<u32>,
-    /// What CRIU compares.
+    /// The size and mode that CRIU compares.
     pub(super) bytes: Option<u64>,
     pub(super) mode: Option<u32>,
 }

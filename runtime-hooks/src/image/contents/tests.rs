@@ -87,7 +87,7 @@ fn what_the_new_container_has_to_have_is_read() {
     assert_eq!(files, named);
 }
 
-/// What an error says, and what makes it.
+/// The text of an error, and the change that leads to it.
 type Case = (&'static str, fn(&Path));
 
 #[test]

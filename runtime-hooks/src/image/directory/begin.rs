@@ -22,13 +22,13 @@ use crate::operation::group::Group;
 use crate::request::CheckpointRequest;
 
 impl NewImage {
-    /// Begins an image in a directory, which is made if it is not there. A whole image that a
-    /// killed writer has left is put in its place first; what is not whole is removed.
+    /// Begins an image in a directory, which is made if it does not exist. A whole image that a
+    /// killed writer has left is put in its place first; a partial one is removed.
     ///
     /// # Errors
-    /// [`ImageDirectoryError::Busy`] if somebody writes an image there,
-    /// [`ImageDirectoryError::Read`] if somebody reads one that is still to be moved up: nothing is
-    /// changed.
+    /// [`ImageDirectoryError::Busy`] if another process writes an image there,
+    /// [`ImageDirectoryError::Read`] if a process reads one that is still to be moved up: nothing
+    /// is changed.
     pub(crate) fn begin(
         settings: &Settings,
         directory: &Path,
@@ -37,7 +37,7 @@ impl NewImage {
         let mut with_parents = DirBuilder::new();
         with_parents.recursive(true).mode(0o700);
         change(|| with_parents.create(directory)).map_err(failed("make", directory))?;
-        // Before the processes are locked. Who overrides permissions is told of read-only ones.
+        // Before the processes are locked. Root, too, gets EROFS here on a read-only file system.
         let may_write = access(directory, Access::WRITE_OK | Access::EXEC_OK);
         may_write.map_err(|error| failed("write into", directory)(error.into()))?;
         refuse_arriving(directory)?;
@@ -59,12 +59,12 @@ impl NewImage {
         })
     }
 
-    /// Runs what writes CRIU's files, with the options that the low-level runtime needs beside its
-    /// caller's. What it starts has the lock, too: nobody takes the image for one that was left,
-    /// as long as CRIU lives. CRIU's log goes where it would have gone.
+    /// Runs the command that writes CRIU's files, with the options that the low-level runtime needs
+    /// beside its caller's. Its processes have the lock, too: as long as CRIU lives, no process
+    /// takes the image for one that was left. CRIU's log goes where it would have gone.
     ///
     /// # Errors
-    /// Those of `run`, and of fcntl(2).
+    /// As of `run` and fcntl(2).
     pub(crate) fn dump<T>(
         &self,
         options: &CheckpointRequest,
@@ -82,10 +82,10 @@ impl NewImage {
         self.lending_lock(|| run(&given))
     }
 
-    /// Processes that are started meanwhile keep others from the image as long as they live.
+    /// Calls `start`; a process that it starts keeps others from the image as long as it lives.
     ///
     /// # Errors
-    /// Those of `start`, and of fcntl(2).
+    /// As of `start` and fcntl(2).
     pub(super) fn lending_lock<T>(&self, start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         fcntl_setfd(&self.lock, FdFlags::empty())?;
         let started = start();
@@ -109,7 +109,7 @@ fn make_locked(settings: &Settings, staging: &Path) -> Result<File, ImageDirecto
             }
         }
         match change(|| DirBuilder::new().mode(0o700).create(staging)) {
-            // Another one begins, and is waited for.
+            // Another writer begins, and is waited for.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             made => made.map_err(failed("make", staging))?,
         }

@@ -11,14 +11,14 @@ use super::move_up::{move_up_soon, rename};
 use super::whole::doubt;
 use super::{COMPLETE, ImageDirectoryError, NewImage, has_inventory};
 
-/// What is behind the commit, and can wait: why the image is not moved up yet.
+/// The error of work behind the commit, which can wait: why the image is not moved up yet.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Committed(pub(crate) Option<ImageDirectoryError>);
 
 impl NewImage {
-    /// Brings the image to disk, beside what is apart from it in `store`, and commits it, unless a
-    /// group decides that.
+    /// Brings the image to disk, beside its contents apart from it in `store`, and commits it,
+    /// unless a group decides that.
     ///
     /// # Errors
     /// [`ImageDirectoryError`]: the earlier image is as it was, and is what a restore gets.
@@ -48,18 +48,17 @@ impl NewImage {
     /// Commits the image.
     pub(crate) fn take_its_place(&self) -> Result<Committed, ImageDirectoryError> {
         match rename(&self.staging, &self.directory.join(COMPLETE)) {
-            // It is done, and the file server's answer was lost (rename(2), "Bugs"): whoever has
-            // the lock keeps everybody else from moving it.
+            // The rename is done, and the file server's answer was lost (rename(2), "Bugs"): the
+            // lock keeps all others from moving it.
             Err(_) if is_gone(&self.staging) => {}
             renamed => renamed?,
         }
         Ok(Committed(move_up_soon(&self.directory).err()))
     }
 
-    /// After a checkpoint that failed before the commit: removes the image. That of a container
-    /// which has ended is the last copy, and stays, where this returns: in its place if the
-    /// directory has no other image, else in [`Self::path`] until somebody has seen that it is
-    /// whole.
+    /// Removes the image, after a checkpoint that failed before the commit. The image of a
+    /// container which has ended is the last copy, and stays, where this returns: in its place if
+    /// the directory has no other image, else in [`Self::path`] until a reader has found it whole.
     pub(crate) fn give_up(&self, init: &ProcessRef) -> Option<PathBuf> {
         if !self.is_last_copy(init) {
             let _ = remove_staging(&self.staging);
@@ -71,24 +70,24 @@ impl NewImage {
         Some(self.staging.clone())
     }
 
-    /// From now on it is whole only if all of its files are as they were sealed.
+    /// Has it count as whole only if all of its files are as they were sealed.
     pub(crate) fn doubt(&self) {
         doubt(&self.staging);
     }
 
-    /// Whether CRIU has written all of it, and its container has ended. That of a group is none
-    /// before the group's decision.
+    /// Whether CRIU has written all of it, and its container has ended. An image of a group is no
+    /// last copy before the group's decision.
     pub(crate) fn is_last_copy(&self, init: &ProcessRef) -> bool {
         !self.is_in_group() && init.is_gone() && has_inventory(&self.staging)
     }
 
-    /// It is never whole from now on, and its packs stay, of which processes lack the contents.
+    /// Makes it never whole; its packs stay, of which processes lack the contents.
     pub(crate) fn disown(&self) {
         super::disown(&self.directory);
     }
 }
 
-/// Whether nothing is there, as a file system says that answers.
+/// Whether nothing exists there, by the answer of the file system.
 fn is_gone(path: &Path) -> bool {
     let found = path.symlink_metadata();
     found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)

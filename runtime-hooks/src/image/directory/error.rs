@@ -11,22 +11,22 @@ use crate::image::manifest::ManifestError;
 /// Why an image directory cannot be used, or an image in it is not complete.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageDirectoryError {
-    /// Somebody else writes an image there.
+    /// Another process writes an image there.
     #[error("another checkpoint is writing an image into {0}; try again when it is done")]
     Busy(PathBuf),
-    /// A reader is in the way of what is to be moved up.
+    /// A reader is in the way of an image that is to be moved up.
     #[error("somebody reads the image in {0} (a restore, a push); try again when that is done")]
     Read(PathBuf),
-    /// `stasis gc` removes what is there.
+    /// `stasis gc` removes the image.
     #[error("`stasis gc` is removing the image in {0}; try again when it is done")]
     Removed(PathBuf),
     /// CRIU has not written all of the image.
     #[error("the image in {0} is not complete: it has no inventory.img, which CRIU writes last")]
     Incomplete(PathBuf),
-    /// The disk did not take all that was written.
+    /// The disk did not take all data.
     #[error("the file system of {path} could not write all of the image")]
     NotOnDisk {
-        /// The image directory, or that of its bulk memory.
+        /// The image directory, or the directory of its bulk memory.
         path: PathBuf,
         /// The I/O error.
         #[source]

@@ -1,5 +1,5 @@
-//! Who reads an image keeps it from being replaced, and from being removed (`stasis gc`): by a lock
-//! on the directory itself, which ends with whoever has it.
+//! A reader of an image keeps it from being replaced, and from being removed (`stasis gc`): by a
+//! lock on the directory itself, which ends with the reader.
 
 use std::fs;
 use std::io;
@@ -10,21 +10,21 @@ use crate::host::directory_lock::{Locked, lock_directory};
 use crate::host::file_lock::{Lock, Sharing};
 
 /// An image that is not removed as long as this value lives. Without a file it is in a directory
-/// that cannot be locked, from which nobody removes an image either.
+/// that cannot be locked, from which no process removes an image either.
 #[derive(Debug)]
 pub(crate) struct InUse(#[expect(dead_code, reason = "locked as long as it lives")] Option<Lock>);
 
-/// An image that nobody else uses as long as this value lives.
+/// An image that no other process uses as long as this value lives.
 #[derive(Debug)]
 pub(crate) struct Alone(#[expect(dead_code, reason = "locked as long as it lives")] Lock);
 
-/// Keeps the image in a directory from being removed. That needs no right to write: what cannot be
-/// opened or locked is for whoever reads it next to report.
+/// Keeps the image in a directory from being removed. This needs no right to write: its next reader
+/// reports a directory that cannot be opened or locked.
 ///
 /// # Errors
 /// [`ImageDirectoryError::Removed`]: it is being removed.
 pub(crate) fn hold(directory: &Path) -> Result<InUse, ImageDirectoryError> {
-    // The path is the caller's, who may name the directory by a link.
+    // The caller may name the directory by a link.
     let locked =
         fs::canonicalize(directory).and_then(|path| lock_directory(&path, Sharing::Shared));
     match locked {
@@ -34,7 +34,7 @@ pub(crate) fn hold(directory: &Path) -> Result<InUse, ImageDirectoryError> {
     }
 }
 
-/// Keeps everybody else from using the image in a directory; `None` if somebody does.
+/// Keeps all others from using the image in a directory; `None` if another process does.
 ///
 /// # Errors
 /// [`ImageDirectoryError::Io`], also for a directory that cannot be locked.

@@ -1,4 +1,4 @@
-//! The lock of whoever writes an image, on the directory that it is written into.
+//! The lock of a writer of an image, on the directory that it writes into.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,10 +12,10 @@ use super::{INVENTORY, ImageDirectoryError, failed};
 use crate::host::directory_lock::{Locked, lock_directory};
 use crate::host::file_lock::Sharing;
 
-/// Locks what a writer has left. `None` if there is nothing.
+/// Locks the directory that a writer has left. `None` if there is none.
 ///
 /// # Errors
-/// [`ImageDirectoryError::Busy`] if somebody else has the lock for longer than a moment.
+/// [`ImageDirectoryError::Busy`] if another process has the lock for longer than a moment.
 pub(super) fn lock(staging: &Path) -> Result<Option<File>, ImageDirectoryError> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -31,12 +31,12 @@ pub(super) fn lock(staging: &Path) -> Result<Option<File>, ImageDirectoryError> 
     }
 }
 
-/// The same without waiting.
+/// Tries the same without waiting.
 pub(super) fn lock_now(staging: &Path) -> Result<Locked, ImageDirectoryError> {
     change(|| lock_directory(staging, Sharing::Exclusive)).map_err(failed("lock", staging))
 }
 
-/// Removes what was written of an image, the inventory first: what is left of it is never whole.
+/// Removes the written part of an image, the inventory first: the rest is never whole.
 pub(super) fn remove_staging(path: &Path) -> Result<(), ImageDirectoryError> {
     let inventory = change(|| file::remove(&path.join(INVENTORY)));
     let all = || change(|| fs::remove_dir_all(path));

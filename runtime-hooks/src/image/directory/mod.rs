@@ -1,4 +1,4 @@
-//! The directory of an image: what is in it, and who may change it.
+//! The directory of an image: its content, and who may change it.
 //!
 //! A writer writes into a directory of its own below it, `.stasis-new`, and one rename makes that
 //! the directory's image. `docs/internals/image-directory.md` has all states, who may do what in
@@ -32,11 +32,11 @@ pub(crate) use rest::{Rest, disown, finish, give_up, has_rest, is_settled, remov
 
 /// The file that CRIU writes last.
 pub(crate) const INVENTORY: &str = "inventory.img";
-/// Where a writer writes.
+/// The directory that a writer writes into.
 const NEW: &str = ".stasis-new";
 /// An image that is committed, and not moved up yet.
 const COMPLETE: &str = ".stasis-complete";
-/// The same, of which some files are moved up.
+/// A committed image of which some files are moved up.
 const MOVING: &str = ".stasis-moving";
 /// Names the boot whose page cache vouches for the files of a new image.
 const BOOT: &str = ".stasis-boot";
@@ -46,34 +46,34 @@ const GROUP: &str = ".stasis-group";
 const MAX_SIGN_BYTES: u64 = 1 << 10;
 /// CRIU's link from an image to the one before it.
 pub(crate) const PARENT: &str = "parent";
-/// Where an image was pulled from.
+/// The record of the place that an image was pulled from.
 pub(crate) const ORIGIN: &str = "stasis-origin.json";
 
-/// An image that is being written. Nobody else writes into its directory meanwhile.
+/// An image that is being written. No other process writes into its directory meanwhile.
 #[derive(Debug)]
 pub struct NewImage {
     directory: PathBuf,
     /// Opened before anything was written ([`FileSystem::sync`]).
     file_system: FileSystem,
     staging: PathBuf,
-    /// On `staging`.
+    /// The lock on `staging`.
     lock: File,
-    /// Its decision commits the image.
+    /// Whether a group's decision commits the image.
     is_in_group: bool,
 }
 
 impl NewImage {
-    /// Where the image belongs.
+    /// Returns the directory that the image belongs into.
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Where it is written.
+    /// Returns the directory into which it is written.
     pub(crate) fn path(&self) -> &Path {
         &self.staging
     }
 
-    /// Whoever has this open keeps others from the image.
+    /// Returns the lock: a process that has it open keeps others from the image.
     pub(crate) fn lock(&self) -> &File {
         &self.lock
     }
@@ -96,7 +96,7 @@ pub(crate) fn has_inventory(image: &Path) -> bool {
     found.is_ok_and(|inventory| inventory.is_file() && inventory.len() > 0)
 }
 
-/// Where an image of a directory may be, in the order in which it gets there.
+/// Returns the places of an image in a directory, in the order in which it gets there.
 pub(crate) fn places(directory: &Path) -> [PathBuf; 4] {
     let below = |name| directory.join(name);
     [

@@ -16,11 +16,11 @@ use super::{
 };
 use crate::image::files::FileError;
 
-/// Moves up what is committed, once nobody reads in the directory.
+/// Moves a committed image up, once no process reads in the directory.
 ///
 /// # Errors
-/// [`ImageDirectoryError::Read`] if somebody reads for longer than a moment. After any error the
-/// committed image is whole, and the next one who opens the directory goes on.
+/// [`ImageDirectoryError::Read`] if a process reads for longer than a moment. After any error the
+/// committed image is whole, and the next process that opens the directory goes on.
 pub(super) fn move_up_soon(directory: &Path) -> Result<(), ImageDirectoryError> {
     let deadline = Instant::now() + PATIENCE;
     while is_committed(directory)? {
@@ -34,7 +34,7 @@ pub(super) fn move_up_soon(directory: &Path) -> Result<(), ImageDirectoryError> 
     Ok(())
 }
 
-/// Whether something waits to be moved up.
+/// Whether an image waits to be moved up.
 ///
 /// # Errors
 /// [`ImageDirectoryError::Io`], also for anything but directories of these names: an image from
@@ -52,8 +52,8 @@ pub(super) fn is_committed(directory: &Path) -> Result<bool, ImageDirectoryError
     Ok(is_committed)
 }
 
-/// Moves up what is committed; whoever calls this is alone in the directory. Each step can be
-/// repeated from where it was cut off.
+/// Moves a committed image up; the caller is alone in the directory. Each step can be repeated from
+/// where it was cut off.
 ///
 /// # Errors
 /// [`ImageDirectoryError::Io`]; [`FileError::Missing`] if it is no image, and nothing is changed.
@@ -92,7 +92,7 @@ pub(super) fn move_up(directory: &Path) -> Result<(), ImageDirectoryError> {
     change(|| file::sync_directory(directory)).map_err(failed("write", directory))
 }
 
-/// CRIU's link to an image before leads one directory less far up from there.
+/// Moves one file up; CRIU's link to an earlier image leads one directory less far up from there.
 fn move_one(path: &Path, directory: &Path) -> Result<(), ImageDirectoryError> {
     let Some(name) = path.file_name() else {
         return Ok(());

@@ -13,7 +13,7 @@ use super::step::{PATIENCE, pause, step};
 use super::{BOOT, COMPLETE, ImageDirectoryError, MOVING, NEW, exists, has_inventory};
 use crate::host::directory_lock::Locked;
 
-/// An image that nobody replaces or removes as long as this value lives.
+/// An image that no process replaces or removes as long as this value lives.
 #[derive(Debug)]
 pub(crate) struct Opened {
     path: PathBuf,
@@ -21,7 +21,7 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// Where its files are.
+    /// Returns the directory of its files.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -31,14 +31,14 @@ impl Opened {
 /// first; one that is being written is not waited for.
 ///
 /// # Errors
-/// [`ImageDirectoryError`]; also if a whole image cannot be put in its place: nobody is given an
-/// earlier one instead without a word.
+/// [`ImageDirectoryError`]; also if a whole image cannot be put in its place: no caller silently
+/// gets an earlier one instead.
 pub(crate) fn open(settings: &Settings, directory: &Path) -> Result<Opened, ImageDirectoryError> {
     let staging = directory.join(NEW);
     if let Locked::Ours(_lock) = lock_now(&staging)? {
         let is_in_doubt = !exists(&staging.join(BOOT));
         match finish_locked(settings, &staging) {
-            // Somebody was told so, and the earlier one is the directory's image.
+            // Reported before, and the earlier image is the directory's.
             Err(ImageDirectoryError::NotOnDisk { .. }) if is_in_doubt => {}
             finished => drop(finished?),
         }
@@ -58,7 +58,7 @@ pub(crate) fn open(settings: &Settings, directory: &Path) -> Result<Opened, Imag
         step();
         let is_late = Instant::now() > deadline;
         match in_use::hold(directory) {
-            // Somebody moves files up, or removes the image.
+            // Another process moves files up, or removes the image.
             Err(ImageDirectoryError::Removed(_)) if !is_late => {}
             in_use => {
                 let in_use = in_use?;
@@ -78,13 +78,13 @@ pub(crate) fn open(settings: &Settings, directory: &Path) -> Result<Opened, Imag
     }
 }
 
-/// Where the image of a directory is now, for whoever only looks at it.
+/// Returns where the image of a directory is now, for a caller that only looks at it.
 pub(crate) fn current(directory: &Path) -> PathBuf {
     readable(directory).unwrap_or_else(|| directory.to_owned())
 }
 
-/// Where the image is read, by whoever keeps others from moving it; `None` if some of its files are
-/// moved up and others are not.
+/// Returns where a caller that keeps others from moving the image reads it; `None` if some of its
+/// files are moved up and others are not.
 fn readable(directory: &Path) -> Option<PathBuf> {
     let complete = directory.join(COMPLETE);
     match exists(&complete) {

@@ -12,7 +12,7 @@ use super::{INVENTORY, ImageDirectoryError, ORIGIN, PARENT, failed, remove_rest}
 use crate::image::files::is_listed;
 use crate::image::manifest;
 
-/// What CRIU puts beside an image if it has no other work directory.
+/// Files that CRIU puts beside an image if it has no other work directory.
 const BESIDE: [&str; 4] = ["stats-dump", "stats-restore", "dump.log", "restore.log"];
 
 /// Removes an image, and the directory if nothing else is in it.
@@ -24,14 +24,14 @@ pub(crate) fn remove(directory: &Path, _alone: &Alone) -> Result<(), ImageDirect
         change(|| file::remove(&path)).map_err(failed("remove", &path))?;
     }
     match change(|| fs::remove_dir(directory)) {
-        // Something of the caller's is in it, too.
+        // The directory has files of the caller, too.
         Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
         done => done.map_err(failed("remove", directory)),
     }
 }
 
-/// Removes the files of an image: the inventory first, without which it is none, and the manifest
-/// last, so that what is left by a crash here is still known.
+/// Removes the files of an image: the inventory first, without which there is no image, and the
+/// manifest last, so that the remains of a crash here are still known.
 pub(super) fn clear(directory: &Path) -> Result<(), ImageDirectoryError> {
     let inventory = directory.join(INVENTORY);
     change(|| file::remove(&inventory)).map_err(failed("remove", &inventory))?;

@@ -1,4 +1,4 @@
-//! What a killed writer has left: finishes what is whole, and removes what is not.
+//! The remains of a killed writer: finishes a whole image, and removes a partial one.
 
 use std::path::Path;
 
@@ -11,33 +11,33 @@ use super::step::change;
 use super::whole::{Whole, is_whole, seal};
 use super::{COMPLETE, INVENTORY, ImageDirectoryError, NEW, exists, has_inventory};
 
-/// What has become of an image whose writer was killed.
+/// The state of an image whose writer was killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rest {
     /// There is none, or it is in its place: the directory's image.
     Committed,
-    /// It is not whole.
+    /// The image is not whole.
     NotWhole,
-    /// It is one of a group that has not decided yet.
+    /// The image belongs to a group that has not decided yet.
     Undecided,
 }
 
 /// Puts an image in its place that a killed writer has left whole.
 ///
 /// # Errors
-/// [`ImageDirectoryError`]: what is there stays.
+/// [`ImageDirectoryError`]: the files stay.
 pub(crate) fn finish(settings: &Settings, directory: &Path) -> Result<Rest, ImageDirectoryError> {
     let staging = directory.join(NEW);
     let rest = match lock(&staging)? {
         Some(_lock) => finish_locked(settings, &staging)?,
         None => Rest::Committed,
     };
-    // The next one who opens the directory goes on.
+    // The next process that opens the directory goes on.
     let _ = move_up_soon(directory);
     Ok(rest)
 }
 
-/// The same for whoever has its lock.
+/// Puts it in its place for a caller that has its lock.
 pub(super) fn finish_locked(
     settings: &Settings,
     staging: &Path,
@@ -48,13 +48,13 @@ pub(super) fn finish_locked(
         Whole::Undecided => return Ok(Rest::Undecided),
     }
     let directory = staging.parent().unwrap_or(staging);
-    // Its writer has begun where nothing was committed and not moved up.
+    // Its writer has begun where no committed image was still to be moved up.
     rename(staging, &directory.join(COMPLETE))?;
     Ok(Rest::Committed)
 }
 
-/// Removes what a killed writer has left of an image that nobody needs: the container lives. One
-/// that is committed stays.
+/// Removes the remains of a killed writer's image that is not needed: the container lives. A
+/// committed image stays.
 pub(crate) fn give_up(directory: &Path) -> Result<(), ImageDirectoryError> {
     let staging = directory.join(NEW);
     match lock(&staging)? {
@@ -63,24 +63,24 @@ pub(crate) fn give_up(directory: &Path) -> Result<(), ImageDirectoryError> {
     }
 }
 
-/// What is written of an image is never whole from now on, and its packs stay.
+/// Makes the written part of an image never whole; its packs stay.
 pub(crate) fn disown(directory: &Path) {
     let _ = change(|| file::remove(&directory.join(NEW).join(INVENTORY)));
 }
 
-/// Whether a directory has its image in its place: nothing is committed and not moved up, and no
+/// Whether a directory has its image in its place: no committed one is still to be moved up, and no
 /// killed writer has left one that may be whole.
 pub(crate) fn is_settled(directory: &Path) -> bool {
     !has_inventory(&directory.join(NEW)) && matches!(is_committed(directory), Ok(false))
 }
 
-/// Whether a killed writer has left what is not whole.
+/// Whether a killed writer has left a partial image.
 pub(crate) fn has_rest(directory: &Path) -> bool {
     let staging = directory.join(NEW);
     exists(&staging) && !has_inventory(&staging)
 }
 
-/// Removes what a killed writer has left that is not whole.
+/// Removes a partial image that a killed writer has left.
 pub(crate) fn remove_rest(directory: &Path) -> Result<(), ImageDirectoryError> {
     let staging = directory.join(NEW);
     match lock(&staging)? {

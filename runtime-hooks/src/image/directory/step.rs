@@ -1,22 +1,22 @@
-//! Where the tests stop whoever is at work in a directory: before each call that looks at it or
-//! changes it. There they let others go on, kill, have the call fail, or take the power away.
+//! The points where the tests stop a process that works in a directory: before each call that looks
+//! at it or changes it. There they let others go on, kill, have the call fail, or cut the power.
 
 use std::io;
 use std::time::Duration;
 
-/// For a lock that its holder needs for a moment only.
+/// The wait for a lock that its holder needs for a moment only.
 #[cfg(not(test))]
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 #[cfg(test)]
 pub(super) const PATIENCE: Duration = Duration::from_millis(20);
 
-/// Before the next call that only looks.
+/// Comes before the next call that only looks.
 pub(super) fn step() {
     #[cfg(test)]
     super::tests::model::step();
 }
 
-/// The next call that changes something, or the error that a test has in its place.
+/// Makes the next call that changes something, or returns the error that a test has in its place.
 pub(super) fn change<T>(call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     step();
     #[cfg(test)]

@@ -15,17 +15,17 @@ use crate::image::files::{self, ImageFile};
 use crate::image::manifest::{Manifest, StoredMemory};
 use crate::operation::group::{self, Decision};
 
-/// How much there is of an image that nobody writes any more.
+/// The state of an image that no process writes any more.
 #[derive(Debug)]
 pub(super) enum Whole {
     /// With its manifest, if it has one.
     Yes(Option<Box<Manifest>>),
     No,
-    /// It is one of a group that has not decided yet.
+    /// The image belongs to a group that has not decided yet.
     Undecided,
 }
 
-/// Finds out whether an image that nobody writes any more is whole.
+/// Finds out whether an image that no process writes any more is whole.
 ///
 /// # Errors
 /// [`ImageDirectoryError`] if that cannot be found out.
@@ -63,14 +63,14 @@ pub(super) fn is_whole(settings: &Settings, image: &Path) -> Result<Whole, Image
     Ok(Whole::Yes(manifest.map(Box::new)))
 }
 
-/// The GPU contents of an image, and where they are.
+/// The GPU contents of an image, and their place.
 enum Contents {
     None,
     Of(Index, PathBuf),
 }
 
-/// All GPU contents of an image, in it or apart from it; `None` if some are not there. Those that
-/// are staged in memory are in neither place.
+/// Returns all GPU contents of an image, in it or apart from it; `None` if some are missing.
+/// Contents that are staged in memory are in neither place.
 fn contents(settings: &Settings, image: &Path, stored: &StoredMemory) -> Option<Contents> {
     let index = Index::read(image).ok()??;
     let apart = match stored.packs_in {
@@ -129,13 +129,13 @@ fn sync(image: &Path) -> Result<(), ImageDirectoryError> {
     })
 }
 
-/// From now on an image is whole only if the disk has all of its files as they were sealed: the
-/// kernel tells of what it could not write once.
+/// Has an image count as whole only if the disk has all of its files as they were sealed: the
+/// kernel reports only once what it could not write.
 pub(super) fn doubt(image: &Path) {
     let _ = change(|| file::remove(&image.join(BOOT)));
 }
 
-/// What the group has decided that an image belongs to; an image of none is complete by itself.
+/// Returns the decision of an image's group; an image of none is complete by itself.
 fn decision(image: &Path) -> io::Result<Option<Decision>> {
     let Some(group) = file::read(&image.join(GROUP), MAX_SIGN_BYTES)? else {
         return Ok(Some(Decision::Complete));

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// Why a file of an image cannot be listed, or is not as it is listed.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// It cannot be read; [`io::ErrorKind::InvalidData`] for anything but a regular file.
+    /// The file cannot be read; [`io::ErrorKind::InvalidData`] for anything but a regular file.
     #[error("cannot read {path}, a file of the image")]
     Io {
         /// The file or directory.
@@ -15,7 +15,7 @@ pub enum FileError {
         #[source]
         source: io::Error,
     },
-    /// It is not there.
+    /// The file is missing.
     #[error("the image lacks its file {path}; restore from a whole copy")]
     Missing {
         /// The file.
@@ -27,7 +27,7 @@ pub enum FileError {
         /// The directory.
         path: PathBuf,
     },
-    /// It is shorter or longer.
+    /// The file is shorter or longer.
     #[error(
         "{path} has {found} bytes, and had {listed} when the image was made; restore from a whole copy"
     )]
@@ -39,7 +39,7 @@ pub enum FileError {
         /// Its length in the manifest.
         listed: u64,
     },
-    /// It has another contents.
+    /// The file has other contents.
     #[error(
         "the contents of {path} are not those that the image was made with; restore from a whole copy"
     )]
@@ -47,7 +47,7 @@ pub enum FileError {
         /// The file.
         path: PathBuf,
     },
-    /// Somebody else could change it.
+    /// Another user could change the file.
     #[error(
         "{path} belongs to user {found}, and the directory of the image to user {owner}: whoever \
          owns a file of it could change it; if that is as it should be, chown the file"

@@ -1,4 +1,4 @@
-//! BLAKE3 of files, by several threads: those of a small file are its own, a large one is shared.
+//! BLAKE3 of files, by several threads: each small file by one of them, a large one by all.
 //!
 //! The hash of a file is the usual one (`b3sum`). BLAKE3 is a tree, so parts of a file whose length
 //! is a power of two are hashed apart, and their values merged.
@@ -15,12 +15,12 @@ use blake3::hazmat::{
 };
 use blake3::{Hash, Hasher};
 
-/// What a thread hashes in one go, bytes; a power of two.
+/// The bytes that a thread hashes in one go; a power of two.
 pub(super) const PART: u64 = 2 << 20;
-/// What is read at once: it stays in the core's cache until it is hashed.
+/// The bytes that are read at once: they stay in the core's cache until they are hashed.
 const BUFFER: usize = 256 << 10;
 
-/// The hash of the first `bytes` of a file.
+/// Returns the hash of the first `bytes` of a file.
 ///
 /// # Errors
 /// An I/O error; [`io::ErrorKind::UnexpectedEof`] if it has become shorter.
@@ -86,7 +86,7 @@ fn feed(
     Ok(())
 }
 
-/// The hash of so many bytes, from the values of at least two parts.
+/// Returns the hash of this many bytes, from the values of at least two parts.
 fn root(values: &[ChainingValue], bytes: u64) -> Hash {
     let (left, right) = halves(values, bytes);
     merge_subtrees_root(&left, &right, Mode::Hash)

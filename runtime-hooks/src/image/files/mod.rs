@@ -1,11 +1,11 @@
 //! The files of an image, as its manifest lists them: with length and contents.
 //!
-//! Listed is what a restore reads. CRIU gives all its images names that end in `.img`; statistics
-//! and its cache of paths have others, as have logs (criu/image-desc.c). A restore changes none of
-//! them, unless its caller says `--auto-dedup`, which uses them up. `descriptors.json` is runc's
-//! and crun's. Packs of bulk memory have a hash for each chunk in the index, so their length is
-//! enough. What else is in the directory (`config.dump`, `rootfs-diff.tar` and such of engines) is
-//! not ours.
+//! A manifest lists the files that a restore reads. CRIU gives all its images names that end in
+//! `.img`; statistics and its cache of paths have others, as have logs (criu/image-desc.c). A
+//! restore changes none of them, unless its caller says `--auto-dedup`, which uses them up.
+//! `descriptors.json` is runc's and crun's. Packs of bulk memory have a hash for each chunk in the
+//! index, so their length is enough. Other files of the directory (`config.dump`, `rootfs-diff.tar`
+//! and such of engines) are not ours.
 
 mod error;
 pub(crate) mod hash;
@@ -29,7 +29,7 @@ pub use error::FileError;
 const MAX_FILES: usize = 1 << 19;
 /// The end of the name of each of CRIU's images.
 const IMAGE: &str = ".img";
-/// Who can change any file.
+/// The user that can change any file.
 const ROOT: u32 = 0;
 
 /// A file of an image.
@@ -100,11 +100,11 @@ pub(crate) fn refuse_no_files(image: &Path) -> Result<(), FileError> {
     Ok(())
 }
 
-/// Verifies that every listed file is there and as it was: a regular file of the directory's owner
+/// Verifies that every listed file exists and is as it was: a regular file of the directory's owner
 /// or of root, with its length and contents. Each is opened once. `threads` read the image.
 ///
 /// # Errors
-/// [`FileError`]: of one that is not.
+/// [`FileError`]: of a file that is not.
 pub(crate) fn verify(image: &Path, listed: &[ImageFile], threads: usize) -> Result<(), FileError> {
     let owner = fs::metadata(image).map_err(io_error(image))?.uid();
     let verified = each(listed, threads, |listed, threads| {
@@ -142,7 +142,7 @@ fn check(
     Ok(())
 }
 
-/// Whether every listed file is there, with its length.
+/// Whether every listed file exists, with its length.
 pub(crate) fn have_lengths(image: &Path, listed: &[ImageFile]) -> bool {
     listed.iter().all(|listed| {
         let found = image.join(&listed.name).symlink_metadata();
@@ -153,7 +153,7 @@ pub(crate) fn have_lengths(image: &Path, listed: &[ImageFile]) -> bool {
 /// Checks the rules that the types do not express.
 ///
 /// # Errors
-/// What is wrong with the list.
+/// The problem of the list.
 pub(crate) fn check_list(listed: &[ImageFile]) -> Result<(), String> {
     if listed.len() > MAX_FILES {
         return Err("it lists more files than there can be".to_owned());
@@ -167,7 +167,7 @@ pub(crate) fn check_list(listed: &[ImageFile]) -> Result<(), String> {
     Ok(())
 }
 
-/// The paths of the images that CRIU reads.
+/// Returns the paths of the images that CRIU reads.
 pub(crate) fn of_criu(image: &Path) -> Result<Vec<PathBuf>, FileError> {
     let mut found = find(image).map_err(io_error(image))?;
     found.retain(|file| file.name.ends_with(IMAGE));
@@ -179,8 +179,8 @@ pub(crate) fn is_listed(name: &str) -> bool {
     name.ends_with(IMAGE) || name == "descriptors.json" || name == INDEX_FILE || is_pack_name(name)
 }
 
-/// Does `work` with each of the files, in several threads: the large ones one after the other, each
-/// by all `threads`, then the others at the same time, each by one.
+/// Calls `work` with each of the files, in several threads: the large ones one after the other,
+/// each by all `threads`, then the others at the same time, each by one.
 fn each<T: Send>(
     files: &[ImageFile],
     threads: usize,
@@ -207,7 +207,7 @@ fn each<T: Send>(
     Ok(done.into_iter().map(|(_, result)| result).collect())
 }
 
-/// Has the kernel forget what it has in its page cache of the files: they are read from the disk.
+/// Drops the files from the kernel's page cache: they are read from the disk.
 pub(crate) fn forget_cached(image: &Path, listed: &[ImageFile]) -> Result<(), FileError> {
     for listed in listed {
         let (file, _) = open(image, &listed.name)?;
@@ -217,7 +217,7 @@ pub(crate) fn forget_cached(image: &Path, listed: &[ImageFile]) -> Result<(), Fi
     Ok(())
 }
 
-/// `None`: nobody needs it.
+/// Returns a file's hash; `None` for a pack, whose hash is not needed.
 fn hash_of(
     image: &Path,
     of: &ImageFile,

@@ -9,7 +9,7 @@ use crate::left_out::say_left_out;
 const PACK: &str = "stasis-memory-00000000000000000000000000000001-0.pack";
 const LARGE: &str = "pages-1.img";
 
-/// An image with a file of each kind, with what else may be beside them.
+/// An image with a file of each kind, and with other files that may be beside them.
 fn image() -> (tempfile::TempDir, Vec<ImageFile>) {
     let image = tempfile::tempdir().unwrap();
     let names = [

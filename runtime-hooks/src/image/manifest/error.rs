@@ -33,7 +33,7 @@ pub enum ManifestError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         what: String,
     },
     /// Truncated or not a manifest.
@@ -41,12 +41,12 @@ pub enum ManifestError {
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         what: String,
     },
 }
 
-/// Who wrote another version, and what to do.
+/// Tells which stasis wrote another version, and how to go on.
 fn other(found: u32) -> String {
     let (age, advice) = match found < VERSION {
         true => ("an earlier", "make a new checkpoint"),

@@ -21,7 +21,7 @@ pub struct MadeOn {
 }
 
 impl MadeOn {
-    /// Those that a machine with these flags lacks.
+    /// Returns the instruction sets that a machine with these flags lacks.
     pub(crate) fn lacking(&self, flags: &BTreeSet<String>) -> Vec<&str> {
         let lacks = |name: &&String| !flags.contains(*name);
         self.cpu.iter().filter(lacks).map(String::as_str).collect()

@@ -9,20 +9,20 @@ use crate::gpu_path::imports::OwnedAt;
 
 /// More than the ranks of any job share.
 const MOST: usize = 1 << 17;
-/// As many as are counted when one is given up.
+/// As many references as are counted when an import is given up.
 const MOST_REFERENCES: u64 = 64;
 
 /// An allocation of one process that another has imported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SharedAllocation {
-    /// The pid of who has imported it, in the container.
+    /// The pid of the importer, in the container.
     pub importer: i32,
-    /// Where, and how.
+    /// The place and kind of the import.
     pub import: Import,
-    /// The pid of whose it is.
+    /// The pid of the owner.
     pub owner: i32,
-    /// Where that has it.
+    /// The place of the allocation in the owner.
     pub owned_at: OwnedAt,
 }
 

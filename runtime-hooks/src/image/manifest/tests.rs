@@ -209,7 +209,7 @@ proptest! {
     }
 }
 
-/// A manifest of so many processes on each of eight GPUs.
+/// A manifest of this many processes on each of eight GPUs.
 fn crowd(processes: i32) -> Manifest {
     let gpus = (1..=8).map(|number| Gpu {
         uuid: GpuUuid::from_bytes([number; 16]),

@@ -1,8 +1,8 @@
-//! Timers of setitimer(2) that had expired, and whose signal nobody had taken yet.
+//! Timers of setitimer(2) that had expired, and whose signal was not taken yet.
 //!
-//! The kernel starts such a timer again with the signal, and until then shows nothing that is left
-//! of its period (kernel/signal.c, `dequeue_signal`). CRIU sets none of which nothing is left
-//! (criu/pie/restorer.c, `itimer_armed`), and no other process can: it is told.
+//! The kernel starts such a timer again with the signal, and until then reports that nothing is
+//! left of its period (kernel/signal.c, `dequeue_signal`). CRIU sets no timer of which nothing is
+//! left (criu/pie/restorer.c, `itimer_armed`), and no other process can: a note reports it.
 
 use std::path::Path;
 
@@ -54,8 +54,8 @@ impl ItimerEntry {
     }
 }
 
-/// Whether that of a process had expired, by its pid in the container; not of one that is not in
-/// the image.
+/// Whether the timer of a process had expired, by its pid in the container; `false` for a process
+/// that is not in the image.
 pub(super) fn had_expired(image: &Path, pid: i32) -> bool {
     let cores = entries::<CoreEntry>(image, &format!("core-{pid}.img"), CORE_MAGIC);
     let mut tasks = cores.into_iter().flatten().filter_map(|core| core.task);

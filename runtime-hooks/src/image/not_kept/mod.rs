@@ -1,7 +1,7 @@
-//! `stasis-not-kept.img`: what a container had that CRIU does not keep.
+//! `stasis-not-kept.img`: attributes of a container that CRIU does not keep.
 //!
-//! It is written while CRIU has all tasks stopped, and put back once CRIU has restored all, before
-//! any of them runs. Only what is not the usual is in it:
+//! The file is written while CRIU has all tasks stopped, and its content put back once CRIU has
+//! restored all, before any of them runs. Only unusual attributes are in it:
 //!
 //! * where and how threads run ([`stasis_linux::thread`]),
 //! * which System V segments are marked as removed (`process/removed_segments.rs`),
@@ -36,18 +36,18 @@ const MOST: usize = 1 << 14;
 /// [`MOST`] fit, each with every other of a thousand CPUs.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// What was found of a container.
+/// The unusual attributes of a container.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NotKept {
     version: u32,
-    /// By their numbers in the container, those that have something unusual.
+    /// The threads with unusual attributes, by their numbers in the container.
     threads: BTreeMap<i32, Facts>,
-    /// How many more there were.
+    /// The number of further threads.
     left_out: usize,
-    /// By their numbers in the container's IPC namespace.
+    /// The segments, by their numbers in the container's IPC namespace.
     removed_segments: Vec<i32>,
-    /// What was mounted from outside and had files.
+    /// The directories that were mounted from outside and had files.
     pub(crate) mounted: Vec<MountedFiles>,
 }
 
@@ -58,7 +58,7 @@ struct Lacking {
 }
 
 impl NotKept {
-    /// Of the process `init` and all that descends from it, which stand still.
+    /// Reads the attributes of the process `init` and its descendants, which stand still.
     pub(crate) fn of_tree(init: i32, mounted: Vec<MountedFiles>) -> io::Result<Self> {
         let usual = Usual::of(init);
         let (mut threads, mut left_out) = (BTreeMap::new(), 0);
@@ -82,13 +82,13 @@ impl NotKept {
         })
     }
 
-    /// Writes it into an image directory, for whoever may read CRIU's files.
+    /// Writes it into an image directory, for all users that may read CRIU's files.
     pub(crate) fn write(&self, image: &Path) -> io::Result<()> {
         let (path, text) = (image.join(FILE_NAME), serde_json::to_vec(self)?);
         file::replace(&path, &text, Access::Public, Durability::Volatile)
     }
 
-    /// Reads that of an image directory; `None` of an image without one.
+    /// Reads the file of an image directory; `None` if the image has none.
     ///
     /// # Errors
     /// An I/O error; [`io::ErrorKind::InvalidData`] for anything that this version did not write.
@@ -107,7 +107,7 @@ impl NotKept {
         Err(io::Error::new(io::ErrorKind::InvalidData, what))
     }
 
-    /// Puts it back into a restored container, which stands still. Returns notes of what cannot be.
+    /// Puts it back into a restored container, which stands still. Returns notes of failures.
     pub(crate) fn put_back(&self, image: &Path, init: i32) -> Vec<String> {
         let put_back = [
             ("threads", self.put_back_threads(image, init)),

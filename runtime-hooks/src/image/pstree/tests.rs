@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::image::criu_file::COMMON_MAGIC;
 
-/// As CRIU writes a process, with more than what is read.
+/// An entry of a process as CRIU writes it, with more than is read.
 #[derive(Message)]
 struct WholePstreeEntry {
     #[prost(uint32, required, tag = "1")]

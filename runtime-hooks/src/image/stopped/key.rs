@@ -1,6 +1,6 @@
-//! The directory of a key, and the order of its images. Who asks for the latest one goes by their
-//! names, which begin with a time: that of a new image is later than all that the key has had, here
-//! or in the registry, whatever the clock says.
+//! The directory of a key, and the order of its images. The latest one is found by their names,
+//! which begin with a time: the time of a new image is later than all that the key has had, here or
+//! in the registry, whatever the clock says.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,13 +14,13 @@ use stasis_linux::file::{self, Access, Durability};
 use crate::host::time::{parsed, rfc3339};
 use crate::image::stopped::ENDING;
 
-/// Of the directories above an image: CRIU opens that of a user namespace as its root.
+/// The mode of directories above an image, which CRIU may open as a user namespace's root.
 pub(crate) const MODE: u32 = 0o711;
 /// The name of the last image that a container has begun with from the registry. No image has a
 /// name that begins with a dot.
 const TAKEN: &str = ".taken";
 /// A line for each life of the job that began cold, the last one at the end: the name of the newest
-/// image that the key had then. What comes later is of another life, and takes no place of it.
+/// image that the key had then. Later images are of another life, and take no place of it.
 const LEFT: &str = ".left";
 const MOST_BYTES: u64 = 1 << 16;
 /// The length of a time to the second, without its zone.
@@ -38,7 +38,7 @@ pub(crate) fn make(all: &Path, key: &Path) -> io::Result<Directory> {
 }
 
 /// Notes that a container begins with the image of this name from the registry: another host's
-/// clock may be ahead, and what becomes of the container is later all the same.
+/// clock may be ahead, and the container's own images are later all the same.
 pub(crate) fn note_taken(key: &Path, name: &str) -> io::Result<()> {
     if after(name) <= taken(key)?.as_deref().and_then(after) {
         return Ok(());
@@ -46,7 +46,7 @@ pub(crate) fn note_taken(key: &Path, name: &str) -> io::Result<()> {
     write(&key.join(TAKEN), name)
 }
 
-/// Notes that a container of this key starts cold: no stop removes what is here now.
+/// Notes that a container of this key starts cold: no stop removes the images that exist now.
 pub(crate) fn leave(key: &Path) -> io::Result<()> {
     let mut newest = None;
     for entry in fs::read_dir(key)? {
@@ -63,8 +63,8 @@ pub(crate) fn leave(key: &Path) -> io::Result<()> {
     }
 }
 
-/// Notes that a container begins with this image: if it was left, it is no more. What the life that
-/// goes on has left itself stays so.
+/// Notes that a container begins with this image: if it was left, it no longer is. Images that the
+/// life that goes on has left itself stay left.
 pub(crate) fn go_on_with(image: &Path) -> io::Result<()> {
     let key = image.parent().unwrap_or(image);
     let name = image.file_name();
@@ -76,7 +76,7 @@ pub(crate) fn go_on_with(image: &Path) -> io::Result<()> {
     }
 }
 
-/// The last name of those that no stop removes, in the order of names.
+/// Returns the last name of the images that no stop removes, in the order of names.
 pub(crate) fn left(key: &Path) -> io::Result<Option<String>> {
     Ok(lives(key)?.pop())
 }
@@ -86,7 +86,7 @@ fn lives(key: &Path) -> io::Result<Vec<String>> {
     Ok(text.lines().map(str::to_owned).collect())
 }
 
-/// The time for the name of a new image.
+/// Returns the time for the name of a new image.
 pub(crate) fn next(key: &Path, now: SystemTime) -> io::Result<SystemTime> {
     let mut next = taken(key)?.as_deref().and_then(after);
     for entry in fs::read_dir(key)? {
@@ -96,7 +96,7 @@ pub(crate) fn next(key: &Path, now: SystemTime) -> io::Result<SystemTime> {
     Ok(next.map_or(now, |next| next.max(now)))
 }
 
-/// The name of an image: of a later time it is later, byte by byte.
+/// Returns the name of an image: a later time gives a later name, byte by byte.
 pub(crate) fn name_at(time: SystemTime) -> String {
     let seconds = rfc3339(time);
     let seconds = seconds.trim_end_matches('Z');
@@ -117,8 +117,8 @@ fn read(path: &Path) -> io::Result<Option<String>> {
     Ok(text.and_then(|text| String::from_utf8(text).ok()))
 }
 
-/// A time whose name is later than this one, if that begins with a time. RFC 3339 ends with the
-/// year 9999: whoever has written that means no time.
+/// Returns a time whose name is later than this one, if that begins with a time. RFC 3339 ends with
+/// the year 9999: a name with that means no time.
 fn after(name: &str) -> Option<SystemTime> {
     if name.starts_with("9999") {
         return None;
@@ -127,7 +127,7 @@ fn after(name: &str) -> Option<SystemTime> {
     if let Some(time) = time.filter(|time| name_at(*time) == name) {
         return Some(time + Duration::from_millis(1));
     }
-    // Whatever comes behind its second.
+    // Whatever follows its second.
     let second = parsed(&format!("{}Z", name.get(..SECOND)?))?;
     Some(second + Duration::from_secs(1))
 }

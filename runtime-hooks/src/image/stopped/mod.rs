@@ -1,4 +1,4 @@
-//! What images of stopped containers are called, here and in a registry, and which of them are not
+//! The names of images of stopped containers, here and in a registry, and the images that are not
 //! there yet.
 
 pub(crate) mod key;
@@ -10,12 +10,12 @@ use std::path::Path;
 use crate::image::directory::is_settled;
 use crate::image::manifest::Manifest;
 
-/// How the names of these images end: only such are removed in favour of later ones.
+/// The end of the names of these images: only such are removed in favour of later ones.
 pub(crate) const ENDING: &str = "-stop";
 /// The tag of the newest image of a key.
 pub(crate) const LATEST: &str = "latest";
 
-/// The tag of an image: a registry's tags have no colons (OCI distribution, "Pulling manifests").
+/// Returns the tag of an image: tags have no colons (OCI distribution, "Pulling manifests").
 pub(crate) fn tag_of(image: &Path) -> String {
     let name = image.file_name().unwrap_or_default().to_string_lossy();
     name.replace(':', "-")

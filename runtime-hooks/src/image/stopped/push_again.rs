@@ -1,8 +1,8 @@
-//! The process that pushes what is still to be pushed (`cli/images/moved/at_stop`): those who began
-//! it were killed, with the machine or without, or have not reached the registry for long.
+//! The process that pushes images again (`cli/images/moved/at_stop`): earlier pushes were killed,
+//! with the machine or without, or have not reached the registry for long.
 //!
-//! It is started by whoever may be the next to need it: `stasis recover`, which is run at boot, a
-//! container that is stopped, and one that is to begin with the latest image of its key.
+//! The next process that may need it starts it: `stasis recover`, which is run at boot, a container
+//! that is stopped, and one that is to begin with the latest image of its key.
 
 use std::io;
 
@@ -31,7 +31,7 @@ impl PushAgain {
         })
     }
 
-    /// Starts it, if something is to be pushed. It leaves alone what somebody is at.
+    /// Starts it, if an image is to be pushed. It leaves images alone that a process is pushing.
     pub(crate) fn start(&self) -> io::Result<()> {
         match noted(&self.settings.restore.at_create)?.is_empty() {
             true => Ok(()),
@@ -39,7 +39,7 @@ impl PushAgain {
         }
     }
 
-    /// What this process is to do, if it was started for that.
+    /// Returns the job of this process, if it was started for that.
     #[must_use]
     pub(crate) fn of_this_process() -> Option<Self> {
         respawn::job_of(VERB, c"stasis-push")

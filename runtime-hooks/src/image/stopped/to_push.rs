@@ -1,9 +1,9 @@
-//! Which images of stopped containers are still to be pushed: a note of each, which is on disk
-//! before its container can end, and goes when the registry has the image, or nobody needs it
+//! The images of stopped containers that are still to be pushed: a note of each, which is on disk
+//! before its container can end, and goes when the registry has the image, or it is not needed
 //! there.
 //!
-//! Whoever pushes may be killed, and the machine may restart: whoever comes next goes on
-//! ([`push_again`](super::push_again)). Who is at it holds the note locked, and only he removes it.
+//! The pushing process may be killed, and the machine may restart: the next one goes on
+//! ([`push_again`](super::push_again)). A pusher holds the note locked, and only it removes that.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -40,7 +40,7 @@ pub(crate) struct ToPush {
     pub(crate) name: String,
     /// The id of its container.
     pub(crate) container: String,
-    /// When that was stopped.
+    /// The time when the container was stopped.
     pub(crate) began: SystemTime,
 }
 
@@ -55,7 +55,7 @@ struct Document {
 }
 
 impl ToPush {
-    /// An image below `all`.
+    /// Returns the note of an image below `all`.
     pub(crate) fn new(
         all: &Path,
         image: &Path,
@@ -81,13 +81,13 @@ impl ToPush {
         }
     }
 
-    /// Its directory.
+    /// Returns its directory.
     pub(crate) fn image(&self) -> PathBuf {
         self.all.join(&self.key).join(&self.name)
     }
 
-    /// Notes it, on disk when this returns, unless that was done before: who has the note locked
-    /// keeps it.
+    /// Notes it, on disk when this returns, unless it was noted before: a process that has the note
+    /// locked keeps it.
     pub(crate) fn note(&self) -> io::Result<()> {
         Directory::make(&self.all.join(DIRECTORY), 0o700)?;
         if self.path().symlink_metadata().is_ok() {
@@ -104,14 +104,14 @@ impl ToPush {
         file::sync_directory(&self.all)
     }
 
-    /// Waits until nobody else is at it; `None` if there is no note.
+    /// Waits until no other process holds it; `None` if there is no note.
     pub(crate) fn hold(&self) -> io::Result<Option<Held>> {
         loop {
             let Some(opened) = open(&self.path())? else {
                 return Ok(None);
             };
             lock(&opened)?;
-            // Who had it before may have removed it.
+            // The holder before may have removed it.
             if file::is_at(&opened, &self.path()) {
                 let (path, to_push) = (self.path(), self.clone());
                 return Ok(Some(Held {
@@ -138,7 +138,7 @@ impl ToPush {
     }
 }
 
-/// A note that nobody else has.
+/// A note that no other process holds.
 #[derive(Debug)]
 pub(crate) struct Held {
     path: PathBuf,
@@ -147,13 +147,13 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// There is nothing to push any more.
+    /// Removes the note: there is nothing to push any more.
     pub(crate) fn remove(self) {
         let _ = file::remove(&self.path);
     }
 }
 
-/// All that is noted below `all`, the latest first. What is no note is nobody's.
+/// Returns all that is noted below `all`, the latest first. Other files are ignored.
 pub(crate) fn noted(all: &Path) -> io::Result<Vec<ToPush>> {
     let directory = all.join(DIRECTORY);
     let entries = match fs::read_dir(&directory) {
@@ -171,7 +171,7 @@ pub(crate) fn noted(all: &Path) -> io::Result<Vec<ToPush>> {
     Ok(found)
 }
 
-/// Those of the notes below `all` that nobody is at, the latest first.
+/// Holds the notes below `all` that no process holds, the latest first.
 pub(crate) fn hold_all(all: &Path) -> io::Result<Vec<Held>> {
     let mut held = Vec::new();
     for to_push in noted(all)? {
@@ -204,7 +204,7 @@ fn read(all: &Path, path: &Path) -> Option<ToPush> {
     (document.version == VERSION && found.is_sound()).then_some(found)
 }
 
-/// For writing, without which NFS gives no lock of one's own (flock(2), "NFS details").
+/// Opens it for writing, without which NFS gives no lock of one's own (flock(2), "NFS details").
 fn open(path: &Path) -> io::Result<Option<File>> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let mut options = OpenOptions::new();

@@ -30,8 +30,8 @@ enum Lasts {
     FromThenOn,
 }
 
-/// Does `work` with each fault at each call, one after the other, and has `check` look at what has
-/// come of it, in a directory that begins as `before`; how often.
+/// Calls `work` with each fault at each call, one after the other, and `check` on the outcome, in a
+/// directory that begins as `before`; returns the number of faults.
 fn at_each_call<T>(
     before: Before,
     work: impl Fn(&Path) -> T,
@@ -68,13 +68,13 @@ fn at_each_call<T>(
     faults
 }
 
-/// What the caller of a checkpoint is told.
+/// The answer to the caller of a checkpoint.
 #[derive(Debug, PartialEq, Eq)]
 enum Told {
-    /// Perhaps with a note.
+    /// Done, perhaps with a note.
     Done,
     Failed,
-    /// That of a container which has ended is here.
+    /// The image of a container which has ended is here.
     Kept(PathBuf),
 }
 
@@ -104,7 +104,7 @@ fn a_checkpoint_that_goes_on_is_on_the_side_of_the_commit_that_its_caller_is_tol
             let is_next = found.as_deref() == Some(NEXT);
             match (told, lasts) {
                 (Told::Done, _) => assert!(is_next, "{found:?}"),
-                // What cannot be removed is whole.
+                // An image that cannot be removed is whole.
                 (Told::Failed, Lasts::FromThenOn) if is_next => {}
                 (Told::Failed, _) => assert_eq!(found.as_deref(), before.image()),
                 (Told::Kept(_), _) => panic!("the container goes on"),
@@ -115,7 +115,7 @@ fn a_checkpoint_that_goes_on_is_on_the_side_of_the_commit_that_its_caller_is_tol
     assert!(faults > 1000, "{faults}");
 }
 
-/// It is the last copy of its container once it is written.
+/// The image is the last copy of its container once it is written.
 #[test]
 fn a_checkpoint_whose_container_has_ended_is_never_lost() {
     let init = ended();
@@ -156,7 +156,7 @@ fn a_reader_gets_the_image_of_the_directory_or_an_error() {
     assert!(faults > 100, "{faults}");
 }
 
-/// The kernel tells once of what a disk has not taken.
+/// The kernel reports only once that a disk has not taken data.
 #[test]
 fn what_a_disk_has_refused_to_a_reader_is_trusted_by_its_hashes_alone() {
     let refused = Rc::new(Cell::new(0));
@@ -164,7 +164,7 @@ fn what_a_disk_has_refused_to_a_reader_is_trusted_by_its_hashes_alone() {
     let read = |directory: &Path| open(&Settings::default(), directory).map(drop);
     at_each_call(Before::Left, read, move |directory, read, lasts| {
         let is_refused = matches!(read, Err(ImageDirectoryError::NotOnDisk { .. }));
-        // A disk that takes nothing any more does not take that down either.
+        // A disk that takes nothing any more does not take a note of that either.
         if is_refused && lasts == Lasts::OneCall {
             let lost = directory.join(NEW).join("core-1.img");
             std::fs::write(lost, "what the disk had before").unwrap();
@@ -177,7 +177,7 @@ fn what_a_disk_has_refused_to_a_reader_is_trusted_by_its_hashes_alone() {
     assert!(refused.get() > 0);
 }
 
-/// What is left of an image is none, and goes the next time.
+/// The remains of a removal are no image, and go the next time.
 #[test]
 fn a_removal_goes_on_where_it_was_cut_off() {
     let removed = |directory: &Path| {

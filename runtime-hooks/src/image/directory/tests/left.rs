@@ -1,4 +1,4 @@
-//! What a writer leaves that has failed, or was killed.
+//! The remains of a writer that has failed, or was killed.
 
 use super::*;
 
@@ -8,12 +8,12 @@ use crate::image::manifest::Manifest;
 use crate::operation::group::{Group, GroupMember, NewGroup};
 use crate::request::AfterDump;
 
-/// Its writer is killed. What another test has just started may have its files open for a moment.
+/// Kills the writer. Processes of other tests may have its files open for a moment.
 fn kill(image: &NewImage) {
     unlock(&image.lock).unwrap();
 }
 
-/// What nobody has sealed is, as long as the page cache vouches for it, finished by the next.
+/// The next process finishes an unsealed image as long as the page cache vouches for it.
 #[test]
 fn a_complete_image_of_a_container_that_has_ended_stays() {
     let directory = earlier();
@@ -47,7 +47,7 @@ fn what_a_disk_has_not_taken_replaces_nothing_that_it_has() {
     );
 }
 
-/// Nobody has waited for the disk before the machine restarted: its hashes vouch for an image then.
+/// The machine restarted before data were on disk: hashes vouch for an image then.
 #[test]
 fn what_another_boot_has_left_is_compared_with_its_hashes() {
     let sealed = |damage: &str| {
@@ -85,7 +85,7 @@ fn what_another_boot_has_left_is_compared_with_its_hashes() {
     assert_eq!(core(unsealed.path()), "earlier");
 }
 
-/// CRIU may live longer than whoever has started it.
+/// CRIU may live longer than its parent.
 #[test]
 fn whoever_was_started_to_write_keeps_others_out() {
     let directory = earlier();
@@ -125,7 +125,7 @@ fn an_image_of_a_group_takes_its_place_with_the_others() {
     fs::write(image.path().join(INVENTORY), "1").unwrap();
     commit(&image);
     assert!(!has_inventory(&directory));
-    // Whoever wrote it is killed, and nobody writes there before it is decided.
+    // Its writer is killed, and no process writes there before the group has decided.
     kill(&image);
     assert_eq!(finish(&settings, &directory).unwrap(), Rest::Undecided);
     let error = begin(&directory).unwrap_err();

@@ -13,7 +13,7 @@ thread_local! {
 /// When another actor goes on, and where one is killed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Plan {
-    /// After so many steps of all together, this one goes on.
+    /// After this many steps of all together, this one goes on.
     pub(super) turns: Vec<(usize, usize)>,
     /// This one is killed before its step of this number.
     pub(super) killed: Option<(usize, usize)>,
@@ -25,7 +25,7 @@ struct State {
     steps: usize,
     own_steps: Vec<usize>,
     ended: Vec<bool>,
-    /// How often in turn all that live have had to wait.
+    /// How often in a row the living actors have had to wait.
     waits: usize,
 }
 
@@ -38,12 +38,12 @@ struct Stage {
 /// An actor was killed.
 struct Killed;
 
-/// The next step of the actor that is this thread.
+/// Makes the next step of the actor that is this thread.
 pub(crate) fn step() {
     with_actor(|stage, own| stage.step(own));
 }
 
-/// The actor has to wait for another.
+/// Has the actor wait for another.
 pub(crate) fn pause() {
     if !with_actor(|stage, own| stage.pause(own)) {
         thread::sleep(std::time::Duration::from_millis(1));
@@ -82,7 +82,7 @@ impl Stage {
         let mut state = self.state.lock().unwrap();
         state.waits += 1;
         if state.waits > 2 * state.ended.len() {
-            // Nobody else can go on: time passes.
+            // No other actor can go on: time passes.
             drop(state);
             thread::sleep(std::time::Duration::from_millis(1));
             state = self.state.lock().unwrap();
@@ -116,10 +116,10 @@ impl Stage {
     }
 }
 
-/// What has become of an actor, and how many steps it took.
+/// The results of the actors, and the number of their steps.
 pub(super) type Ends<T> = (Vec<Option<T>>, usize);
 
-/// Runs all actors, the first of which begins. `None`: one was killed.
+/// Runs all actors, beginning with the first. `None`: the actor was killed.
 pub(super) fn run<T: Send>(
     plan: &Plan,
     actors: Vec<Box<dyn FnOnce() -> T + Send + '_>>,

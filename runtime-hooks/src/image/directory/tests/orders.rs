@@ -10,7 +10,7 @@ use super::super::*;
 use super::model::{Plan, run, step};
 use super::{EARLIER, living, names, write};
 
-/// What an actor has seen.
+/// The observation of an actor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Seen {
     /// Its image is committed.
@@ -21,7 +21,7 @@ enum Seen {
     Read(String),
 }
 
-/// A directory, and the names of those who have come as far as their commit, in that order.
+/// A directory, and the names of the writers that have reached their commit, in that order.
 struct Scene {
     directory: tempfile::TempDir,
     order: Mutex<Vec<String>>,
@@ -75,10 +75,10 @@ impl Scene {
         Seen::Read(found.unwrap())
     }
 
-    /// After all: one image, and it is one that had to be there.
+    /// Checks the end: one image, and it is one that had to be there.
     fn check(&self, ends: &[Option<Seen>], plan: &Plan) {
         let context = || format!("{plan:?} {ends:?} {:?}", names(self.directory.path()));
-        // Whoever restores from it without us gets all of an image, or none.
+        // A restore without our part gets all of an image, or none.
         if has_inventory(self.directory.path()) && exists(&self.directory.path().join(MOVING)) {
             let left = names(&self.directory.path().join(MOVING));
             assert!(left.is_empty(), "{left:?} {}", context());
@@ -104,8 +104,8 @@ impl Scene {
         assert!(left.is_empty(), "{left:?} {}", context());
     }
 
-    /// The last one that was committed; or that of a writer that was killed after it had written
-    /// all, which may have been finished or not.
+    /// Whether this is the last image that was committed; or one of a writer that was killed after
+    /// it had written all, which may have been finished or not.
     fn may_be_last(&self, last: &str, ends: &[Option<Seen>]) -> bool {
         let order = self.order.lock().unwrap();
         for name in order.iter().rev() {
@@ -129,7 +129,7 @@ fn busy(error: &ImageDirectoryError) -> Seen {
     Seen::Busy
 }
 
-/// What an actor does.
+/// The role of an actor.
 #[derive(Debug, Clone, Copy)]
 enum Role {
     Writer(&'static str),

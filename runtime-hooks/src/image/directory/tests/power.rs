@@ -1,5 +1,5 @@
-//! Power that fails before each change of a checkpoint, on real file systems: what has reached the
-//! disk by then is copied, and mounted as after a boot.
+//! Power failures before each change of a checkpoint, on real file systems: the state of the disk
+//! is copied, and mounted as after a boot.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -25,12 +25,12 @@ use crate::left_out::say_left_out;
 
 const NEXT: &str = "next";
 
-/// A file system: its name, how large it has to be, how it is made and mounted.
+/// A file system: its name, its size, how it is made and mounted.
 struct Kind {
     name: &'static str,
     bytes: u64,
     make: &'static [&'static str],
-    /// A copy has the name of what it is a copy of.
+    /// A copy has the name of its original.
     options: &'static str,
 }
 
@@ -53,12 +53,12 @@ const BTRFS: Kind = Kind {
     options: "",
 };
 
-/// What else has something written before power fails.
+/// Writes by others before power fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Others {
     Nothing,
-    /// One brings a file of its own to disk: names get there, and the contents of other files may
-    /// not.
+    /// A process brings a file of its own to disk: names get there, and the contents of other files
+    /// may not.
     Sync,
 }
 
@@ -95,7 +95,7 @@ impl Disk {
         }
     }
 
-    /// How often something was written to it.
+    /// Returns how often something was written to it.
     fn writes(&self) -> u64 {
         let name = self.device.path().file_name().unwrap();
         let stat = Path::new("/sys/block").join(name).join("stat");
@@ -106,7 +106,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // What another test has just started may have a file of it open for a moment.
+        // A process that another test has just started may have a file of it open for a moment.
         let tries = 0..10_000;
         let is_busy = |_: &i32| umount(&self.at) == Err(Errno::EBUSY);
         let busy = tries
@@ -124,7 +124,7 @@ fn run(program: &str, arguments: &[&OsStr]) {
 /// A copy of what a disk has when its power fails.
 struct Cut {
     copy: PathBuf,
-    /// Whether somebody had been told by then that the checkpoint is done.
+    /// Whether the checkpoint had been reported as done by then.
     is_done: bool,
     said: String,
 }
@@ -192,7 +192,7 @@ fn cuts(disk: Disk, before: Before, others: Others) -> Vec<Cut> {
     Rc::into_inner(cutter).unwrap().into_inner().cuts
 }
 
-/// What the next reader finds after a boot: the page cache of another one vouches for nothing.
+/// Returns what the next reader finds after a boot: another boot's page cache vouches for nothing.
 fn found_after_boot(kind: &Kind, cut: Cut, at: &Path) -> Option<String> {
     let disk = Disk::mount(kind, cut.copy, at);
     let directory = disk.at.join("image");
@@ -205,7 +205,7 @@ fn found_after_boot(kind: &Kind, cut: Cut, at: &Path) -> Option<String> {
     next_finds(&directory)
 }
 
-/// What all cuts have found, by what is in the directory before.
+/// Verifies all cuts, in a directory without an image, with one, and with a committed one.
 fn on(kind: &Kind) {
     if !can_mount(kind) {
         return;
@@ -249,7 +249,7 @@ fn new_disk(kind: &Kind, below: &Path) -> PathBuf {
     file
 }
 
-/// In a mount namespace of this thread's own.
+/// Whether it can be mounted, in a mount namespace of this thread's own.
 fn can_mount(kind: &Kind) -> bool {
     let known = fs::read_to_string("/proc/filesystems").unwrap();
     let lacks = match () {

@@ -1,4 +1,4 @@
-//! What is in a directory before somebody works in it, and which image it has then.
+//! The states of a directory before an actor works in it, and which image it has then.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,26 +17,26 @@ use crate::host::file_lock::unlock;
 use crate::image::files;
 use crate::image::manifest::Manifest;
 
-/// In the order in which CRIU writes them.
+/// The files, in the order in which CRIU writes them.
 const FILES: [&str; 3] = ["core-1.img", "pages-1.img", INVENTORY];
-/// The image that was there first.
+/// The image that was first there.
 const EARLIER: &str = "earlier";
-/// One that has come since, and is not in its place yet.
+/// A later image, which is not in its place yet.
 const WAITING: &str = "waiting";
 
-/// What is in a directory.
+/// The state of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Before {
     Nothing,
     /// An image.
     Earlier,
-    /// Beside it, what a killed writer has left that is not whole.
+    /// An image, and the partial one of a killed writer.
     Half,
-    /// The same that is whole.
+    /// The same with a whole one.
     Left,
-    /// What is committed.
+    /// A committed image.
     Complete,
-    /// The same, half of it moved up.
+    /// A committed image, half of it moved up.
     Moving,
 }
 
@@ -50,7 +50,7 @@ impl Before {
         Self::Moving,
     ];
 
-    /// The image of the directory.
+    /// Returns the image of the directory.
     pub(super) fn image(self) -> Option<&'static str> {
         match self {
             Self::Nothing => None,
@@ -103,12 +103,12 @@ pub(super) fn write_image(into: &Path, name: &str) -> io::Result<()> {
     describe(&manifest)
 }
 
-/// Some blocks of a file system.
+/// Returns some blocks of a file system.
 fn text(name: &str) -> String {
     format!("{name}\n").repeat(2000)
 }
 
-/// The name of an image, all of which has to be there; `None` if there is none.
+/// Returns the name of an image, all of which has to exist; `None` if there is none.
 pub(super) fn name_of(image: &Path) -> Option<String> {
     if !has_inventory(image) {
         return None;
@@ -122,7 +122,7 @@ pub(super) fn name_of(image: &Path) -> Option<String> {
     Some(manifest.container)
 }
 
-/// The image that the next reader gets; the next writer finds nothing else.
+/// Returns the image that the next reader gets; the next writer finds nothing else.
 pub(super) fn next_finds(directory: &Path) -> Option<String> {
     until_unlocked(directory);
     let found = {
@@ -145,8 +145,8 @@ pub(super) fn next_finds(directory: &Path) -> Option<String> {
     found
 }
 
-/// What another test has just started may have the lock of one that has failed for a moment, and
-/// would have this one's if that were closed only.
+/// A process that another test has just started may hold the lock of a failed writer for a moment,
+/// and would hold this one if it were only closed.
 pub(super) fn until_unlocked(directory: &Path) {
     loop {
         match lock_now(&directory.join(NEW)).unwrap() {

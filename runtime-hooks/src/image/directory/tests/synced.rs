@@ -1,5 +1,5 @@
-//! Names that are on disk before a checkpoint counts on them: a file system may bring what has
-//! happened in two directories to disk in any order.
+//! Names that are on disk before a checkpoint counts on them: a file system may bring the changes
+//! of two directories to disk in any order.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use super::begin;
 use super::change::{Call, asking, change};
 use super::scene::{Before, write_image};
 
-/// What is in a directory before each change of a checkpoint into it, and once that is done.
+/// Lists a directory before each change of a checkpoint into it, and once that is done.
 fn names_before_each(before: Before) -> Vec<BTreeSet<String>> {
     let above = tempfile::tempdir_in("/dev/shm").unwrap();
     let directory = above.path().join("image");
@@ -40,7 +40,7 @@ fn nothing_of_the_earlier_image_goes_before_the_commit_is_on_disk() {
     let seen = names_before_each(Before::Earlier);
     let committed = seen.iter().position(|names| names.contains(COMPLETE));
     let committed = committed.unwrap();
-    // A call that moves nothing, here.
+    // This call moves nothing here.
     assert_eq!(seen[committed + 1], seen[committed]);
     assert!(seen[committed + 1].contains(INVENTORY));
 }

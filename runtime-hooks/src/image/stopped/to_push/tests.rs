@@ -51,7 +51,7 @@ fn who_is_at_it_is_alone() {
     one.note().unwrap();
     two.note().unwrap();
     let held = one.hold().unwrap().unwrap();
-    // Whoever made the image notes it once more: it is the same note.
+    // The maker of the image notes it once more: it is the same note.
     one.note().unwrap();
     let free = hold_all(all.path()).unwrap();
     let keys: Vec<_> = free.iter().map(|held| held.to_push.key.as_str()).collect();
