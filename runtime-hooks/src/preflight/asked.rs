@@ -1,4 +1,4 @@
-//! What CRIU will have been asked to dump beyond its defaults: by the caller's options, and by the
+//! CRIU's options beyond its defaults at a dump: from the caller's options, and from the
 //! configuration files that CRIU and the low-level runtime read (criu(8), "CONFIGURATION FILES").
 //!
 //! A file that the low-level runtime names comes last and takes precedence, the others are read
@@ -16,25 +16,25 @@ use crate::request::CriuOption;
 
 /// `DEFAULT_GHOST_LIMIT` (criu/include/cr_options.h).
 const GHOST_LIMIT: u64 = 1 << 20;
-/// Below the home directory of whoever calls us, and so CRIU's.
+/// Below the home directory of our caller, and so of CRIU.
 const OF_USER: &str = ".criu/default.conf";
 /// Options of CRIU that have it dump connections: saved, or closed.
 const CONNECTIONS: [&str; 2] = ["tcp-established", "tcp-close"];
-/// What crun does not hand on (crun src/checkpoint.c).
+/// Options that crun does not hand on (crun src/checkpoint.c).
 const NOT_BY_CRUN: [CriuOption; 2] = [CriuOption::TcpSkipInFlight, CriuOption::LinkRemap];
 
-/// What a dump will be asked for.
+/// The options of a dump.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
     options: BTreeSet<CriuOption>,
-    /// The largest file without a name that it takes, in bytes.
+    /// The largest file without a name that CRIU takes, in bytes.
     ghost_limit: u64,
-    /// Whether it is told where the files are that are watched by inotify.
+    /// Whether CRIU gets paths at which to look for files that inotify watches.
     finds_watches: bool,
 }
 
 impl Asked {
-    /// What the options of a caller and the files of this machine ask for. `annotated` is the file
+    /// Collects the options of a caller and of the files of this machine. `annotated` is the file
     /// that the container's annotation names.
     #[must_use]
     pub fn of(flavor: Flavor, options: &BTreeSet<CriuOption>, annotated: Option<&Path>) -> Self {
@@ -60,7 +60,7 @@ impl Asked {
         asked
     }
 
-    /// Takes in what a configuration file says.
+    /// Takes in the options of a configuration file.
     fn take_in<'o>(&mut self, options: impl Iterator<Item = (&'o str, &'o str)>) {
         for (name, value) in options {
             let option = CriuOption::ALL.iter().find(|option| option.name() == name);
@@ -76,26 +76,26 @@ impl Asked {
         }
     }
 
-    /// Whether it is asked for this.
+    /// Whether CRIU gets this option.
     #[must_use]
     pub fn has(&self, option: CriuOption) -> bool {
         self.options.contains(&option)
     }
 
-    /// Whether it looks for files that are watched where it is told to.
+    /// Whether CRIU gets paths at which to look for watched files.
     #[must_use]
     pub fn finds_watches(&self) -> bool {
         self.finds_watches
     }
 
-    /// The largest file without a name that CRIU takes, in bytes.
+    /// Returns the largest file without a name that CRIU takes, in bytes.
     #[must_use]
     pub fn ghost_limit(&self) -> u64 {
         self.ghost_limit
     }
 }
 
-/// A number with a unit, or without (criu/util.c, `parse_size`).
+/// Parses a number with a unit, or without (criu/util.c, `parse_size`).
 fn size(text: &str) -> Option<u64> {
     let (digits, shift) = match text.char_indices().last()? {
         (end, 'K' | 'k') => (&text[..end], 10),

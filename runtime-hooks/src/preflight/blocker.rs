@@ -8,7 +8,7 @@ use std::fmt;
 use serde::Serialize;
 use stasis_config::{BlockerKind, DEFAULT_PATH, Settings};
 
-/// What keeps the driver from saving or restoring a process; the rest keeps CRIU from dumping it.
+/// Blockers of the driver, which cannot save or restore the process; the others are of CRIU's dump.
 pub const OF_THE_DRIVER: [BlockerKind; 9] = [
     BlockerKind::FailedState,
     BlockerKind::NcclP2p,
@@ -37,7 +37,7 @@ const LISTED: usize = 8;
 /// One process that cannot be checkpointed as it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What it is.
+    /// The kind of blocker.
     pub kind: BlockerKind,
     /// The pid in our namespace.
     pub pid: i32,
@@ -115,13 +115,13 @@ impl fmt::Display for Blockers {
 
 impl std::error::Error for Blockers {}
 
-/// The known consequence of a blocker.
+/// Returns the known consequence of a blocker.
 #[must_use]
 pub fn consequence(kind: BlockerKind) -> &'static str {
     texts(kind).0
 }
 
-/// The ways to remove a blocker.
+/// Returns the ways to remove a blocker.
 #[must_use]
 pub fn way_out(kind: BlockerKind) -> &'static str {
     texts(kind).1

@@ -1,4 +1,4 @@
-//! What keeps CRIU from dumping a process, as it is seen in `/proc` before anything is touched.
+//! Blockers of CRIU's dump of a process, as `/proc` shows them before anything is touched.
 
 use std::io;
 
@@ -14,10 +14,10 @@ use super::tcp::Connections;
 use super::unix::UnixConnections;
 use crate::request::CriuOption;
 
-/// As many sockets of a process are looked at again. One that stays is enough.
+/// This many sockets of a process are looked at again. One that stays is enough.
 const MOST_SOCKETS: usize = 1024;
 
-/// Devices and rings, of any process.
+/// Finds devices and rings, of any process.
 pub(super) fn devices(process: &ProcessRef, held: &OpenFiles) -> Vec<Finding> {
     let evidence = [
         (
@@ -33,7 +33,7 @@ pub(super) fn devices(process: &ProcessRef, held: &OpenFiles) -> Vec<Finding> {
     named(process, evidence)
 }
 
-/// What it does not dump of a process, or not unless it is asked to.
+/// Finds what CRIU does not dump of a process, or only if asked to.
 fn not_dumped(process: &ProcessRef, held: &Undumpable, asked: &Asked) -> Vec<Finding> {
     let moved = held.moved.as_ref();
     let moved = moved.filter(|_| !asked.has(CriuOption::LinkRemap));
@@ -69,7 +69,7 @@ fn named<E: ToString>(
     evidence.into_iter().filter_map(finding).collect()
 }
 
-/// What is found of the processes that CRIU dumps.
+/// Collects the findings on the processes that CRIU dumps.
 #[derive(Debug)]
 pub(super) struct ByCriu<'a> {
     asked: &'a Asked,
@@ -88,7 +88,7 @@ impl<'a> ByCriu<'a> {
         }
     }
 
-    /// Looks at one of them.
+    /// Looks at one of these processes.
     pub(super) fn see(
         &mut self,
         process: &ProcessRef,
@@ -108,7 +108,7 @@ impl<'a> ByCriu<'a> {
         self.unix.see(process, &held.sockets)
     }
 
-    /// What is in the way, once all were seen.
+    /// Returns the blockers, once all processes were seen.
     pub(super) fn findings(self) -> io::Result<Vec<Finding>> {
         let mut found = self.found;
         found.extend(lasting_connections(self.connected)?);
@@ -117,7 +117,7 @@ impl<'a> ByCriu<'a> {
     }
 }
 
-/// The connections of one process that CRIU is not asked for.
+/// The connections of one process for which CRIU lacks the option.
 #[derive(Debug)]
 struct Connected {
     pid: i32,
@@ -164,7 +164,7 @@ impl Connected {
     }
 }
 
-/// Those that stay: a request that is answered is over before CRIU dumps anything.
+/// Returns those that stay: a request that is answered is over before CRIU dumps anything.
 fn lasting_connections(found: Vec<Connected>) -> io::Result<Vec<Finding>> {
     let lasting = lasting(found, MOMENT, |mut found| {
         let mut connections = Connections::default();

@@ -1,4 +1,4 @@
-//! What this machine can do that not every machine can. Each capability has a fall-back: the parts
+//! Abilities of this machine that not every machine has. Each capability has a fall-back: the parts
 //! of stasis that use it say which.
 
 use std::fs;
@@ -26,12 +26,12 @@ pub struct Capabilities {
     pub plugin: Option<PathBuf>,
 }
 
-/// What the kernel can do.
+/// The kernel's release and page size.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Kernel {
     /// "6.18.0-amd64"
     pub release: String,
-    /// Bytes.
+    /// The page size in bytes.
     pub page_size: usize,
 }
 
@@ -45,7 +45,7 @@ pub enum Cgroups {
     V2,
     /// Both.
     Hybrid,
-    /// None was found.
+    /// No version was found.
     None,
 }
 
@@ -55,9 +55,9 @@ pub enum Cgroups {
 pub enum Criu {
     /// Its version.
     Version(CriuVersion),
-    /// There is none.
+    /// There is no CRIU.
     Missing,
-    /// Why its version is not known.
+    /// The reason why its version is not known.
     Unknown(String),
 }
 
@@ -67,7 +67,7 @@ pub enum Criu {
 pub struct UnusableCriu(String);
 
 impl Criu {
-    /// `None` if there is none, or it is not known.
+    /// Returns its version; `None` if there is none, or it is not known.
     #[must_use]
     pub fn version(&self) -> Option<CriuVersion> {
         match self {
@@ -76,7 +76,7 @@ impl Criu {
         }
     }
 
-    /// Whether it is one that stasis uses.
+    /// Whether stasis uses this CRIU.
     pub fn usable(&self) -> Result<(), UnusableCriu> {
         let needed = CriuVersion::NEEDED;
         Err(UnusableCriu(match self {
@@ -91,7 +91,7 @@ impl Criu {
 }
 
 impl Capabilities {
-    /// Looks at the machine. What cannot be found out counts as missing.
+    /// Looks at the machine. A capability that cannot be found out counts as missing.
     #[must_use]
     pub fn probe(settings: &Settings) -> Self {
         let plugin = &settings.gpu_contents.plugin;
@@ -108,17 +108,17 @@ impl Capabilities {
     }
 }
 
-/// The kernel's release, "6.18.0-amd64"; empty if it is not told.
+/// Returns the kernel's release, "6.18.0-amd64"; empty if it cannot be read.
 #[must_use]
 pub fn kernel_release() -> String {
     let release = fs::read_to_string(RELEASE).unwrap_or_default();
     release.trim().to_owned()
 }
 
-/// NVIDIA's driver, by NVML; the reason why it is not known.
+/// Returns the version of NVIDIA's driver, by NVML.
 ///
 /// # Errors
-/// The reason.
+/// The reason why it is not known.
 pub fn driver_version(settings: &Settings) -> Result<String, String> {
     let inventory = Inventory::read(settings);
     match inventory {

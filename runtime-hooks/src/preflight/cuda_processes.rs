@@ -89,8 +89,8 @@ fn open(context: &Context, id: &str) -> Result<(WatchedDriver, Arc<CopyingDriver
 }
 
 /// Refuses a container below a frozen cgroup, also one that is paused itself: a frozen process does
-/// not answer the driver, and stasis does not thaw cgroups of others. One without processes that
-/// may use CUDA can be dumped as it is.
+/// not answer the driver, and stasis does not thaw cgroups of others. A container without processes
+/// that may use CUDA can be dumped as it is.
 ///
 /// # Errors
 /// Names the first process that may use CUDA.

@@ -16,11 +16,11 @@ use stasis_linux::procfs::has_another_namespace;
 use crate::container::Container;
 use crate::preflight::blocker::Finding;
 
-/// What CRIU is told is external: the type in a specification, and the name in `/proc/PID/ns`.
+/// Namespaces that CRIU takes for external: the type in a specification, and in `/proc/PID/ns`.
 const EXTERNAL: [(&str, &str); 2] = [("network", "net"), ("pid", "pid")];
 
-/// Finds what a restore of the container could not join. One whose specification cannot be read has
-/// none.
+/// Finds namespaces that a restore of the container could not join. A container whose specification
+/// cannot be read has none.
 pub(crate) fn findings(container: &Container) -> io::Result<Vec<Finding>> {
     let Some(spec) = container.spec() else {
         return Ok(Vec::new());

@@ -1,4 +1,4 @@
-//! What is in the way for a moment only is no reason to refuse anything.
+//! A blocker that exists for a moment only is no reason to refuse anything.
 
 use std::io;
 use std::thread::sleep;
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 pub(crate) const MOMENT: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(10);
 
-/// What of the found is left after a while; `still` looks again.
+/// Returns the findings that are left after a while; `still` looks again.
 ///
 /// # Errors
-/// That of `still`.
+/// The error of `still`.
 pub(crate) fn lasting<T>(
     mut found: Vec<T>,
     moment: Duration,

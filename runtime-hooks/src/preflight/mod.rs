@@ -37,8 +37,8 @@ use crate::preflight::sharing::nccl::Candidate;
 use crate::preflight::sharing::peer_access::PeerAccess;
 use crate::preflight::tcp::Connections;
 
-/// The capabilities that every user of NVML may open: MIG's configuration and its monitor. Those of
-/// the slices have higher numbers.
+/// The capabilities that every user of NVML may open: MIG's configuration and its monitor. The
+/// capabilities of slices have higher numbers.
 const CAPABILITIES_OF_ALL: [&str; 2] = [
     "/dev/nvidia-caps/nvidia-cap1",
     "/dev/nvidia-caps/nvidia-cap2",
@@ -53,9 +53,9 @@ pub struct ContainerFacts<'a> {
     pub members: &'a ProcessStates,
     /// The machine's GPUs.
     pub inventory: &'a Inventory,
-    /// How it is known what GPU memory its processes share.
+    /// How the GPU memory that its processes share is found.
     pub sharing: Sharing,
-    /// What CRIU will be asked for; `None` if no dump follows.
+    /// The options of CRIU; `None` if no dump follows.
     pub asked: Option<&'a Asked>,
 }
 
@@ -108,7 +108,7 @@ fn find_now(facts: &ContainerFacts<'_>) -> io::Result<Vec<Finding>> {
         if !held.sockets.is_empty() {
             connections.read_of(process.pid())?;
         }
-        // Those of `exec` are not dumped.
+        // Processes of `exec` are not dumped.
         if let Some(by_criu) = by_criu.as_mut().filter(|_| member.origin == Origin::Init) {
             by_criu.see(&process, &held, &connections)?;
         }
@@ -215,7 +215,7 @@ fn mps(
     held_below(held, directory)
 }
 
-/// The directory where the process would find an MPS server. It need not exist.
+/// Returns the directory where the process would find an MPS server. It need not exist.
 fn mps_directory(process: &ProcessRef) -> io::Result<String> {
     let environment = Environment::read(process)?;
     let directory = environment.get("CUDA_MPS_PIPE_DIRECTORY");

@@ -1,7 +1,7 @@
 //! Namespaces that a process of a container has made for itself (`unshare`, a sandbox).
 //!
 //! CRIU dumps several mount and network namespaces, and of every other kind one: that of the
-//! container's first process, unless it is the machine's (criu/namespaces.c, `generate_ns_id`).
+//! container's first process, unless that is the machine's (criu/namespaces.c, `generate_ns_id`).
 
 use std::io;
 
@@ -22,8 +22,8 @@ const SHARED: [(&str, &str); 6] = [
     ("time", "of clocks"),
 ];
 
-/// Finds the processes that CRIU dumps, and that have a namespace that `init` has not, nor we: CRIU
-/// is started by us.
+/// Finds the processes that CRIU dumps, and that have a namespace that neither `init` has nor we:
+/// CRIU is started by us.
 ///
 /// # Errors
 /// An error of reading `/proc`.
@@ -39,7 +39,7 @@ pub(crate) fn findings(init: i32, snapshot: &Snapshot) -> io::Result<Vec<Finding
         let dumped = snapshot.members().iter();
         for member in dumped.filter(|member| member.origin == Origin::Init) {
             let theirs = namespace_of(member.pid, kind)?;
-            // Asked last: the pid was its own.
+            // Checked last: the pid was still the process's own.
             if theirs.is_some() && !known.contains(&theirs) && member.open()?.is_some() {
                 found.push(Finding {
                     kind: BlockerKind::NestedNamespace,

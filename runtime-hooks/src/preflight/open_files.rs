@@ -1,6 +1,6 @@
-//! Reads one process of a container from `/proc`: its open devices and rings, what else CRIU does
-//! not dump, its NCCL threads, its environment. The container controls all of it, so every read is
-//! bounded, and messages quote it.
+//! Reads one process of a container from `/proc`: its open devices and rings, other things that
+//! CRIU does not dump, its NCCL threads, its environment. The container controls all of it, so
+//! every read is bounded, and messages quote it.
 
 pub(crate) mod undumpable;
 pub(crate) mod watches;
@@ -28,8 +28,8 @@ const OF_INTEREST: [&str; 5] = [
     "/dev/shm/nccl-",
     IO_URING,
 ];
-/// How many files are kept of each beginning. A process may have a million, whose paths may take a
-/// page each; the first that is of a kind is enough for a message.
+/// The files that are kept of each beginning. A process may have a million, whose paths may take a
+/// page each; the first of a kind is enough for a message.
 const MOST_OF_A_BEGINNING: usize = 1024;
 /// Every CUDA process maps 2 MiB of /dev/nvidia-uvm at an address of the driver's choice below 64
 /// GiB. Managed memory is mapped where mmap(2) finds room (measured on driver 580.159).
@@ -64,11 +64,11 @@ pub(crate) struct OpenFiles {
     pub(crate) libcuda: bool,
     /// Whether libnccl is mapped.
     pub(crate) libnccl: bool,
-    /// Where managed memory is mapped, if there is any.
+    /// The address at which managed memory is mapped, if there is any.
     pub(crate) managed_memory: Option<u64>,
     /// The inodes of its sockets, each with a descriptor of it.
     pub(crate) sockets: BTreeMap<u64, u32>,
-    /// What CRIU does not dump.
+    /// Files and kernel objects that CRIU does not dump.
     pub(crate) undumpable: Undumpable,
     /// A directory whose files are of interest, too.
     pub(crate) directory: Option<String>,
@@ -128,7 +128,7 @@ impl OpenFiles {
         }
     }
 
-    /// The first matching file.
+    /// Returns the first matching file.
     pub(crate) fn find(&self, matches: impl Fn(&str) -> bool) -> Option<&OpenFile> {
         self.files.iter().find(|hold| matches(&hold.path))
     }
@@ -143,13 +143,13 @@ impl std::fmt::Display for OpenFile {
     }
 }
 
-/// The inode of a socket that a descriptor's target names.
+/// Returns the inode of a socket that a descriptor's target names.
 pub(crate) fn socket_inode(path: &str) -> Option<u64> {
     let inode = path.strip_prefix("socket:[")?.strip_suffix(']')?;
     inode.parse().ok()
 }
 
-/// The names of the process's threads that begin with `prefix`.
+/// Returns the names of the process's threads that begin with `prefix`.
 pub(crate) fn threads_named(process: &ProcessRef, prefix: &str) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for thread in threads(process.pid())? {
@@ -191,7 +191,7 @@ impl Environment {
         }
     }
 
-    /// The value of a variable; the first of that name, as getenv(3) finds it.
+    /// Returns the value of a variable; the first of that name, as getenv(3) finds it.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         let mut entries = self
             .text

@@ -1,7 +1,7 @@
 //! Processes that have one memory (`CLONE_VM`), which CRIU does not dump.
 //!
 //! A child of vfork(2), and so of posix_spawn(3), is one until it execs. That is a moment, so
-//! whoever is found is given time, and is a blocker if it still has another's memory afterwards.
+//! each pair is given time, and is a blocker if the two still have one memory afterwards.
 
 use std::cmp::Ordering;
 use std::io;
@@ -14,10 +14,10 @@ use stasis_linux::{ProcessRef, Snapshot};
 use crate::preflight::blocker::Finding;
 use crate::preflight::lasting::{MOMENT, lasting};
 
-/// Each pair is two open files. A message names fewer.
+/// The most pairs. Each pair is two open files. A message names fewer.
 const MOST_PAIRS: usize = 64;
 
-/// A process, and the one whose memory it has.
+/// A process, and another one that has the same memory.
 struct Pair {
     process: ProcessRef,
     other: ProcessRef,
@@ -43,7 +43,7 @@ pub(crate) fn findings(snapshot: &Snapshot) -> io::Result<Vec<Finding>> {
 
 fn pairs(snapshot: &Snapshot) -> io::Result<Vec<Pair>> {
     let mut pairs = Vec::new();
-    // One for each memory, in the kernel's order: a container may have many thousands.
+    // One process for each memory, in the kernel's order: a container may have many thousands.
     let mut firsts: Vec<&Member> = Vec::new();
     let dumped = snapshot.members().iter();
     for member in dumped.filter(|member| member.origin == Origin::Init) {
@@ -59,8 +59,8 @@ fn pairs(snapshot: &Snapshot) -> io::Result<Vec<Pair>> {
     Ok(pairs)
 }
 
-/// Where the one is that has the same memory, or where the process belongs; `None` if it has ended.
-/// Who has ended of the others is taken out.
+/// Returns the place of the process with the same memory, or the place for this one; `None` if this
+/// one has ended. Removes other processes that have ended.
 fn place(firsts: &mut Vec<&Member>, member: &Member) -> io::Result<Option<Result<usize, usize>>> {
     let (mut from, mut to) = (0, firsts.len());
     while from < to {
@@ -92,7 +92,7 @@ impl Pair {
 
     fn has_one_memory(&self) -> io::Result<bool> {
         let order = order_of_memories(self.process.pid(), self.other.pid())?;
-        // Asked last: both pids were theirs.
+        // Checked last: both pids were still theirs.
         let are_there = !self.process.is_gone() && !self.other.is_gone();
         Ok(order == Some(Ordering::Equal) && are_there)
     }

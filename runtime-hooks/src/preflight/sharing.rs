@@ -1,10 +1,10 @@
-//! GPU memory that processes share, or that GPUs reach of each other: what this driver saves and
+//! GPU memory that processes share, or that GPUs reach of each other, which this driver saves and
 //! cannot restore, unless it is given up before ([`crate::gpu_path::imports`]).
 //!
 //! Each locked process is asked through its driver's own checkpoint thread
-//! ([`crate::gpu_path::survey`]), so what is found is so. From outside, before the lock, it can
-//! only be guessed, by what a process looks like ([`nccl`]) and by how much it
-//! holds ([`peer_access`]); a driver that was not tried is guessed about.
+//! ([`crate::gpu_path::survey`]), whose answers are exact. From outside, before the lock, it can
+//! only be guessed, by the signs of a process ([`nccl`]) and by how much memory it holds
+//! ([`peer_access`]); so it is for a driver that was not tried.
 
 mod found;
 pub(crate) mod nccl;
@@ -27,17 +27,17 @@ use crate::preflight::{ContainerFacts, find};
 use found::findings;
 use peer_access::PeerAccess;
 
-/// How it is known what processes share.
+/// How the GPU memory that processes share is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharing {
-    /// By what can be seen from outside.
+    /// By signs that can be seen from outside.
     Guessed(PeerAccess),
-    /// Exactly, once they are locked.
+    /// Exactly, once the processes are locked.
     AtTheLock,
 }
 
 impl Sharing {
-    /// Of the processes of a container.
+    /// Returns how it is found for the processes of a container.
     pub(crate) fn of(copying: &CopyingDriver, container: &Container, of: &ProcessStates) -> Self {
         match copying.knows_at_the_lock(of.iter().map(|(process, _)| process)) {
             true => Self::AtTheLock,
@@ -45,8 +45,8 @@ impl Sharing {
         }
     }
 
-    /// The same, of processes of which so much was found: if that is a guess that would refuse
-    /// them, this node's driver is tried first.
+    /// Tries this node's driver if `found` has a guess that would refuse the processes, and removes
+    /// such guesses if the lock will bring exact answers.
     pub(crate) fn once_tried(
         self,
         copying: &CopyingDriver,
@@ -68,22 +68,22 @@ fn is_of_sharing(finding: &Finding) -> bool {
     matches!(finding.kind, BlockerKind::NcclP2p | BlockerKind::PeerAccess)
 }
 
-/// What is a guess of these that a checkpoint will not make, since it will know better; the rest
-/// stays.
+/// Removes the guesses that a checkpoint will not make, since it will know better, and returns
+/// them; the rest stays.
 pub(crate) fn known_later(found: &mut Vec<Finding>) -> Vec<Finding> {
     let (guessed, others) = std::mem::take(found).into_iter().partition(is_of_sharing);
     *found = others;
     guessed
 }
 
-/// What has been found of locked processes.
+/// The findings about locked processes.
 #[derive(Debug, Default)]
 pub(crate) struct AtTheLock {
     /// The blockers.
     pub(crate) found: Vec<Finding>,
-    /// What they share among each other, and give up for their checkpoint.
+    /// The memory that they share among each other, and give up for their checkpoint.
     pub(crate) shares: Vec<Share>,
-    /// What could not be known, and was guessed then.
+    /// Facts that could not be known, and were guessed then.
     pub(crate) notes: Vec<String>,
 }
 
@@ -91,7 +91,7 @@ pub(crate) struct AtTheLock {
 /// `snapshot` has them.
 ///
 /// # Errors
-/// Those of [`find`]. One that could be asked has not answered: a guess in its place could lose it.
+/// As of [`find`]. Also if a process that could be asked has not answered: guessing could lose it.
 pub(crate) fn at_the_lock(
     copying: &CopyingDriver,
     locked: &[ProcessRef],
@@ -101,7 +101,7 @@ pub(crate) fn at_the_lock(
 ) -> io::Result<AtTheLock> {
     let mut seen = AtTheLock::default();
     if !copying.knows_at_the_lock(locked) {
-        // It was guessed before.
+        // They were guessed before.
         return Ok(seen);
     }
     let locked = copying.locked_of(locked)?;
@@ -124,7 +124,7 @@ pub(crate) fn at_the_lock(
 }
 
 impl AtTheLock {
-    /// Takes what was answered by these; the pids of those about which that does not say all.
+    /// Takes the answers of these; returns the pids of those whose answers are incomplete.
     fn take(
         &mut self,
         locked: &[ProcessRef],
@@ -158,7 +158,7 @@ impl AtTheLock {
 }
 
 impl Holding {
-    /// Whether a process on so many GPUs may have contexts that are not found: a program's own
+    /// Whether a process on this many GPUs may have contexts that are not found: a program's own
     /// (cuCtxCreate).
     fn may_have_unseen_contexts(&self, gpus: usize) -> bool {
         gpus > 1 && self.contexts < 2

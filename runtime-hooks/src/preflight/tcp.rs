@@ -14,8 +14,8 @@ const MAX_BYTES: u64 = 16 << 20;
 /// As the kernel writes the states of a socket (include/net/tcp_states.h).
 const ESTABLISHED: &str = "01";
 const LISTEN: &str = "0A";
-/// What CRIU takes for connected: also on the way to it, and away from it until nobody holds the
-/// socket any more (criu/sk-inet.c, `can_dump_inet_sk`).
+/// States that CRIU takes for connected: also on the way to it, and away from it until no process
+/// holds the socket any more (criu/sk-inet.c, `can_dump_inet_sk`).
 const CONNECTED: [&str; 7] = [ESTABLISHED, "02", "04", "05", "08", "09", "0B"];
 
 /// The connections in the network namespaces that were read, by the sockets' inodes.
@@ -25,7 +25,7 @@ pub(crate) struct Connections {
     /// The two ends of each connection that begins and ends on this machine.
     peers: HashMap<u64, u64>,
     connected: HashSet<u64>,
-    /// Listening sockets with connections that nobody has accepted.
+    /// Listening sockets with connections that were not accepted.
     awaited: HashSet<u64>,
 }
 
@@ -91,7 +91,7 @@ impl Connections {
         peers.any(|peer| other.contains_key(peer))
     }
 
-    /// The option that CRIU needs to dump a socket, if it needs one.
+    /// Returns the option that CRIU needs to dump a socket, if it needs one.
     pub(crate) fn needs(&self, inode: u64) -> Option<CriuOption> {
         if self.connected.contains(&inode) {
             return Some(CriuOption::TcpEstablished);
@@ -109,8 +109,8 @@ struct Socket<'l> {
     local: &'l str,
     remote: &'l str,
     state: &'l str,
-    /// Bytes; of a listening socket, connections that nobody has accepted (`get_tcp4_sock` in the
-    /// kernel's net/ipv4/tcp_ipv4.c).
+    /// Unread bytes; of a listening socket, connections that were not accepted (`get_tcp4_sock` in
+    /// the kernel's net/ipv4/tcp_ipv4.c).
     unread: u64,
     inode: u64,
 }

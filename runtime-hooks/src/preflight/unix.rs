@@ -18,16 +18,16 @@ use super::open_files::socket_inode;
 use super::tcp::Sockets;
 use crate::request::CriuOption;
 
-/// As many sockets are looked at again, and looked for elsewhere. One that stays is enough.
+/// This many sockets are looked at again, and looked for elsewhere. One that stays is enough.
 const MOST: usize = 1024;
 
-/// Of all processes that CRIU dumps.
+/// The Unix sockets of all processes that CRIU dumps.
 #[derive(Debug, Default)]
 pub(super) struct UnixConnections {
     namespaces: Vec<Namespace>,
-    /// Those of the network namespaces that were read.
+    /// The sockets of the network namespaces that were read.
     all: HashMap<u64, UnixSocket>,
-    /// The inodes of all their sockets, each with one that has it open.
+    /// The inodes of all their sockets, each with a process that has it open.
     held: BTreeMap<u64, Holder>,
 }
 
@@ -39,7 +39,7 @@ struct Holder {
     number: u32,
 }
 
-/// One with another end that is not dumped.
+/// A socket whose other end is not dumped.
 #[derive(Debug)]
 struct Half {
     holder: Holder,
@@ -67,7 +67,7 @@ impl UnixConnections {
         Ok(())
     }
 
-    /// Of a kernel that does not tell nothing is known.
+    /// Reads a process's network namespace; nothing is known of a kernel that does not answer.
     fn read_of(&mut self, pid: i32) -> io::Result<()> {
         let Some(namespace) = namespace_of(pid, "net")? else {
             return Ok(());
@@ -86,8 +86,8 @@ impl UnixConnections {
         Ok(())
     }
 
-    /// Those that last. Who has the other end is told, and has to be there: it may also be on its
-    /// way to one of the container's processes (SCM_RIGHTS), which CRIU dumps.
+    /// Returns connections that last. The other end's holder is named, and has to exist: the end
+    /// may be on its way to one of the container's processes (SCM_RIGHTS), which CRIU dumps.
     pub(super) fn findings(&self, asked: &Asked) -> io::Result<Vec<Finding>> {
         let halves: Vec<_> = self.halves(asked).take(MOST).collect();
         if halves.is_empty() {
@@ -113,7 +113,7 @@ impl UnixConnections {
         Ok(first.map(|half| half.finding(&others)).collect())
     }
 
-    /// A datagram's other end is found again by its name, if CRIU is asked for that.
+    /// Returns the halves. CRIU finds a datagram's other end by its name, if it is asked for that.
     fn halves(&self, asked: &Asked) -> impl Iterator<Item = Half> {
         self.held.iter().filter_map(|(inode, holder)| {
             let socket = self.all.get(inode)?;
@@ -142,14 +142,14 @@ impl Half {
     }
 }
 
-/// Who on this machine has these sockets open, and was there before us: who came later may be of
-/// the container, and was not seen.
+/// Returns the processes on this machine that have these sockets open, and existed before us: later
+/// ones may be of the container, and were not seen.
 fn holders(sockets: &BTreeSet<u64>) -> io::Result<HashMap<u64, String>> {
     let own = i32::try_from(std::process::id()).unwrap_or_default();
     let began = ProcessRef::open(own)?.map_or(0, |own| own.start_time());
     let mut found = HashMap::new();
     for pid in processes()? {
-        // What cannot be read belongs to nobody that is known.
+        // A process that cannot be read counts as no holder.
         let Ok(descriptors) = descriptors(pid) else {
             continue;
         };

@@ -1,4 +1,4 @@
-//! What each blocker leads to, and how it is removed.
+//! The consequence of each blocker, and how to remove it.
 
 use stasis_config::BlockerKind;
 

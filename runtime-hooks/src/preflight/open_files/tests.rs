@@ -9,7 +9,7 @@ const MAPS: &str = "\
 7f0000005000-7f0000006000 r--p 00000000 fe:00 1235                       /tmp/a b/libc.so
 ";
 
-/// What a process with these mappings holds.
+/// Returns the files of a process with these mappings.
 fn holds_of(maps: &str) -> OpenFiles {
     let mut holds = OpenFiles::default();
     let mappings = maps.lines().map(|line| Mapping::parse(line.as_bytes()));
@@ -32,8 +32,8 @@ fn mappings_of_interest_are_found_once_each() {
     );
 }
 
-/// What looks through all files for each one does not come to an end with these, and paths of a
-/// page each would take gigabytes.
+/// A check of all files for each one would not end with these, and paths of a page each would take
+/// gigabytes.
 #[test]
 fn a_process_may_hold_a_million_files() {
     let mut holds = OpenFiles::default();
@@ -47,8 +47,8 @@ fn a_process_may_hold_a_million_files() {
     assert!(holds.find(|path| path == "/dev/gdrdrv").is_some());
 }
 
-/// As many descriptors as there may be, in a process that was started for it: a million, where the
-/// limit of the caller allows that.
+/// As many descriptors as the limit allows, in a process that was started for it: a million, where
+/// the limit of the caller allows that.
 #[test]
 fn a_process_with_all_the_descriptors_it_may_have_is_read() {
     let holder = Holder::start();
@@ -62,7 +62,7 @@ fn a_process_with_all_the_descriptors_it_may_have_is_read() {
     assert_eq!(count as u64, holder.limit);
 }
 
-/// Who does nothing but hold them, until its standard input ends.
+/// A process that does nothing but hold them, until its standard input ends.
 struct Holder {
     child: std::process::Child,
     limit: u64,

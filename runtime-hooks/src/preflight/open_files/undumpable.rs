@@ -1,6 +1,6 @@
-//! What a process holds that CRIU dumps only if it is asked to, or never, as CRIU itself tells it
-//! apart (criu/files.c `dump_one_file`, criu/files-reg.c `check_path_remap`). What CRIU may be able
-//! to dump, and what cannot be looked at, is left to CRIU.
+//! Files and objects of a process that CRIU dumps only if it is asked to, or never, by its own
+//! rules (criu/files.c `dump_one_file`, criu/files-reg.c `check_path_remap`). Doubtful ones, and
+//! those that cannot be looked at, are left to CRIU.
 
 use std::collections::HashSet;
 use std::fs::{self, Metadata};
@@ -17,7 +17,7 @@ use stasis_linux::procfs::{Mapping, held_file, mapped_file, value_in_fdinfo};
 use super::watches::INOTIFY;
 use super::{How, OpenFile};
 
-/// What begins so has no handler in CRIU, of whatever version and build.
+/// Names that begin so have no handler in CRIU, of whatever version and build.
 const NEVER: [&str; 8] = [
     "anon_inode:[userfaultfd]",
     "anon_inode:[perf_event]",
@@ -28,33 +28,33 @@ const NEVER: [&str; 8] = [
     "anon_inode:[fscontext]",
     "anon_inode:seccomp notify",
 ];
-/// CRIU has one for these if it was built with libbpf, but not for every type of them.
+/// CRIU has a handler for these if it was built with libbpf, but not for every type of them.
 const BPF_MAP: &str = "anon_inode:bpf-map";
 /// `BPF_MAP_TYPE_HASH` and `BPF_MAP_TYPE_ARRAY`, which it dumps then (criu/bpfmap.c).
 const DUMPED_MAPS: [&[u8]; 2] = [b"1", b"2"];
 /// memfd_secret(2). The name alone is no evidence.
 const SECRET: &str = "/secretmem (deleted)";
 const DELETED: &str = " (deleted)";
-/// The kernel's file systems of what has no mount (linux/magic.h): CRIU has to find the mount of
-/// every file with a path.
+/// The kernel's file systems without a mount (linux/magic.h): CRIU has to find the mount of every
+/// file with a path.
 const SECRETMEM_MAGIC: i64 = 0x5345_434d;
 const MQUEUE_MAGIC: i64 = 0x1980_0202;
-/// `st_blocks` counts these (stat(2)).
+/// The unit of `st_blocks` (stat(2)).
 const BLOCK: u64 = 512;
-/// How many files without a name are looked at: a process may map as many as it likes, and one that
+/// The files without a name that are looked at: a process may map as many as it likes, and one that
 /// is too large is enough.
 const MOST_DELETED: usize = 4096;
 
-/// What one process holds; the first of each kind.
+/// The undumpable objects of one process; the first of each kind.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Undumpable {
-    /// Something of the kernel's.
+    /// An object of the kernel.
     pub(crate) object: Option<OpenFile>,
     /// A POSIX message queue.
     pub(crate) queue: Option<OpenFile>,
-    /// The largest file that is nowhere any more, with its size in bytes.
+    /// The largest file without a name, with its size in bytes.
     pub(crate) deleted: Option<(OpenFile, u64)>,
-    /// A file that is no longer where it was, and is elsewhere.
+    /// A file that is no longer at its path, and has another.
     pub(crate) moved: Option<OpenFile>,
     /// Its descriptors of inotify.
     pub(crate) watches: Vec<u32>,
@@ -102,8 +102,8 @@ impl Undumpable {
         }
     }
 
-    /// CRIU writes a file into the image that has no name, and makes a name only if it is told to
-    /// for one that has another than the one it was opened by.
+    /// CRIU writes a file without a name into the image. If a file has another name than the one it
+    /// was opened by, CRIU makes a name only if asked to.
     fn see_deleted(&mut self, pid: i32, held: &Path, file: OpenFile) {
         let Some(found) = fs::metadata(held).ok().filter(Metadata::is_file) else {
             return;
@@ -112,13 +112,13 @@ impl Undumpable {
             return;
         }
         if found.nlink() > 0 {
-            // One may be called "a (deleted)", and be there.
+            // A file may be called "a (deleted)", and exist.
             if self.moved.is_none() && is_nowhere(pid, &file.path) {
                 self.moved = Some(file);
             }
             return;
         }
-        // CRIU before 4.0 goes by the size, and later ones by what of it is there.
+        // CRIU before 4.0 goes by the size, and later ones by the blocks that exist.
         let bytes = found.size().min(found.blocks().saturating_mul(BLOCK));
         if self.deleted.as_ref().is_none_or(|(_, most)| *most < bytes) {
             self.deleted = Some((file, bytes));
@@ -130,20 +130,20 @@ fn is_object(path: &str) -> bool {
     NEVER.iter().any(|never| path.starts_with(never))
 }
 
-/// Of one that was closed meanwhile nothing is said.
+/// Whether CRIU dumps a map; `true` if it was closed meanwhile.
 fn is_dumped_map(pid: i32, number: u32) -> bool {
     let kind = value_in_fdinfo(pid, number, "map_type").ok().flatten();
     kind.is_none_or(|kind| DUMPED_MAPS.contains(&kind.as_slice()))
 }
 
-/// Whether it is in the root of its file system, or of none that is mounted, as a queue is.
+/// Whether it is in the root of its file system, or of one without a mount, as a queue is.
 fn is_at_top(path: &str) -> bool {
     let name = path.strip_prefix('/');
     name.is_some_and(|name| !name.is_empty() && !name.contains('/'))
 }
 
-/// Whether the kernel names a file that was removed, or that is called so. Those that we have given
-/// to a process are not CRIU's to dump.
+/// Whether the kernel names a file that was removed, or that has such a name. CRIU need not dump
+/// the files that we have given to a process.
 fn is_deleted(path: &str) -> bool {
     let Some(name) = path.strip_suffix(DELETED).filter(|_| path.starts_with('/')) else {
         return false;
@@ -168,8 +168,8 @@ fn is_on(held: &Path, magic: i64) -> bool {
     statfs(held).is_ok_and(|found| found.f_type == magic)
 }
 
-/// The device of files that the kernel makes for memory: memfd_create(2), shared memory without a
-/// file, and that of System V. CRIU dumps it as memory.
+/// Returns the device of files that the kernel makes for memory: memfd_create(2), shared memory
+/// without a file, and that of System V. CRIU dumps it as memory.
 fn kernels_own() -> Option<u64> {
     let file = memfd_create("stasis-device", MemfdFlags::CLOEXEC).ok()?;
     Some(fstat(file).ok()?.st_dev)

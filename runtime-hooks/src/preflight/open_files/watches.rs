@@ -1,6 +1,6 @@
-//! What a process watches by inotify(7). CRIU asks the kernel for each file's handle, opens that to
-//! find the path, and otherwise looks for the inode in a few directories (criu/fsnotify.c
-//! `check_open_handle`, criu/irmap.c). An overlay gives handles that nobody can open, unless it was
+//! The watches of a process by inotify(7). CRIU asks the kernel for each file's handle, opens that
+//! to find the path, and otherwise looks for the inode in a few directories (criu/fsnotify.c
+//! `check_open_handle`, criu/irmap.c). The handles of an overlay cannot be opened unless it was
 //! mounted with `nfs_export` (fs/overlayfs/export.c).
 
 use std::collections::BTreeSet;
@@ -15,9 +15,9 @@ use stasis_linux::procfs::fdinfo;
 
 use crate::container::inside::{names_in, root_of};
 
-/// How the kernel names a descriptor of inotify.
+/// The kernel's name of a descriptor of inotify.
 pub(super) const INOTIFY: &str = "anon_inode:inotify";
-/// Where CRIU looks (criu/irmap.c, `hints`).
+/// The directories in which CRIU looks (criu/irmap.c, `hints`).
 const SEARCHED: [&str; 8] = [
     "/etc",
     "/var/spool",
@@ -28,7 +28,7 @@ const SEARCHED: [&str; 8] = [
     "/usr/share/polkit-1/actions",
     "/lib/udev",
 ];
-/// So many files are looked at; a container with more is left to CRIU.
+/// The number of files that are looked at; a container with more is left to CRIU.
 const MOST_FILES: usize = 100_000;
 
 /// A file that is watched.
@@ -38,7 +38,7 @@ struct Watched {
     inode: u64,
 }
 
-/// Of these descriptors the first that watches what CRIU does not find.
+/// Returns the first of these descriptors that watches a file that CRIU does not find.
 ///
 /// # Errors
 /// The process's mounts or descriptors cannot be read.
@@ -63,8 +63,8 @@ pub(crate) fn not_found(process: &ProcessRef, descriptors: &[u32]) -> io::Result
     Ok(None)
 }
 
-/// "inotify wd:1 ino:2a sdev:fd00001 mask:..." (proc_pid_fdinfo(5)): the kernel's own number of a
-/// device, in which the minor one has 20 bits.
+/// Parses "inotify wd:1 ino:2a sdev:fd00001 mask:..." (proc_pid_fdinfo(5)): the kernel's own number
+/// of a device, in which the minor one has 20 bits.
 fn watched(fdinfo: &[u8]) -> impl Iterator<Item = Watched> {
     let lines = fdinfo.split(|byte| *byte == b'\n');
     lines.filter_map(|line| {
@@ -85,7 +85,7 @@ fn watched(fdinfo: &[u8]) -> impl Iterator<Item = Watched> {
     })
 }
 
-/// Whether CRIU finds all of them, or nobody knows: what cannot be looked at is left to it.
+/// Whether CRIU finds all of them, or that is unknown: files that cannot be read are left to it.
 fn are_found(process: &ProcessRef, wanted: &mut BTreeSet<Watched>) -> bool {
     let Ok(root) = root_of(process) else {
         return true;

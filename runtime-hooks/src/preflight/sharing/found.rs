@@ -1,4 +1,4 @@
-//! What of the GPU memory of a process the driver would not restore.
+//! GPU memory of a process that the driver would not restore.
 
 use stasis_config::BlockerKind;
 use stasis_linux::ProcessRef;
@@ -6,15 +6,15 @@ use stasis_linux::ProcessRef;
 use crate::gpu_path::survey::{Holding, Pieces};
 use crate::preflight::blocker::Finding;
 
-/// From here on what another GPU can reach is not restored: the owner's restore fails with 400 or
-/// INVALID_VALUE (driver 580.159, two H100 and two H200; 448 MiB are restored).
+/// From this size on memory that another GPU can reach is not restored: the owner's restore fails
+/// with 400 or INVALID_VALUE (driver 580.159, two H100 and two H200; 448 MiB are restored).
 const LOST_WITH_PEERS: u64 = 512 << 20;
 
 /// Imports of this size cannot be made again: after a restore their owner cannot export them (1,
 /// driver 580.159).
 const LOST_WHEN_SHARED: u64 = 512 << 20;
 
-/// The blockers of a process, given what those beside it have.
+/// Returns the blockers of a process, given the memory of those beside it.
 pub(super) fn findings<'h>(
     process: &ProcessRef,
     holding: &Holding,
@@ -66,7 +66,7 @@ pub(super) fn findings<'h>(
     found.collect()
 }
 
-/// These, if one of them is.
+/// Returns these pieces if one of them is too large.
 fn too_large(pieces: Pieces) -> Pieces {
     match pieces.largest >= LOST_WHEN_SHARED {
         true => pieces,
@@ -85,7 +85,7 @@ fn told(pieces: Pieces, what: &str) -> String {
     format!("{count} {what} ({mib} MiB, the first at {first:#x})")
 }
 
-/// What is lost if another GPU reaches it.
+/// Returns the evidence of an allocation that is lost since another GPU reaches it.
 fn peers(holding: &Holding) -> Option<String> {
     let mib = |pieces: Pieces| pieces.largest >> 20;
     let by_others = holding.reachable_by_others;

@@ -32,7 +32,7 @@ pub(crate) struct Candidate {
     pub(crate) held: OpenFiles,
 }
 
-/// The ranks of a job that may share GPU memory, each with the evidence.
+/// Returns the ranks of a job that may share GPU memory, each with the evidence.
 ///
 /// No driver restores memory that processes share. 610 does for old-style IPC between the processes
 /// of a "job", one at a time, which is not driven here.
@@ -58,7 +58,7 @@ fn sharing_ranks<'a>(
     Ok(sharing)
 }
 
-/// A blocker for each of them.
+/// Returns a blocker for each of them.
 ///
 /// # Errors
 /// An error of reading `/proc`.
@@ -151,9 +151,9 @@ impl Variables {
         self.values.get(name)?.trim().parse().ok()
     }
 
-    /// The missing variable that would keep ranks from sharing GPU memory. `NCCL_P2P_DISABLE=1`
-    /// alone is not enough: NCCL then shares host memory that the driver allocated, which it cannot
-    /// restore either.
+    /// Returns the missing variable that would keep ranks from sharing GPU memory.
+    /// `NCCL_P2P_DISABLE=1` alone is not enough: NCCL then shares host memory that the driver
+    /// allocated, which it cannot restore either.
     fn missing(&self) -> Option<&'static str> {
         let level = self.values.get("NCCL_P2P_LEVEL").map(|level| level.trim());
         let p2p_is_off =
@@ -170,8 +170,8 @@ impl Variables {
     }
 }
 
-/// The environment of a process, or the nearest parent's if the process has overwritten its own
-/// with a title: children inherit it. Skips parents outside the container.
+/// Returns the environment of a process, or the nearest parent's if the process has overwritten its
+/// own with a title: children inherit it. Skips parents outside the container.
 fn environment_of(process: &ProcessRef) -> io::Result<Environment> {
     let mut environment = Environment::read(process)?;
     let mut parent = process.parent()?;
@@ -198,7 +198,7 @@ fn conf_files(environment: &Environment) -> Vec<PathBuf> {
     own.into_iter().chain([CONF_FILE.into()]).collect()
 }
 
-/// The value of a variable in the text of a settings file of NCCL; the first one counts.
+/// Returns the value of a variable in the text of NCCL's settings file; the first one counts.
 fn conf_value(text: &str, name: &str) -> Option<String> {
     let entries = text.lines().filter_map(|line| line.split_once('='));
     let mut values = entries.filter(|(known, _)| known.trim() == name);

@@ -42,7 +42,7 @@ impl PeerAccess {
     }
 }
 
-/// The evidence that a restore may lose a process with these GPUs; `None` if there is none.
+/// Returns the evidence that a restore may lose a process with these GPUs, if there is any.
 pub(crate) fn evidence(uses: &[ListedUse]) -> Option<String> {
     let held = uses
         .iter()

@@ -6,8 +6,8 @@ use stasis_linux::ProcessRef;
 use super::*;
 use crate::preflight::open_files::OpenFiles;
 
-/// Who holds what a script of Python makes, as the last expression of which something else than -1
-/// comes out.
+/// A process that holds the objects of a Python script, whose last expression gives -1 if the
+/// kernel lacks them.
 struct Holder {
     child: Child,
     directory: tempfile::TempDir,
@@ -29,7 +29,7 @@ sys.stdin.read()
 ";
 
 impl Holder {
-    /// `None` where the kernel makes no such thing.
+    /// Starts it; `None` where the kernel makes no such object.
     fn of(script: &str) -> Option<Self> {
         let directory = tempfile::tempdir_in("/var/tmp").unwrap();
         let mut child = Command::new("python3")
@@ -64,7 +64,7 @@ impl Drop for Holder {
     }
 }
 
-/// What a holder of this has that CRIU does not dump; all of them are told as text.
+/// Returns the objects of a holder that CRIU does not dump, as text.
 fn held(script: &str) -> Vec<String> {
     let Some(holder) = Holder::of(script) else {
         eprintln!("left out, for lack of it in this kernel: {script}");
@@ -99,7 +99,7 @@ fn what_criu_knows_is_no_reason_to_refuse() {
         "made = new('a (deleted)', 4 << 20)",
         "made = new('small', 4096); os.unlink('small')",
         "made = new('sparse'); os.ftruncate(made, 1 << 30); os.unlink('sparse')",
-        // An array of BPF, which CRIU may know.
+        // An array of BPF, which CRIU may have a handler for.
         "made = call(321, 0, ctypes.create_string_buffer(struct.pack('5I', 2, 4, 4, 1, 0), 72), 72)",
     ] {
         let held = held(script);
@@ -150,7 +150,7 @@ fn what_the_kernel_makes_and_criu_does_not_know_is_told() {
     }
 }
 
-/// Whoever names a file so does not hide another one.
+/// Such a file name does not hide another file.
 #[test]
 fn a_name_alone_is_no_evidence() {
     for script in [
