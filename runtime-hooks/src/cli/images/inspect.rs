@@ -1,5 +1,5 @@
-//! `stasis inspect`: what images say of themselves in our own files: whose they are, their GPUs and
-//! processes with GPU state. Changes nothing, and decides nothing.
+//! `stasis inspect`: shows our own files of images: whose they are, their GPUs and processes with
+//! GPU state. Changes nothing, and decides nothing.
 
 mod text;
 
@@ -49,22 +49,22 @@ pub struct Arguments {
     output: Output,
 }
 
-/// An image, by what it says of itself.
+/// An image, as its own files describe it.
 #[derive(Debug, Serialize)]
 struct Report {
-    /// Its directory, or what it is called elsewhere.
+    /// Its directory, or its reference elsewhere.
     image: PathBuf,
     container: Option<String>,
     name: Option<String>,
     engine: Option<Engine>,
-    /// What the container was made from.
+    /// The container's own image.
     container_image: Option<String>,
     manifest: Option<Manifest>,
-    /// What the processes held on GPUs.
+    /// Bytes that the processes held on GPUs.
     gpu_bytes: u64,
-    /// GPU contents as they are stored, in the image or apart from it.
+    /// Stored bytes of GPU contents, in the image or apart from it.
     bulk_bytes: Option<u64>,
-    /// Of all files in its directory, or of all of it elsewhere.
+    /// Bytes of all files in its directory, or of all of it elsewhere.
     bytes: u64,
     /// The containers that were checkpointed together with this one, and this one.
     group: Option<Vec<String>>,
@@ -73,14 +73,14 @@ struct Report {
     elsewhere: Option<Elsewhere>,
 }
 
-/// What is known of an image elsewhere beside that.
+/// Further facts of an image elsewhere.
 #[derive(Debug, Serialize)]
 struct Elsewhere {
-    /// Of its manifest there.
+    /// The digest of its manifest there.
     digest: String,
-    /// What that says of it.
+    /// The manifest's annotations.
     annotations: Annotations,
-    /// How many blobs have its GPU contents.
+    /// The number of blobs with its GPU contents.
     blobs: usize,
     /// Whether it can be pulled into an engine's archive.
     archive: bool,
@@ -88,7 +88,7 @@ struct Elsewhere {
     subject: Option<String>,
 }
 
-/// Carries the command out; its exit code.
+/// Carries the command out and returns the exit code.
 ///
 /// # Errors
 /// An image cannot be shown.
@@ -173,7 +173,7 @@ impl Report {
     }
 }
 
-/// The names of the containers of a complete group that an image is of.
+/// Returns the names of the containers of a complete group that an image is of.
 fn group_of(image: &Path) -> Option<Vec<String>> {
     let group = group::find(image.parent()?).ok()??;
     let directory = image.file_name()?.to_str()?;
@@ -183,7 +183,7 @@ fn group_of(image: &Path) -> Option<Vec<String>> {
     Some(members().map(name).collect())
 }
 
-/// The directory itself, or the one that an engine has put into it.
+/// Returns the image's directory: the named one, or the one that an engine has put into it.
 fn directory_of(named: &Path) -> Result<PathBuf, ImageError> {
     let is_image = |directory: &Path| has_inventory(directory) || is_ours(directory);
     let within = named.join("checkpoint");

@@ -1,5 +1,5 @@
-//! Where this machine has images: engines keep them where they like, so it is known of those that
-//! checkpoints on this machine wrote, as long as they are there, and of those that Docker keeps
+//! The images that this machine knows. Engines keep images where they like, so it knows the images
+//! that checkpoints on this machine wrote, as long as they exist, and the images that Docker keeps
 //! with its containers, which are Docker's to remove.
 
 use std::fs;
@@ -13,11 +13,11 @@ use crate::cli::command_error::CommandError;
 use crate::cli::log::line::read;
 use crate::image::manifest::FILE_NAME;
 
-/// Where Docker has its containers, with `checkpoints/NAME` in the directory of each: containerd
-/// writes the image elsewhere, and Docker has it moved.
+/// Docker's containers, with `checkpoints/NAME` in the directory of each: containerd writes the
+/// image elsewhere, and Docker has it moved.
 const OF_DOCKER: &str = "/var/lib/docker/containers";
 
-/// The directories in which an image is, those of the oldest checkpoints first.
+/// Finds the directories that have an image, in the order of their checkpoints, the oldest first.
 pub(super) fn directories(settings: &Settings) -> Result<Vec<PathBuf>, CommandError> {
     let mut found = logged(settings)?;
     for apart in apart::all(&Places::of(settings))? {
@@ -29,7 +29,7 @@ pub(super) fn directories(settings: &Settings) -> Result<Vec<PathBuf>, CommandEr
     Ok(found)
 }
 
-/// Those that the log names, in the order of its lines, whatever the clock said then.
+/// Finds the images that the log names, in the order of its lines, whatever the clock was then.
 pub(super) fn logged(settings: &Settings) -> Result<Vec<PathBuf>, CommandError> {
     let mut found: Vec<PathBuf> = Vec::new();
     read(&settings.paths.log_dir, |line| {
@@ -42,7 +42,7 @@ pub(super) fn logged(settings: &Settings) -> Result<Vec<PathBuf>, CommandError> 
         if has_failed && earlier.is_some() {
             return;
         }
-        // It has taken the place of the earlier one.
+        // The image has taken the place of the earlier one.
         earlier.map(|at| found.remove(at));
         found.push(path);
     })
@@ -50,7 +50,7 @@ pub(super) fn logged(settings: &Settings) -> Result<Vec<PathBuf>, CommandError> 
     Ok(found)
 }
 
-/// These, and those of Docker.
+/// Finds these, and Docker's.
 pub(super) fn with_dockers(settings: &Settings) -> Result<Vec<PathBuf>, CommandError> {
     let mut found = directories(settings)?;
     for container in entries(Path::new(OF_DOCKER)) {
@@ -61,7 +61,7 @@ pub(super) fn with_dockers(settings: &Settings) -> Result<Vec<PathBuf>, CommandE
     Ok(found)
 }
 
-/// What is in a directory; nothing of one that is not there.
+/// Lists a directory; nothing if it does not exist.
 fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.map(|entry| entry.path())

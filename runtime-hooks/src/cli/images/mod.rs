@@ -55,15 +55,15 @@ pub struct VerifyArguments {
 }
 
 const NOT_ALL: u8 = 1;
-/// The question, unless it is only whether images are whole.
+/// The title of the answer, unless only wholeness is asked for.
 const RESTORABLE: &str = "RESTORABLE";
 const NOTHING_KNOWN: &str = "no directory with an image is known; those that an engine has packed \
     are its own: see `ctr images ls`, and podman's exported archives";
 
-/// Verifies the images; the exit code.
+/// Verifies the images and returns the exit code.
 ///
 /// # Errors
-/// As [`run`]; an image elsewhere cannot be asked.
+/// As [`run`]; an image elsewhere cannot be read.
 pub fn verify(settings: &Settings, arguments: &VerifyArguments) -> Result<u8, CommandError> {
     let row = |image: &PathBuf| match arguments.here {
         true => here(settings, image, arguments),
@@ -82,7 +82,7 @@ pub fn verify(settings: &Settings, arguments: &VerifyArguments) -> Result<u8, Co
     Ok(if is_well { 0 } else { NOT_ALL })
 }
 
-/// Whether an image would run here, wherever it is.
+/// Returns whether an image would run here, wherever it lies.
 fn here(
     settings: &Settings,
     named: &Path,
@@ -104,7 +104,7 @@ fn here(
     }
 }
 
-/// Looks at an image that is here.
+/// Looks at an image on this machine.
 fn read(
     settings: &Settings,
     named: &Path,
@@ -114,7 +114,7 @@ fn read(
     let Some(archive) = &found.archive else {
         return Ok(look(settings, &found.directory));
     };
-    // An engine restores it where it unpacks it itself.
+    // At a restore the engine unpacks the archive elsewhere, so its directory here does not matter.
     let mut anywhere = settings.clone();
     anywhere.restore.images.clear();
     let report = look(&anywhere, &found.directory);
@@ -122,7 +122,7 @@ fn read(
 }
 
 impl Arguments {
-    /// Those that are named, or all that are known.
+    /// Returns the named images, or all known ones.
     fn all(&self, settings: &Settings) -> Result<Vec<PathBuf>, CommandError> {
         match self.images.as_slice() {
             [] => known::with_dockers(settings),
@@ -131,10 +131,10 @@ impl Arguments {
     }
 }
 
-/// Shows the images; the exit code.
+/// Shows the images and returns the exit code.
 ///
 /// # Errors
-/// What is stored on this machine cannot be listed.
+/// The machine's stored contents cannot be listed.
 pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandError> {
     let row = |image: &PathBuf| {
         read(settings, image, |settings, image| {
@@ -156,7 +156,7 @@ fn show(format: Format, rows: &[Report], asked: &'static str) -> Result<(), Comm
     Ok(())
 }
 
-/// What a user calls an image: what is no file here may be one elsewhere.
+/// Parses the user's name for an image: a name that is no file here may be one elsewhere.
 fn reference(named: &Path) -> Option<Result<Reference, OciImageError>> {
     let text = named.to_str().filter(|_| !named.exists())?;
     let reference = text.parse();
@@ -166,7 +166,7 @@ fn reference(named: &Path) -> Option<Result<Reference, OciImageError>> {
     }
 }
 
-/// The bytes of an image: its files lie side by side.
+/// Returns the bytes of an image: its files lie side by side.
 fn bytes_in(directory: &Path) -> u64 {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let files = entries.filter_map(|entry| entry.metadata().ok());

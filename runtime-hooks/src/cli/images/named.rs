@@ -1,5 +1,5 @@
-//! What a user calls an image that is here: its directory, an engine's archive, or the container
-//! whose last image is meant.
+//! The user's name for an image on this machine: its directory, an engine's archive, or the
+//! container whose last image is meant.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -12,20 +12,20 @@ use super::whose::Whose;
 use crate::cli::command_error::CommandError;
 use crate::image::manifest::Manifest;
 
-/// An image that is here, as long as this lives.
+/// An image on this machine, as long as this lives.
 #[derive(Debug)]
 pub(super) struct Named {
-    /// Its directory; perhaps none.
+    /// Its directory, which may not exist.
     pub(super) directory: PathBuf,
-    /// What the user calls it, unless that is its directory.
+    /// The archive, if the user named one.
     pub(super) archive: Option<PathBuf>,
-    /// Removed then.
+    /// The unpacked files, removed with this.
     _unpacked: Option<Unpacked>,
 }
 
 impl Named {
-    /// Finds the image; an archive is unpacked beside itself. What is no file, no name of a
-    /// container and has no image is taken for a directory.
+    /// Finds the image; an archive is unpacked beside itself. A name that is no file, and no
+    /// container's with an image, is taken for a directory.
     ///
     /// # Errors
     /// The archive cannot be unpacked, or the images of this machine cannot be listed.
@@ -45,7 +45,7 @@ impl Named {
         Ok(Self::directory(last.as_deref().unwrap_or(named)))
     }
 
-    /// The image in a directory.
+    /// Names the image in a directory.
     pub(super) fn directory(directory: &Path) -> Self {
         Self {
             directory: directory.to_owned(),
@@ -55,7 +55,7 @@ impl Named {
     }
 }
 
-/// The last image that a checkpoint on this machine has made of the container of this name or id.
+/// Finds the last image of the container of this name or id that a checkpoint here has made.
 fn last_of(settings: &Settings, container: &OsStr) -> Result<Option<PathBuf>, CommandError> {
     let images = with_dockers(settings)?;
     let is_its = |image: &&PathBuf| {

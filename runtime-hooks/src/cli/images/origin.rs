@@ -1,8 +1,8 @@
-//! Where an image in a directory came from, and where it went: a note beside it, which decides
-//! nothing.
+//! Where an image in a directory came from, and where it was pushed: a note beside it, which
+//! decides nothing.
 //!
-//! It is one of this image alone: the note has the hash of `stasis.json`, so that an image which
-//! takes its place, in the same directory, has none.
+//! The note holds for this image alone: it has the hash of `stasis.json`, so that an image which
+//! takes its place, in the same directory, has no note.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -16,28 +16,28 @@ use crate::image::manifest::FILE_NAME;
 
 const VERSION: u32 = 1;
 const MOST_BYTES: u64 = 64 << 10;
-/// As `image::manifest` reads at most.
+/// The limit of `image::manifest`.
 const MOST_MANIFEST_BYTES: u64 = 96 << 20;
-/// The last ones are kept.
+/// Only the last ones are kept.
 const MOST_PLACES: usize = 8;
 
-/// Where it came from and went.
+/// The places that the image came from and was pushed to.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::cli::images) struct Origin {
     /// Where it was pulled from.
     pub(in crate::cli::images) pulled: Option<Place>,
-    /// Where it was pushed to, the last one at the end.
+    /// The places it was pushed to, the last one at the end.
     pub(in crate::cli::images) pushed: Vec<Place>,
 }
 
-/// A place elsewhere.
+/// A place in a registry or an OCI layout.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::cli::images) struct Place {
-    /// What it is called there.
+    /// Its reference there.
     pub(in crate::cli::images) reference: String,
-    /// Of its manifest there.
+    /// The digest of its manifest there.
     pub(in crate::cli::images) digest: String,
     /// When, RFC 3339.
     pub(in crate::cli::images) time: String,
@@ -53,7 +53,7 @@ struct Note {
 }
 
 impl Place {
-    /// One of now.
+    /// Makes a place with the current time.
     pub(in crate::cli::images) fn new(reference: String, digest: String) -> Self {
         let time = rfc3339(SystemTime::now());
         Self {
@@ -65,7 +65,7 @@ impl Place {
 }
 
 impl Origin {
-    /// What is noted of the image in a directory. A note that is not as it should be is none.
+    /// Reads the note of the image in a directory. A note with defects counts as none.
     pub(in crate::cli::images) fn of(image: &Path) -> Option<Self> {
         let text = file::read(&image.join(ORIGIN), MOST_BYTES).ok()??;
         let note: Note = serde_json::from_slice(&text).ok()?;
@@ -73,14 +73,14 @@ impl Origin {
         is_its.then_some(note.origin)
     }
 
-    /// Notes that it was pulled. That it cannot be noted is no failure of the pull.
+    /// Notes that it was pulled. A note that cannot be written is no failure of the pull.
     pub(in crate::cli::images) fn note_pulled(image: &Path, from: Place) {
         let pulled = Some(from);
         let pushed = Vec::new();
         Self { pulled, pushed }.write(image);
     }
 
-    /// Notes that it was pushed; the same of a directory that cannot be written.
+    /// Notes that it was pushed; a note that cannot be written is no failure of the push.
     pub(in crate::cli::images) fn note_pushed(image: &Path, to: Place) {
         let mut origin = Self::of(image).unwrap_or_default();
         origin

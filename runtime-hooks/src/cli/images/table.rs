@@ -1,4 +1,4 @@
-//! The images as a table, and below it why some cannot be restored, and what else is to be said.
+//! The images as a table, and below it why some cannot be restored, and notes.
 
 use comfy_table::Cell;
 use stasis_memory_store::PacksIn;
@@ -9,7 +9,7 @@ use crate::cli::answer::amount::size;
 use crate::cli::answer::name;
 use crate::cli::answer::table::{BAD, GOOD, cell, id, or_none, table};
 
-/// The images, with what was asked of them in the last column.
+/// Draws the images, with what was asked of them in the last column.
 pub(super) fn of(rows: &[Report], asked: &'static str) -> String {
     let columns = [
         ("IMAGE", 0),
@@ -37,7 +37,7 @@ pub(super) fn of(rows: &[Report], asked: &'static str) -> String {
     text
 }
 
-/// Where it came from and went, a line each.
+/// Describes where it came from and where it was pushed, a line each.
 pub(super) fn origin(origin: &Origin) -> Vec<String> {
     let line = |did: &str, place: &Place| {
         let Place {
@@ -70,7 +70,7 @@ fn row(row: &Report) -> Vec<Cell> {
     ]
 }
 
-/// Where its GPU contents lie.
+/// Names the place of its GPU contents.
 fn contents(row: &Report) -> Cell {
     let memory = row.manifest.as_ref();
     let memory = memory.and_then(|manifest| manifest.memory.as_ref());

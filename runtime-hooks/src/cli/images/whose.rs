@@ -1,5 +1,5 @@
-//! Whose container an image is of: what its engine has put beside the image, or knows of a
-//! container that is still there.
+//! The container of an image: by its engine's files beside the image, or by the engine's record of
+//! a container that still exists.
 
 use std::path::Path;
 
@@ -16,11 +16,11 @@ pub(in crate::cli::images) struct Whose {
     pub(in crate::cli::images) known: Known,
     /// The image that the container was made from.
     pub(in crate::cli::images) container_image: Option<String>,
-    /// As the user asked for it.
+    /// The container image as the user asked for it.
     pub(in crate::cli::images) asked_image: Option<String>,
-    /// Its digest or id.
+    /// The container image's digest or id.
     pub(in crate::cli::images) image_id: Option<String>,
-    /// What the engine calls the runtime.
+    /// The engine's name for the runtime.
     pub(in crate::cli::images) runtime: Option<String>,
 }
 
@@ -39,7 +39,7 @@ struct ConfigDump {
     runtime: Option<String>,
 }
 
-/// What Docker has in the directory of a container, in which it keeps `checkpoints/NAME` as well.
+/// Docker's record in the directory of a container, which has `checkpoints/NAME` as well.
 #[derive(Deserialize)]
 struct DockerConfig {
     #[serde(rename = "ID")]
@@ -57,8 +57,8 @@ struct DockerImage {
 }
 
 impl Whose {
-    /// Of the image in `directory`, which says that it is of `container`. What is not there, or is
-    /// not as it should be, is not known.
+    /// Finds the container of the image in `directory`, whose manifest names `container`. Facts
+    /// from missing or malformed files are unknown.
     pub(in crate::cli::images) fn of(directory: &Path, container: Option<&str>) -> Self {
         let in_archive = directory.parent().and_then(Self::in_archive);
         let of_docker = || directory.ancestors().nth(2).and_then(Self::of_docker);

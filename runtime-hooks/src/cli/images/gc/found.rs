@@ -1,4 +1,4 @@
-//! The images of this machine, as a choice among them needs them.
+//! This machine's images, with the facts by which some are chosen for removal.
 
 use std::fs;
 use std::path::PathBuf;
@@ -23,16 +23,16 @@ use crate::image::retention::{State, state_of};
 /// An image.
 #[derive(Debug)]
 pub(super) struct Image {
-    /// Without links.
+    /// The canonical path, without links.
     pub(super) directory: PathBuf,
     pub(super) container: String,
     pub(super) created: String,
-    /// `None`: it says no time.
+    /// `None` if the manifest has no valid time.
     pub(super) created_at: Option<SystemTime>,
-    /// Whether the log says when it was made: before those that it names later.
+    /// Whether the log names it: it was made before the images that the log names later.
     pub(super) is_logged: bool,
     pub(super) state: State,
-    /// Of its files, and of what is stored for it alone.
+    /// Bytes of its files, and of the GPU contents that are stored for it alone.
     pub(super) bytes: u64,
     pub(super) image_id: Option<ImageId>,
     /// Its GPU contents, if they lie apart from it.
@@ -41,9 +41,9 @@ pub(super) struct Image {
     pub(super) has_rest: bool,
 }
 
-/// All of which `stasis images` knows but for Docker's, those of the oldest checkpoints first. An
-/// image that cannot be read is left alone, and so is one that the next checkpoint or restore puts
-/// into its place.
+/// Finds all images that `stasis images` lists except Docker's, in the order of their checkpoints,
+/// the oldest first. Leaves out an image that cannot be read, and one that the next checkpoint or
+/// restore puts into its place.
 pub(super) fn images(settings: &Settings) -> Result<Vec<Image>, CommandError> {
     let places = Places::of(settings);
     let mut stored = apart::all(&places)?;
@@ -51,9 +51,9 @@ pub(super) fn images(settings: &Settings) -> Result<Vec<Image>, CommandError> {
     let mut images: Vec<Image> = Vec::new();
     for directory in known::directories(settings)? {
         let is_logged = logged.contains(&directory);
-        // Several paths may lead to it.
+        // Several paths may lead to one image.
         let directory = fs::canonicalize(&directory).unwrap_or(directory);
-        // The next pull goes on with what has arrived in part.
+        // The next pull resumes an image that has arrived in part.
         let has_arrived = refuse_arriving(&directory).is_ok();
         if !has_arrived
             || !is_settled(&directory)
@@ -95,8 +95,8 @@ impl Image {
         }
     }
 
-    /// Removes the image and its GPU contents, unless somebody has begun to use it. The contents go
-    /// first: as long as the manifest is there, the next try knows of the image.
+    /// Removes the image and its GPU contents, unless another process has begun to use it. The
+    /// contents go first: as long as the manifest exists, the next try knows of the image.
     pub(super) fn remove(&self, places: &Places) -> Result<(), NotRemoved> {
         let Some(alone) = hold_alone(&self.directory)? else {
             return Err(NotRemoved::InUse);
@@ -116,7 +116,7 @@ impl Image {
         Ok(removal::remove(&self.directory, &alone)?)
     }
 
-    /// Removes what a later checkpoint into its directory has left.
+    /// Removes the rest of a later checkpoint into its directory.
     pub(super) fn remove_rest(&self) -> Result<(), NotRemoved> {
         Ok(remove_rest(&self.directory)?)
     }

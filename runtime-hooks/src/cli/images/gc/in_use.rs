@@ -1,5 +1,5 @@
-//! Who uses an image: an operation that is recorded, a process that has it open or has its
-//! contents mapped, or another image that refers to it.
+//! Users of an image: an operation that is recorded, a process that has it open or has its contents
+//! mapped, or another image that refers to it.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -16,7 +16,7 @@ use crate::image::directory::PARENT;
 use crate::operation::awaited_start::AwaitedStart;
 use crate::operation::undo::{Begun, Undo};
 
-/// The paths that somebody uses, each with who that is.
+/// The paths in use, each with its user.
 #[derive(Debug)]
 pub(super) struct Users(Vec<(PathBuf, String)>);
 
@@ -40,7 +40,7 @@ impl Users {
         Ok(Self(used))
     }
 
-    /// Who uses an image.
+    /// Returns the user of an image.
     pub(super) fn user_of(&self, image: &Image) -> Option<&str> {
         let mut used = self.0.iter();
         let found = used.find(|(path, _)| places(image).any(|place| path.starts_with(place)));
@@ -48,13 +48,13 @@ impl Users {
     }
 }
 
-/// Where an image is, and what is stored for it.
+/// Returns the directories of an image, and of the contents stored for it.
 fn places(image: &Image) -> impl Iterator<Item = &Path> {
     let stored = image.apart.iter().map(|apart| &apart.directory);
     stored.chain([&image.directory]).map(PathBuf::as_path)
 }
 
-/// A checkpoint that was killed is finished, or undone, with what it has written.
+/// Protects the image of a killed checkpoint, which is finished or undone with what it has written.
 fn of_checkpoint(undo: Undo) -> Option<(PathBuf, String)> {
     match undo.begun {
         Begun::Checkpoint {
@@ -68,7 +68,7 @@ fn of_checkpoint(undo: Undo) -> Option<(PathBuf, String)> {
     }
 }
 
-/// It gives the container its GPU contents when that is started.
+/// Protects the image of a created container, which gets its GPU contents when it is started.
 fn of_created((id, awaited): (String, AwaitedStart)) -> (PathBuf, String) {
     let user = format!("container {id} was created from it, and is not started yet");
     (awaited.image, user)
@@ -80,7 +80,7 @@ fn of_parent(image: &Image) -> Option<(PathBuf, String)> {
     Some((parent, user))
 }
 
-/// Visits what a process has open or mapped; one that ends meanwhile uses nothing.
+/// Visits the paths that a process has open or mapped; a process that ends meanwhile uses nothing.
 fn for_each_path(pid: i32, mut visit: impl FnMut(&Path)) {
     for open in descriptors(pid).into_iter().flatten() {
         visit(Path::new(OsStr::from_bytes(open.target())));

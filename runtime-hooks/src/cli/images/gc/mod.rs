@@ -77,7 +77,7 @@ impl Arguments {
         }
     }
 
-    /// The id of the container that is meant; `None`: any, and what is of none that is known.
+    /// Returns the id of the named container; `None`: any, and contents of no known one.
     fn whose(&self, images: &[Image], orphaned: &[Apart]) -> Result<Option<String>, CommandError> {
         let of_images = images.iter().map(|image| image.container.as_str());
         let of_contents = orphaned
@@ -101,16 +101,16 @@ impl Arguments {
     }
 }
 
-/// Carries the command out; its exit code.
+/// Carries the command out and returns the exit code.
 ///
 /// # Errors
-/// What is on this machine cannot be listed.
+/// The machine's images and contents cannot be listed.
 pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandError> {
     let mut images = found::images(settings)?;
     let mut orphaned = apart::all(&Places::of(settings))?;
     let before = arguments.rule().before;
     orphaned.retain(|apart| before.is_none_or(|before| apart.is_from_before(before)));
-    // An image may refer to one of another container.
+    // An image may refer to an image of another container.
     let users = Users::of(settings, &images)?;
     if let Some(id) = arguments.whose(&images, &orphaned)? {
         images.retain(|image| image.container == id);
@@ -127,7 +127,7 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandErro
     Ok(if stays { STAYS } else { 0 })
 }
 
-/// The images that go, and the rests beside others.
+/// Returns outcomes of the images that are not kept, and of rests beside other images.
 fn of_images(
     settings: &Settings,
     arguments: &Arguments,
@@ -136,7 +136,7 @@ fn of_images(
 ) -> Vec<Outcome> {
     let places = Places::of(settings);
     let rests = images.iter().filter(|image| image.has_rest);
-    // What is under way is no rest.
+    // An operation under way has left no rest.
     let rests = rests.filter(|image| users.user_of(image).is_none());
     let rests =
         rests.map(|image| arguments.carry_out(Outcome::of_rest(image), || image.remove_rest()));
@@ -151,8 +151,8 @@ fn of_images(
     rests.chain(chosen).collect()
 }
 
-/// Those that are not to be kept of each container, the newest first. The clock may have been set
-/// back: what the log names later is newer than what it names before. Others have their time alone.
+/// Returns each container's images that are not kept, the newest first. The clock may have been set
+/// back: an image that the log names later is the newer one. Others have their time alone.
 fn chosen<'i>(images: &'i [Image], users: &Users, rule: Rule) -> Vec<(&'i Image, Why)> {
     let mut sets: BTreeMap<&str, Vec<&Image>> = BTreeMap::new();
     for image in images {
@@ -181,7 +181,7 @@ fn chosen<'i>(images: &'i [Image], users: &Users, rule: Rule) -> Vec<(&'i Image,
     chosen.collect()
 }
 
-/// The contents whose image cannot be found.
+/// Returns outcomes of the contents whose image cannot be found.
 fn of_contents(settings: &Settings, arguments: &Arguments, all: &[Apart]) -> Vec<Outcome> {
     let places = Places::of(settings);
     let orphaned = all

@@ -1,4 +1,4 @@
-//! What becomes of one thing that is not to be kept.
+//! The outcome for an image, a rest or contents that are not to be kept.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::error::chain;
 use crate::error::kind::Kind;
 use crate::image::retention::Why;
 
-/// One thing that is not to be kept, and what has become of it.
+/// A subject that is not to be kept, and its outcome.
 #[derive(Debug, Serialize)]
 pub(super) struct Outcome {
     what: Subject,
@@ -24,7 +24,7 @@ pub(super) struct Outcome {
     image_id: Option<ImageId>,
     container: Option<String>,
     created: Option<String>,
-    /// What it takes, and nothing else uses; `None` where that is not known.
+    /// Bytes that only this subject uses; `None` where that is not known.
     bytes: Option<u64>,
     why: &'static str,
     result: Done,
@@ -32,7 +32,7 @@ pub(super) struct Outcome {
     kind: Option<Kind>,
 }
 
-/// What is not to be kept.
+/// The kind of a subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Subject {
@@ -44,23 +44,23 @@ enum Subject {
     Contents,
 }
 
-/// What has become of it.
+/// The result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Done {
     /// It would be removed.
     WouldRemove,
-    /// Told, and left there: nobody has asked for it (--contents).
+    /// Only listed: `--contents` was not given.
     Listed,
     Removed,
-    /// Somebody uses it, so it stays.
+    /// In use, and so kept.
     InUse,
     /// It could not be removed.
     Failed,
 }
 
 impl Outcome {
-    /// Of an image.
+    /// Makes the outcome of an image.
     pub(super) fn of_image(image: &Image, why: Why) -> Self {
         Self {
             image_id: image.image_id,
@@ -72,7 +72,7 @@ impl Outcome {
         }
     }
 
-    /// Of what a later checkpoint has left beside it.
+    /// Makes the outcome of a later checkpoint's rest beside it.
     pub(super) fn of_rest(image: &Image) -> Self {
         Self {
             image: Some(image.directory.clone()),
@@ -81,7 +81,7 @@ impl Outcome {
         }
     }
 
-    /// Of GPU contents whose image cannot be found, for this reason.
+    /// Makes the outcome of GPU contents whose image cannot be found, for this reason.
     pub(super) fn of_contents(apart: &Apart, why: &'static str) -> Self {
         Self {
             image: apart.image_path.clone(),
@@ -108,7 +108,7 @@ impl Outcome {
         }
     }
 
-    /// It stays, since nobody has asked for it.
+    /// Keeps the contents: `--contents` was not given.
     pub(super) fn only_listed(self) -> Self {
         Self {
             result: Done::Listed,
@@ -116,7 +116,7 @@ impl Outcome {
         }
     }
 
-    /// Somebody uses it.
+    /// Keeps it for its user.
     pub(super) fn in_use(self, by: &str) -> Self {
         Self {
             result: Done::InUse,
@@ -126,7 +126,7 @@ impl Outcome {
         }
     }
 
-    /// It was removed, or not.
+    /// Records whether it was removed.
     pub(super) fn removed(self, removed: Result<(), NotRemoved>) -> Self {
         match removed {
             Ok(()) => Self {
@@ -143,12 +143,12 @@ impl Outcome {
         }
     }
 
-    /// Whether it should have been removed, and is there.
+    /// Returns whether it should have been removed, and still exists.
     pub(super) fn stays(&self) -> bool {
         matches!(self.result, Done::InUse | Done::Failed)
     }
 
-    /// What would be free without it.
+    /// Returns the bytes that removing it would free.
     pub(super) fn would_free(&self) -> Option<u64> {
         let bytes = self.bytes.unwrap_or_default();
         (self.result == Done::WouldRemove).then_some(bytes)

@@ -1,17 +1,17 @@
-//! Of which container something is.
+//! The container that `--container` names.
 
 use std::collections::BTreeSet;
 
 use crate::cli::command_error::CommandError;
 use crate::cli::locate::{LocateError, locate};
 
-/// The container with this id, this name or this beginning of its id, among those that have left
-/// something.
+/// Finds the container with this id, this name or this beginning of its id, among the containers
+/// that have left something.
 pub(super) fn container(name: &str, ids: &BTreeSet<&str>) -> Result<String, CommandError> {
     if ids.contains(name) {
         return Ok(name.to_owned());
     }
-    // Of a container that runs its name is known.
+    // The name is known of a container that runs.
     match locate(name, None) {
         Ok(found) => return Ok(found.container.id().to_owned()),
         Err(error @ LocateError::Ambiguous { .. }) => return Err(error.into()),

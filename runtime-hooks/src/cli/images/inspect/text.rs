@@ -11,11 +11,11 @@ use crate::cli::images::table::origin;
 use crate::cuda::gpu_use::{GpuBytes, add};
 use crate::image::manifest::Manifest;
 
-/// Where the rest is.
+/// Points to CRIU's own files.
 const OF_CRIU: &str = "CRIU's own files: crit and checkpointctl read them";
 
 impl Report {
-    /// For people: titles and facts.
+    /// Formats titles and facts for people.
     pub(super) fn summary(&self) -> String {
         let (manifest, elsewhere) = (self.manifest.as_ref(), self.elsewhere.as_ref());
         let facts = [
@@ -63,7 +63,7 @@ impl Report {
         lines.iter().map(line).collect::<Vec<_>>().join("\n")
     }
 
-    /// The lists of its manifest.
+    /// Formats the lists of its manifest.
     pub(super) fn details(&self) -> String {
         let Some(manifest) = &self.manifest else {
             return String::new();
@@ -105,7 +105,7 @@ fn drawn(titles: [&str; 3], rows: impl Iterator<Item = [Cell; 3]>) -> String {
     format!("\n\n{}", table(&titles.map(|title| (title, 0)), rows))
 }
 
-/// The GPUs that its processes used, and what they held there.
+/// Describes the GPUs that its processes used, and the bytes that they held there.
 fn gpus(manifest: &Manifest) -> impl Iterator<Item = String> {
     let mut held = GpuBytes::new();
     for process in &manifest.processes {

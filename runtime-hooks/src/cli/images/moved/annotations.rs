@@ -1,4 +1,4 @@
-//! What the manifest of an image says for people and programs that know nothing of stasis.
+//! The annotations of an image's manifest, for people and programs that know nothing of stasis.
 
 use std::ffi::OsStr;
 
@@ -12,10 +12,10 @@ use crate::cli::images::whose::Whose;
 use crate::cli::locate::engine::Engine;
 use crate::image::stopped::ENDING;
 
-/// As long as a reference with a digest is; engines' names have less.
+/// The length of a reference with a digest; engines' names are shorter.
 const MOST_BYTES: usize = 512;
 
-/// The annotations for an image.
+/// Returns the annotations for an image.
 pub(super) fn of(source: &Source) -> Annotations {
     let manifest = &source.manifest;
     let whose = Whose::of(&source.directory, Some(&manifest.container));
@@ -24,7 +24,7 @@ pub(super) fn of(source: &Source) -> Annotations {
     let own = source.directory.file_name().and_then(OsStr::to_str);
     let said = [
         (CREATED, Some(manifest.created.as_str())),
-        // The time of the stop, more exactly than the manifest has it.
+        // The time of the stop, more exactly than in the manifest.
         (IMAGE, own.filter(|own| own.ends_with(ENDING))),
         (CONTAINER, name.or(Some(&manifest.container))),
         (ENGINE, whose.known.engine.map(engine)),
@@ -46,12 +46,12 @@ pub(super) fn of(source: &Source) -> Annotations {
         .collect()
 }
 
-/// Whoever makes a container chooses names: what is no name does not go along.
+/// Returns whether a text can be a name. Users choose their containers' names: others are left out.
 fn is_sayable(text: &str) -> bool {
     !text.is_empty() && text.len() <= MOST_BYTES && !text.chars().any(char::is_control)
 }
 
-/// The pod with its namespace, and the container in it.
+/// Returns the pod with its namespace, and the container in it.
 fn names(whose: &Whose) -> (Option<(&str, &str)>, Option<&str>) {
     let name = whose.known.name.as_deref();
     if !matches!(whose.known.engine, Some(Engine::Cri | Engine::CriO)) {
@@ -64,7 +64,7 @@ fn names(whose: &Whose) -> (Option<(&str, &str)>, Option<&str>) {
     }
 }
 
-/// As checkpointctl shows it.
+/// Names the engine as checkpointctl shows it.
 fn engine(engine: Engine) -> &'static str {
     match engine {
         Engine::Podman => "Podman",

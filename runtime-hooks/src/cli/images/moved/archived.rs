@@ -16,7 +16,7 @@ use super::report::Moved;
 use crate::cli::command_error::MoveError;
 
 const ENDING: &str = ".stasis-pull";
-/// Where a pull has an image that is not complete.
+/// A pull's directory for an image that is not complete.
 const INCOMPLETE: &str = ".checkpoint.stasis-pull";
 /// The archive, before it has its name.
 const NEW: &str = ".new";
@@ -24,7 +24,7 @@ const ZSTD: &str = "zst";
 const TAR: &str = "tar";
 const BUFFER: usize = 1 << 20;
 
-/// Whether a path is to be an archive: it ends in `.tar` or `.tar.zst`, and is no directory.
+/// Returns whether a path is to be an archive: `.tar` or `.tar.zst`, and no directory.
 pub(super) fn is_archive(path: &Path) -> bool {
     let is_zstd = ends(path, ZSTD) && ends(&path.with_extension(""), TAR);
     (is_zstd || ends(path, TAR)) && !path.is_dir()
@@ -34,8 +34,8 @@ fn ends(path: &Path, ending: &str) -> bool {
     path.extension().is_some_and(|found| found == ending)
 }
 
-/// Pulls an image into an archive that is not there yet, by way of a directory, into which `pull`
-/// pulls it. One that was cut off goes on where it was.
+/// Pulls an image into an archive that does not exist yet, by way of a directory, into which `pull`
+/// pulls it. Resumes a pull that was cut off.
 pub(super) fn pull_archive(
     from: &dyn Elsewhere,
     reference: &Reference,
@@ -43,7 +43,7 @@ pub(super) fn pull_archive(
     pull: impl FnOnce(&Path) -> Result<Moved, MoveError>,
 ) -> Result<Moved, MoveError> {
     let beside = Beside::begin(into, ENDING)?;
-    // A pull that was killed once the archive had its name has left the rest.
+    // A pull that was killed after it had named the archive has left the rest.
     if let Err(error) = refuse_used(into) {
         beside.leave(&BTreeSet::<&str>::new());
         return Err(error);
@@ -83,7 +83,7 @@ fn fill(
     }
 }
 
-/// What a pull that was killed has left of the image is used again.
+/// Has the pull resume the image that a killed pull has left.
 fn go_on(beside: &Beside) -> Result<(), MoveError> {
     let [image, incomplete] = [CHECKPOINT, INCOMPLETE].map(|name| beside.path().join(name));
     if image.is_dir() && !incomplete.exists() {
@@ -92,7 +92,7 @@ fn go_on(beside: &Beside) -> Result<(), MoveError> {
     beside.keep_only(&BTreeSet::from([INCOMPLETE]))
 }
 
-/// Writes the archive, which has its name once it is whole and on disk.
+/// Writes the archive, which gets its name once it is whole and on disk.
 fn write(beside: &Beside, into: &Path) -> Result<PathBuf, MoveError> {
     let failed = || MoveError::io("write the archive", into);
     let into = std::path::absolute(into).map_err(failed())?;

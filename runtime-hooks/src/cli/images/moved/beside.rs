@@ -1,6 +1,6 @@
-//! A directory of ours beside a file or directory of the user's, for what is unpacked of it or will
-//! become it. It is locked as long as it is used, so that the rest of a command that was killed is
-//! known as such.
+//! A directory of ours beside a file or directory of the user's, with its unpacked contents or its
+//! future ones. The directory is locked as long as it is used, so that the rest of a killed command
+//! is known as such.
 
 use std::borrow::Borrow;
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ pub(super) struct Beside {
     lock: Lock,
 }
 
-/// The path `.NAME.ENDING` beside the one of the name, which is absolute.
+/// Returns the path `.NAME.ENDING` beside this one, which is absolute.
 pub(super) fn path_of(path: &Path, ending: &str) -> Result<PathBuf, MoveError> {
     let mut name = OsString::from(".");
     let own = path.file_name();
@@ -31,8 +31,7 @@ pub(super) fn path_of(path: &Path, ending: &str) -> Result<PathBuf, MoveError> {
 }
 
 impl Beside {
-    /// Makes the directory `.NAME.ENDING` beside what has that name, or opens the one that was
-    /// left.
+    /// Makes the directory `.NAME.ENDING` beside the named path, or opens an earlier command's.
     pub(super) fn begin(named: &Path, ending: &str) -> Result<Self, MoveError> {
         let named = std::path::absolute(named).map_err(MoveError::io("find", named))?;
         let path = path_of(&named, ending)?;
@@ -42,7 +41,7 @@ impl Beside {
         let beside = Self { path, lock };
         match tried.map_err(MoveError::io("lock", &beside.path))? {
             Tried::Locked if file::is_at(beside.file(), &beside.path) => Ok(beside),
-            // Another one has just given it another name, or has it.
+            // Another command has just renamed the directory, or holds it.
             Tried::Locked | Tried::Held => Err(MoveError::Busy(named)),
         }
     }
@@ -57,7 +56,7 @@ impl Beside {
         self.lock.file()
     }
 
-    /// Removes all that has not one of these names.
+    /// Removes all entries but these names.
     pub(super) fn keep_only<N: Borrow<str> + Ord>(
         &self,
         names: &BTreeSet<N>,
@@ -79,9 +78,9 @@ impl Beside {
         Ok(())
     }
 
-    /// Leaves what has one of these names for the next one; nothing, if there is none of them.
+    /// Leaves these names for the next command; removes the directory if it has none of them.
     pub(super) fn leave<N: Borrow<str> + Ord>(&self, names: &BTreeSet<N>) {
-        // Whoever comes next removes what cannot be removed now.
+        // The next command removes what cannot be removed now.
         let _ = self.keep_only(names);
         let _ = fs::remove_dir(&self.path);
     }

@@ -1,5 +1,5 @@
-//! What an engine has put beside an image, and needs to make the container again: its own files,
-//! and what the container has written into its root file system.
+//! An engine's files beside an image, by which it makes the container again: its own files, and the
+//! files that the container has written into its root file system.
 
 use std::fs::File;
 use std::path::Path;
@@ -12,11 +12,11 @@ use crate::cli::command_error::MoveError;
 
 /// The directory of the image, among the engine's files (checkpointctl's `lib/metadata.go`).
 pub(super) const CHECKPOINT: &str = "checkpoint";
-/// What says that files are an engine's.
+/// The file that marks files as an engine's.
 pub(super) const CONFIGURATION: &str = "config.dump";
 /// A tar of what the container has written: podman's of the new files, containerd's a layer.
 pub(super) const WRITABLE: &str = "rootfs-diff.tar";
-/// A blob has 9 GiB at most: what would be more than this is a bomb.
+/// A blob has 9 GiB at most: one that unpacks to more than this is a bomb.
 const MOST_BYTES: u64 = 128 << 30;
 
 /// Fetches an engine's files into an empty directory; `false`: the image has none.
@@ -31,7 +31,7 @@ pub(super) fn fetch(
     unpack_blob(from, own, into, |contents| {
         archive::unpack(contents, into, MOST_BYTES)
     })?;
-    // Nothing of it is in the place of what comes from elsewhere.
+    // The engine's files must not contain the image or the writable layer.
     for taken in [CHECKPOINT, WRITABLE] {
         if into.join(taken).symlink_metadata().is_ok() {
             return Err(MoveError::NoImage {

@@ -1,4 +1,4 @@
-//! Who a registry takes us for.
+//! The identity that a registry sees.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ pub(in crate::cli::images) struct Login {
 }
 
 impl Login {
-    /// The file that was named.
+    /// Returns the file that was named.
     pub(in crate::cli::images) fn file(&self) -> Option<&Path> {
         self.authfile.as_deref()
     }

@@ -1,5 +1,5 @@
-//! `stasis push` and `stasis pull`: images to where registries' images are, and from there
-//! (docs/image-format.md, "In a registry"). Registries and OCI layouts.
+//! `stasis push` and `stasis pull`: move images to and from the places of container images
+//! (docs/image-format.md, "In a registry"): registries and OCI layouts.
 
 mod annotations;
 mod archived;

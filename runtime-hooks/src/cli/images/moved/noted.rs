@@ -1,5 +1,4 @@
-//! Blobs that are unpacked as they come, through others, who have their own words for what failed
-//! below them.
+//! Blobs that are unpacked as they come, by libraries that replace the errors of their readers.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -9,7 +8,7 @@ use stasis_oci_image::{Descriptor, Elsewhere};
 
 use crate::cli::command_error::MoveError;
 
-/// Has `unpack` read a blob, reads what it leaves, and compares the digest of all.
+/// Has `unpack` read a blob, reads the rest itself, and compares the digest of all.
 pub(super) fn unpack_blob(
     from: &dyn Elsewhere,
     blob: &Descriptor,
@@ -29,7 +28,7 @@ pub(super) fn unpack_blob(
     Ok(blob.check(contents)?)
 }
 
-/// Reads, and keeps the error as it came.
+/// Reads, and keeps the original error.
 struct Noted<R> {
     inner: R,
     failed: Option<io::Error>,
@@ -39,7 +38,7 @@ impl<R: Read> Read for Noted<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         self.inner.read(into).map_err(|error| {
             let kind = error.kind();
-            // Whoever reads tries again by himself.
+            // Readers retry this error themselves.
             if kind != io::ErrorKind::Interrupted {
                 self.failed = Some(error);
             }

@@ -1,4 +1,4 @@
-//! An image from where registries' images are, whole before it has its name.
+//! Pulls an image from a registry or layout: it is whole before it gets its name.
 
 pub(super) mod parts;
 
@@ -20,7 +20,7 @@ use crate::image::files::hash::in_threads;
 use crate::image::manifest::FILE_NAME;
 use parts::{Found, Parts};
 
-/// So many blobs come at a time: one connection does not use a fast network up.
+/// Blobs fetched at a time: one connection does not use up a fast network.
 const AT_ONCE: usize = 4;
 
 pub(super) fn pull(
@@ -97,8 +97,8 @@ fn refuse_full(parts: &Parts, staging: &Staging) -> Result<(), MoveError> {
     }
 }
 
-/// Fetches the packs that are not there yet, several at a time; if one fails, no other is begun.
-/// Returns what need not be fetched, since a pull that was cut off has brought it.
+/// Fetches missing packs, several at a time; if one fails, no other is begun. Returns the packs
+/// that need not be fetched, since a pull that was cut off has brought them.
 fn fetch_lacking<'p>(
     from: &dyn Elsewhere,
     packs: impl Iterator<Item = &'p (Pack, Descriptor)>,

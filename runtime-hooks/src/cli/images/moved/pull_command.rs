@@ -1,4 +1,4 @@
-//! `stasis pull`: an image from where registries' images are, now or in the background.
+//! `stasis pull`: fetches an image from a registry or an OCI layout, now or in the background.
 
 use std::path::{Path, PathBuf};
 
@@ -43,7 +43,7 @@ pub struct Arguments {
     output: Output,
 }
 
-/// Carries the command out; its exit code.
+/// Carries the command out and returns the exit code.
 pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandError> {
     let reference = &arguments.reference;
     let authfile = arguments.login.file();

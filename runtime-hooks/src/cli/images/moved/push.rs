@@ -1,4 +1,4 @@
-//! `stasis push`: an image to where registries' images are.
+//! `stasis push`: puts an image into a registry or an OCI layout.
 
 mod outgoing;
 mod plans;
@@ -55,7 +55,7 @@ pub struct Arguments {
     output: Output,
 }
 
-/// Carries the command out; its exit code.
+/// Carries the command out and returns the exit code.
 pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandError> {
     let Arguments {
         reference, image, ..
@@ -88,7 +88,7 @@ pub(super) fn push(
     })
 }
 
-/// The manifest of the container image, if it is there.
+/// Finds the manifest of the container image, if the registry or layout has it.
 fn subject(
     place: &dyn Elsewhere,
     arguments: &Arguments,
@@ -125,7 +125,7 @@ fn send(
     let there = There::find(place, tag, &source, &large)?;
     let pieces = cut(settings, &source, &large)?;
     let plans = Plans::of(settings, &source, pieces.as_ref(), &there, lengths)?;
-    // From now on it is known that all of it can be sent.
+    // From here on all of the image is known to fit.
     let mut layers = into.finish(waiting)?;
     let gathered = plans.put(&mut into)?;
     into.wait()?;
@@ -167,7 +167,7 @@ fn gather_criu<'p>(
     })
 }
 
-/// Makes blobs of what an engine has put beside the image.
+/// Makes blobs of an engine's files beside the image.
 fn gather_engine<'p>(
     into: &Outgoing<'_, 'p>,
     beside: &Path,

@@ -1,4 +1,4 @@
-//! What was moved.
+//! The report of a push or pull.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,21 +14,21 @@ use crate::cli::images::origin::Place;
 pub(super) struct Moved {
     /// Its directory.
     pub(super) image: PathBuf,
-    /// What it is called elsewhere.
+    /// Its reference elsewhere.
     pub(super) reference: String,
-    /// Of its manifest there, which names all of it.
+    /// The digest of its manifest there, which names all of it.
     pub(super) digest: String,
-    /// All of it there, bytes.
+    /// Bytes of all of it there.
     pub(super) bytes: u64,
-    /// Of these, what was not on the other side before.
+    /// Bytes of these that the receiving side lacked.
     pub(super) moved_bytes: u64,
-    /// Its blobs of memory.
+    /// The number of its blobs of memory.
     pub(super) blobs: usize,
-    /// Of these, those that were not there before.
+    /// The number of these that the receiving side lacked.
     pub(super) moved_blobs: usize,
 }
 
-/// Where it is elsewhere, now.
+/// Returns its place elsewhere now.
 pub(super) fn place_of(moved: &Moved) -> Place {
     Place::new(moved.reference.clone(), moved.digest.clone())
 }

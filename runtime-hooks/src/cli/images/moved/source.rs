@@ -1,6 +1,6 @@
 //! An image to be pushed, of which a restore would read every byte without complaint: its
-//! directory, the one into which an engine has put it beside its own files, or an engine's archive
-//! of both.
+//! directory, the directory into which an engine has put it beside its own files, or an engine's
+//! archive of both.
 
 use std::path::{Path, PathBuf};
 
@@ -23,16 +23,16 @@ use crate::restore::image::{self, Found};
 /// The image.
 #[derive(Debug)]
 pub(super) struct Source {
-    /// What the user calls it.
+    /// The user's name for it.
     pub(super) named: PathBuf,
-    /// Where the engine's files are.
+    /// The directory of the engine's files.
     pub(super) engine: Option<PathBuf>,
     pub(super) directory: PathBuf,
     pub(super) manifest: Manifest,
-    /// As its manifest lists them.
+    /// Files, as its manifest lists them.
     files: Vec<ImageFile>,
     pub(super) memory: Option<Memory>,
-    /// Nobody removes it meanwhile.
+    /// Keeps others from removing it meanwhile.
     _opened: Opened,
     /// Removed once it is pushed.
     _unpacked: Option<Unpacked>,
@@ -43,7 +43,7 @@ pub(super) struct Source {
 pub(super) struct Memory {
     pub(super) index: Index,
     pub(super) reader: Reader,
-    /// With its packs, which stay as long as it lives; none if the index is empty.
+    /// Keeps its packs as long as it lives; `None` if CRIU has all memory.
     _found: Option<FoundMemory>,
 }
 
@@ -94,7 +94,7 @@ impl Source {
         })
     }
 
-    /// CRIU's files, and what else is not bulk memory.
+    /// Returns CRIU's files, and any others that are not bulk memory.
     pub(super) fn of_criu(&self) -> impl Iterator<Item = &ImageFile> {
         self.files.iter().filter(|file| is_of_criu(file))
     }
@@ -116,7 +116,7 @@ impl Memory {
                 _found: Some(found),
             }));
         }
-        // CRIU has all memory, which the index says.
+        // CRIU has all memory, according to the index.
         let Some(mut index) = Index::read(directory)? else {
             return Ok(None);
         };
@@ -131,13 +131,13 @@ impl Memory {
     }
 }
 
-/// Whether a file of an image travels as it is.
+/// Returns whether a file of an image travels as it is.
 pub(super) fn is_of_criu(file: &ImageFile) -> bool {
     file.name != INDEX_FILE && !is_pack_name(&file.name)
 }
 
-/// The large ones of CRIU's files, which are in their order, and the others, by what is said of the
-/// number of each, from 1 on.
+/// Splits CRIU's files, which are in their order, into large ones and others, by `is_large` of each
+/// and its number, from 1 on.
 pub(super) fn split<'f>(
     files: impl Iterator<Item = &'f ImageFile>,
     is_large: impl Fn(i32, &ImageFile) -> bool,

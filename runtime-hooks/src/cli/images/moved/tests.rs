@@ -27,12 +27,12 @@ mod large_files;
 mod server;
 mod side_by_side;
 
-/// A blob for each content.
+/// Puts each content into a blob of its own.
 fn one_each(_: BlobsOf, _: u64) -> Lengths {
     Lengths { least: 1, most: 1 }
 }
 
-/// A node with a whole image whose packs lie there, with two contents.
+/// A node with a whole image with two contents, whose packs lie in the given place.
 struct Images {
     node: Node,
 }
@@ -71,7 +71,7 @@ impl Images {
         self.list(name);
     }
 
-    /// Lists the files of an image as they are now.
+    /// Lists the current files of an image in its manifest.
     fn list(&self, name: &str) {
         let image = self.path(name);
         let mut manifest = Manifest::read(&image).unwrap().unwrap();
@@ -113,7 +113,7 @@ impl Images {
         self.path("layout/blobs/sha256").join(digest.hex())
     }
 
-    /// All contents of the image's memory, verified, by their checksums.
+    /// Returns the checksums of all contents of the image's memory, which are verified.
     fn contents(&self, image: &str) -> Vec<Checksum> {
         let source = Source::open(self.settings(), &self.path(image)).unwrap();
         let memory = source.memory.unwrap();
@@ -181,7 +181,7 @@ fn a_pull_that_was_cut_off_goes_on_where_it_was() {
         assert!(!images.path("pulled").exists());
     }
     fs::write(images.blob(&last), good).unwrap();
-    // What is no part of this image is not kept.
+    // A file that is no part of this image is not kept.
     fs::write(images.path(".pulled.stasis-pull/core-2.img"), "").unwrap();
     let pulled = images.pull("job", "pulled").unwrap();
     assert_eq!((pulled.blobs, pulled.moved_blobs), (2, 1));
@@ -219,7 +219,7 @@ fn an_image_that_a_restore_would_not_take_is_not_pushed() {
     assert!(!images.path("layout").exists());
 }
 
-/// An image whose parts are good each and do not fit together.
+/// Pulls an image whose parts are good each and do not fit together.
 fn forged(images: &Images, change: impl FnOnce(&mut Manifest, &mut Index)) -> MoveError {
     let layout = images.layout();
     let (manifest, _) = layout.manifest("job").unwrap();

@@ -1,4 +1,4 @@
-//! An engine's archive, which has an image and what the engine needs beside it.
+//! An engine's archive, which has an image and the engine's files beside it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use super::beside::Beside;
 use super::engine::CHECKPOINT;
 use crate::cli::command_error::MoveError;
 
-/// Beside an archive, what is unpacked of it.
+/// The ending of the directory beside an archive with its unpacked files.
 const ENDING: &str = ".stasis-unpacked";
 
-/// What was in an engine's archive, until it is dropped.
+/// The unpacked files of an engine's archive, which are removed when it is dropped.
 #[derive(Debug)]
 pub(in crate::cli::images) struct Unpacked(Beside);
 
@@ -21,7 +21,7 @@ impl Unpacked {
     /// Unpacks an archive beside it; if that fails, nothing is left.
     ///
     /// # Errors
-    /// [`MoveError`]: it is none, there is no room, or another command has it.
+    /// [`MoveError`]: the file is no archive, there is no room, or another command has it.
     pub(in crate::cli::images) fn of(named: &Path) -> Result<Self, MoveError> {
         let from = file::open(named).map_err(MoveError::io("open", named))?;
         let from = from.ok_or_else(|| MoveError::NoArchive(named.to_owned()))?;
@@ -35,12 +35,12 @@ impl Unpacked {
         }
     }
 
-    /// Where it is.
+    /// Returns the directory.
     pub(super) fn path(&self) -> &Path {
         self.0.path()
     }
 
-    /// Where the image is.
+    /// Returns the image's directory.
     pub(in crate::cli::images) fn image(&self) -> PathBuf {
         self.path().join(CHECKPOINT)
     }

@@ -1,4 +1,4 @@
-//! Reads stored contents as the disk has them, and compares them with their checksums.
+//! Reads stored contents from the disk, past the page cache, and compares their checksums.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use stasis_memory_store::{Index, verify_past_cache};
 
 use crate::error::chain;
 
-/// Reads all that an index needs of the packs in a directory, and tells of what is damaged.
+/// Reads all that an index needs of the packs in a directory, and reports damage.
 pub(super) fn read_all(index: &Index, packs: &Path, mut damaged: impl FnMut(String)) {
     verify_past_cache(index, packs, |error| damaged(chain(&error)));
 }
@@ -41,7 +41,7 @@ mod tests {
                     )
                 };
                 assert!(damage[0].starts_with(&of(1)), "{damage:?}");
-                // What two processes have is damaged for both.
+                // A chunk of two processes is damaged for both.
                 if chunk.number == 0 {
                     assert!(damage[1].starts_with(&of(7)), "{damage:?}");
                 }

@@ -1,6 +1,6 @@
-//! Will it run there? What an image takes for granted beside what a restore asks for before it
-//! begins: CRIU, the kernel, and the files and mounts that CRIU will look for. These can be looked
-//! for only where the bundle of the new container is known.
+//! Will it run there? Needs of an image that a restore does not check before it begins: CRIU, the
+//! kernel, and the files and mounts that CRIU will look for. The latter can be checked only where
+//! the bundle of the new container is known.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -23,17 +23,17 @@ use crate::preflight::capabilities::{Capabilities, Criu, driver_version};
 use crate::restore::driver_libraries::DriverFiles;
 use crate::restore::mounted::lacks;
 
-/// Mounted by the low-level runtime, whatever the specification has.
+/// Mount points of the low-level runtime, whatever the specification has.
 const RUNTIMES_OWN: [&str; 3] = ["/dev", "/proc", "/sys"];
-/// So many files are named.
+/// The most files that are named.
 const MOST_NAMED: usize = 5;
 
-/// What an image takes for granted of the container that it is restored in.
+/// An image's needs of the container that it is restored in.
 #[derive(Debug, Serialize)]
 pub(crate) struct Expects {
-    /// Where something has to be mounted.
+    /// Required mount points.
     pub(crate) mounts: BTreeSet<PathBuf>,
-    /// How many files, in the root file system and those mounts, have to be there.
+    /// How many files, in the root file system and those mounts, have to exist.
     pub(crate) files: usize,
 }
 
@@ -97,7 +97,7 @@ pub(super) fn judge_machine(settings: &Settings, report: &mut Report) {
     report.notes.extend(notes);
 }
 
-/// The first two numbers of a version, or of a kernel's release.
+/// Returns the first two numbers of a version, or of a kernel's release.
 fn numbers(release: &str) -> Vec<u32> {
     let parts = release.split(|c: char| !c.is_ascii_digit()).take(2);
     parts.map_while(|part| part.parse().ok()).collect()
@@ -108,7 +108,7 @@ fn judge_container(settings: &Settings, report: &mut Report, bundle: &Path, expe
         Ok(spec) => spec,
         Err(error) => return report.refuse(&Refusal::from(AdmissionError::from(error))),
     };
-    // As a restore does.
+    // A restore does the same.
     if settings.restore.driver_libraries == DriverLibraries::Match
         && let Ok(version) = driver_version(settings)
     {
@@ -153,7 +153,7 @@ fn judge_files(report: &mut Report, bundle: &Path, spec: &Spec, expected: &Expec
     report.add(Kind::FileMissing, text);
 }
 
-/// What is mounted where the file is; `None` if nothing is, which is said already.
+/// Returns the source of the file's mount; `None` if there is none, which is reported already.
 fn place_of(file: &ExpectedFile, bundle: &Path, spec: &Spec) -> Option<PathBuf> {
     if file.mountpoint == Path::new("/") {
         return Some(bundle.join(spec.root()?));
@@ -179,7 +179,7 @@ fn wrong_with(file: &ExpectedFile, place: &Path) -> Option<String> {
     }
 }
 
-/// The size of a file, which is not opened: links stay within the place, as in the container.
+/// Returns a file's size without opening it: links stay within the place, as in the container.
 fn size_within(place: &Path, within: &Path) -> io::Result<u64> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let place = open(place, flags, Mode::empty())?;

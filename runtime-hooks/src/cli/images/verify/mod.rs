@@ -1,5 +1,5 @@
-//! An image judged: whether it is whole, and whether a restore of it would begin on this
-//! machine. Changes nothing.
+//! Judges an image: whether it is whole, and whether a restore of it would begin on this machine.
+//! Changes nothing.
 
 mod contents;
 mod here;
@@ -43,25 +43,25 @@ const NOT_KNOWN: &str = "which files and mounts have to be in the new container 
 /// The beginning of the name of the driver's library.
 const DRIVER_LIBRARY: &[u8] = b"libcuda.so";
 
-/// How much of an image is there.
+/// How much of an image has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Arrival {
     InPart,
     Complete,
 }
 
-/// How much of an image is read, and what is asked for it.
+/// How much of an image is read, and what is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reading {
     /// Our own files, and whether this machine could take it.
     Records,
-    /// All of it, and all of its bulk memory. The machine is not asked.
+    /// All of it, with all of its bulk memory. The machine is not checked.
     Contents,
-    /// Both, and that all is here that it takes for granted.
+    /// Both, and all that the image needs on this machine.
     Here,
 }
 
-/// Reads the image in a directory. Why it cannot be read is in the report.
+/// Reads the image in a directory. The report says why an image cannot be read.
 pub(crate) fn look(settings: &Settings, directory: &Path, reading: Reading) -> Report {
     let mut report = Report::of(directory, bytes_in(directory));
     if let Err(error) = report.find(settings, directory, reading) {
@@ -70,7 +70,7 @@ pub(crate) fn look(settings: &Settings, directory: &Path, reading: Reading) -> R
     report
 }
 
-/// Says whether the image would run here, in the container of this bundle. Changes nothing.
+/// Judges whether the image would run here, in the container of this bundle. Changes nothing.
 pub(super) fn look_here(settings: &Settings, directory: &Path, bundle: Option<&Path>) -> Report {
     let mut report = Report::of(directory, bytes_in(directory));
     match report.find(settings, directory, Reading::Here) {
@@ -80,7 +80,7 @@ pub(super) fn look_here(settings: &Settings, directory: &Path, bundle: Option<&P
     report
 }
 
-/// Says the same of an image that is elsewhere, of which no contents are fetched.
+/// Judges the same of an image elsewhere, of which no contents are fetched.
 pub(super) fn look_elsewhere(
     settings: &Settings,
     reference: &Reference,
@@ -130,8 +130,8 @@ impl Report {
         Ok(())
     }
 
-    /// How much of the image is there, if that is enough for this reading. A restore waits for the
-    /// rest.
+    /// Returns how much of the image has arrived, if that is enough for this reading. A restore
+    /// waits for the rest.
     fn arrival(&mut self, reading: Reading) -> Option<Arrival> {
         match (refuse_arriving(&self.image), reading) {
             (Ok(()), _) => return Some(Arrival::Complete),
@@ -145,8 +145,8 @@ impl Report {
         None
     }
 
-    /// CRIU's files alone: whether GPU state belongs to them they do not say, but for the driver's
-    /// libraries, which only a process with CUDA has mapped.
+    /// Judges an image of CRIU's files alone. They do not show whether GPU state belongs to them,
+    /// but for the driver's libraries, which only a process with CUDA has mapped.
     fn without_manifest(&mut self) {
         if let Err(error) = pstree::read(&self.image) {
             return self.add(Kind::ImageDamaged, chain(&error));
@@ -175,7 +175,7 @@ impl Report {
         if manifest.files.is_none() {
             self.not_known(UNLISTED);
         }
-        // In the order of a restore, so that the first refusal is its.
+        // In the order of a restore, so that the first refusal is the restore's.
         let memory = self.find_memory(settings, manifest, reading);
         let bulk = memory.as_ref().map_or(0, FoundMemory::bytes);
         if reading != Reading::Contents {
@@ -195,7 +195,7 @@ impl Report {
         }
     }
 
-    /// Asks whether this machine can take it, which needs so many bytes of host memory.
+    /// Checks whether this machine can take it, which needs so many bytes of host memory.
     fn ask(&mut self, settings: &Settings, manifest: &Manifest, bytes: u64, reading: Reading) {
         let asked = node::ask(settings, manifest, bytes, Whose::Anybodys, When::Now);
         let asked = match asked {
@@ -227,7 +227,7 @@ impl Report {
         })
     }
 
-    /// A restore reads it while it gives it to the processes.
+    /// Reads bulk memory, as a restore does while it gives it to the processes.
     fn read_memory(&mut self, memory: &FoundMemory) {
         let packs = memory.store().unwrap_or(&self.image).to_owned();
         let (mut first, mut places) = (None, 0_usize);

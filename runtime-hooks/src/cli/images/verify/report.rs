@@ -1,4 +1,4 @@
-//! What was found of an image.
+//! The findings about an image.
 
 use std::path::{Path, PathBuf};
 
@@ -13,24 +13,24 @@ use crate::error::kind::Kind;
 use crate::error::{Refusal, chain};
 use crate::image::manifest::Manifest;
 
-/// What was found of an image.
+/// The findings about an image.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
-    /// Its directory, or what it is called elsewhere.
+    /// Its directory, or its reference elsewhere.
     pub(crate) image: PathBuf,
-    /// Whether a restore would begin, for all that was read and asked; `None`: nothing says that
+    /// Whether a restore would begin, for all that was read and checked; `None`: nothing shows that
     /// the image is whole.
     pub(crate) restorable: Option<bool>,
-    /// Whether it is one of CRIU's files alone, which the low-level runtime restores.
+    /// Whether it has CRIU's files alone, which the low-level runtime restores.
     #[serde(skip)]
     pub(crate) is_plain: bool,
     /// The kind with which it would be refused.
     pub(crate) kind: Option<Kind>,
-    /// Everything for which it would be refused.
+    /// All reasons for which it would be refused.
     pub(crate) refusals: Vec<Refused>,
     /// Bytes of its files on disk, or of all of it elsewhere.
     pub(crate) bytes: u64,
-    /// What its processes held on GPUs.
+    /// Bytes that its processes held on GPUs.
     pub(crate) gpu_bytes: Option<u64>,
     /// The directory of GPU contents that lie apart, by the settings.
     pub(crate) contents: Option<PathBuf>,
@@ -38,11 +38,11 @@ pub(crate) struct Report {
     pub(crate) memory: Option<PathBuf>,
     /// Its manifest; `None` if it has none, or one that cannot be read.
     pub(crate) manifest: Option<Manifest>,
-    /// Where it came from and went, as far as that is noted.
+    /// Where it came from and was pushed, as far as that is noted.
     pub(in crate::cli::images) origin: Option<Origin>,
-    /// What people should know.
+    /// Notes for people.
     pub(crate) notes: Vec<String>,
-    /// What it takes for granted; only where that is asked for.
+    /// Its needs; only where they are asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) expects: Option<Expects>,
 }
@@ -57,7 +57,7 @@ pub(crate) struct Refused {
 }
 
 impl Report {
-    /// What was unpacked is gone.
+    /// Names the archive: its unpacked files are removed.
     pub(crate) fn of_archive(mut self, archive: &Path) -> Self {
         let is_within = |packs: &PathBuf| packs.starts_with(&self.image);
         if self.memory.as_ref().is_some_and(is_within) {
@@ -67,7 +67,7 @@ impl Report {
         self
     }
 
-    /// Nothing was found yet.
+    /// Makes a report without findings.
     pub(super) fn of(image: &Path, bytes: u64) -> Self {
         Self {
             image: image.to_owned(),
@@ -86,7 +86,7 @@ impl Report {
         }
     }
 
-    /// Takes down what its manifest says.
+    /// Records its manifest, and what follows from that.
     pub(super) fn say(&mut self, settings: &Settings, manifest: Manifest) {
         let memory = manifest.memory.as_ref();
         let apart = memory.filter(|memory| memory.packs_in == PacksIn::Directory);
@@ -106,7 +106,7 @@ impl Report {
         self.refusals.push(Refused { kind, text });
     }
 
-    /// Nothing says that the image is whole.
+    /// Records that nothing shows that the image is whole.
     pub(super) fn not_known(&mut self, why: &str) {
         self.restorable = self.restorable.filter(|restorable| !restorable);
         self.notes.push(why.to_owned());

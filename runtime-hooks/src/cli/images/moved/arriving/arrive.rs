@@ -1,5 +1,5 @@
 //! An image that can be restored while it arrives: all but its bulk memory is fetched first, and
-//! then the directory has its name, with packs that grow.
+//! then the directory gets its name, with packs that grow.
 
 use std::path::{Path, PathBuf};
 
@@ -25,14 +25,14 @@ pub(super) struct Coming {
     pub(super) image: PathBuf,
     packs: Vec<(Pack, Descriptor)>,
     fetching: Fetching,
-    /// Nobody removes it meanwhile.
+    /// Keeps others from removing it meanwhile.
     _in_use: InUse,
 }
 
 impl Coming {
-    /// Fetches what a restore needs to begin, into a directory that is not there yet or empty; or
-    /// goes on with one in which the same image has arrived in part. [`MoveError::Busy`]: somebody
-    /// else does so now; [`MoveError::There`]: an image is there, or the rest of another one.
+    /// Fetches what a restore needs to begin, into a directory that does not exist yet or is empty;
+    /// or resumes one in which the same image has arrived in part. [`MoveError::Busy`]: another
+    /// process does so now; [`MoveError::There`]: an image exists, or the rest of another one.
     pub(super) fn begin(
         settings: &Settings,
         from: &dyn Elsewhere,
@@ -52,8 +52,8 @@ impl Coming {
         })
     }
 
-    /// Fetches the rest. However it ends, those who read the image hear of it. If it fails, the
-    /// next pull into the directory goes on.
+    /// Fetches the rest. However it ends, the readers of the image receive the result. If it fails,
+    /// the next pull into the directory goes on.
     pub(super) fn finish(self, source: Source) -> Result<Found, MoveError> {
         let image = self.image;
         let fetched = fetch_all(image.clone(), self.packs, source).and_then(|found| {
@@ -72,7 +72,7 @@ impl Coming {
     }
 }
 
-/// Whether a part of an image is in a directory, and nobody has said that it is all there.
+/// Returns whether a directory has an image that is recorded as arriving, and not as whole.
 pub(in super::super) fn has_arrived_in_part(directory: &Path) -> Result<bool, MoveError> {
     let arriving = Arriving::find(directory)?;
     Ok(match arriving {
@@ -100,7 +100,7 @@ pub(in super::super) fn go_on(
     Ok(parts.pulled(image, parts.packs.len(), found))
 }
 
-/// An image directory with packs that grow, who fetches them, and its lock.
+/// An image directory with packs that grow, the pull's locked file in it, and its own lock.
 type Begun = (PathBuf, Fetching, InUse);
 
 fn begin_anew(
@@ -148,7 +148,7 @@ fn fetched(parts: &Parts) -> Fetched {
     }
 }
 
-/// Verifies all that is no pack, and makes the packs.
+/// Verifies all files but packs, and makes the packs.
 fn begin_packs(settings: &Settings, parts: &Parts, image: &Path) -> Result<(), MoveError> {
     let others = parts.files.iter().filter(|file| !is_pack_name(&file.name));
     let others: Vec<_> = others.cloned().collect();

@@ -1,6 +1,6 @@
 //! The process that pulls an image in the background, for a new container (`restore::at_create`) or
-//! for `stasis pull --background`: it says when a restore can begin, and goes on, also if the one
-//! who asked has gone.
+//! for `stasis pull --background`: it reports when a restore can begin, and goes on, even if the
+//! requester has gone.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -31,7 +31,7 @@ use crate::restore::admission::node::Whose;
 use crate::restore::at_create::pull_process::{Answer, GO_ON, Into, NotPulled, Process, Pull};
 use crate::restore::at_create::pulled::place_of;
 
-/// How often it is looked whether somebody else has pulled it, and how much there is.
+/// Seconds between looks at a pull by another process, and between reports of the size.
 const LOOK: Duration = Duration::from_millis(20);
 const TELL: Duration = Duration::from_millis(500);
 
@@ -40,9 +40,9 @@ const TELL: Duration = Duration::from_millis(500);
 pub(in super::super) struct Begun {
     /// Its directory.
     image: PathBuf,
-    /// What it is called elsewhere.
+    /// Its reference elsewhere.
     reference: String,
-    /// That more of it comes.
+    /// Whether more of it is to come.
     arriving: bool,
 }
 
@@ -57,7 +57,7 @@ impl fmt::Display for Begun {
     }
 }
 
-/// Has a process pull an image, and returns when a restore can begin.
+/// Starts a process that pulls an image, and returns when a restore can begin.
 pub(in super::super) fn begin(
     settings: &Settings,
     reference: &Reference,
@@ -82,18 +82,18 @@ pub(in super::super) fn begin(
     })
 }
 
-/// What there is of an image that was asked for.
+/// The image, as far as it exists.
 enum Found {
-    /// The rest is ours to fetch.
+    /// This process fetches the rest.
     Ours(Coming),
-    /// It is there, or somebody else fetches the rest.
+    /// The image is whole, or another process fetches the rest.
     There(PathBuf, InUse),
 }
 
 impl Pull {
-    /// Pulls the image and says where it is; `false`: there is none.
+    /// Pulls the image and reports where it is; `false` if it is not whole in the end.
     ///
-    /// Who asked may have gone: then nobody hears of it, and the image is there for the next one.
+    /// The requester may have gone: then the image is kept for the next one.
     #[must_use]
     pub fn run(&self) -> bool {
         let (found, source) = match self.begin() {
@@ -110,7 +110,7 @@ impl Pull {
             Found::Ours(coming) => (coming.finish(source).is_ok(), None),
             Found::There(_, in_use) => (true, Some(in_use)),
         };
-        // Until it is in use by whoever has asked.
+        // Holds the image until the requester uses it.
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
         drop(in_use);
         if let Into::KeptBelow(below) = &self.into {
@@ -120,8 +120,8 @@ impl Pull {
         is_whole
     }
 
-    /// Fetches what a restore needs to begin, or waits until somebody else has. `None`: whoever
-    /// asked does not want it.
+    /// Fetches what a restore needs to begin, or waits until another process has. `None`: the
+    /// requester does not want the image.
     fn begin(&self) -> Result<Option<(Found, Source)>, MoveError> {
         let source = Source {
             reference: self.reference.parse()?,
@@ -162,7 +162,7 @@ impl Pull {
     }
 }
 
-/// Whether whoever asked wants an image of which this is known. Nobody does who has gone.
+/// Asks the requester whether it wants the described image. A requester that has gone does not.
 fn is_wanted(image: &Described) -> bool {
     let told = say(&Answer::Described(Box::new(image.clone())));
     let mut word = String::new();
@@ -178,8 +178,7 @@ impl Found {
     }
 }
 
-/// Says again and again how much there is in a directory that may not be there yet, whoever fills
-/// it.
+/// Reports repeatedly the bytes in a directory that may not exist yet, whichever process fills it.
 fn tell_size(directory: PathBuf) {
     thread::spawn(move || {
         while say(&Answer::Coming(size_of(&directory))).is_ok() {
@@ -194,7 +193,7 @@ fn size_of(directory: &Path) -> u64 {
     sizes.fold(0, u64::saturating_add)
 }
 
-/// Those that were used last are kept. If it fails, images go in another order.
+/// Marks an image as used now: the last used are kept. If that fails, images go in another order.
 fn has_been_used(image: &Path) {
     let _ = File::open(image).and_then(|opened| opened.set_modified(SystemTime::now()));
 }

@@ -1,4 +1,4 @@
-//! How many images are kept that were pulled for new containers: those that were used last.
+//! How many images pulled for new containers are kept: the images that were used last.
 
 use std::fs;
 use std::io;
@@ -13,9 +13,9 @@ use crate::image::directory::in_use::hold_alone;
 use crate::image::retention::{Candidate, Rule, State, not_kept, state_of};
 use crate::operation::awaited_start::AwaitedStart;
 
-/// Removes all but the last `keep` whole ones of the directories below this one: images, and what
-/// pulls that were cut off have left of them. What somebody uses stays, and what cannot be removed
-/// stays for the next time.
+/// Removes all but the last `keep` whole ones of the directories below this one: images, and rests
+/// of pulls that were cut off. A directory in use stays, and one that cannot be removed stays for
+/// the next time.
 pub(super) fn keep_last(below: &Path, keep: usize, state_dir: &Path) {
     let (Ok(found), Ok(awaited)) = (with_last_use(below), AwaitedStart::all(state_dir)) else {
         return;
@@ -42,9 +42,9 @@ pub(super) fn keep_last(below: &Path, keep: usize, state_dir: &Path) {
     }
 }
 
-/// The next pull goes on with what has arrived in part: it is no rest.
+/// Returns the state; an image that has arrived in part is no rest: the next pull resumes it.
 fn state(directory: &Path) -> State {
-    // All of what is pulled is in the image.
+    // A pulled image has all its contents in its directory.
     match state_of(directory, |_| false) {
         State::CutOff => State::Doubtful,
         state => match refuse_arriving(directory) {
@@ -54,7 +54,7 @@ fn state(directory: &Path) -> State {
     }
 }
 
-/// Each with when it was used last.
+/// Lists directories, each with the time of its last use.
 fn with_last_use(below: &Path) -> io::Result<Vec<(SystemTime, PathBuf)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(below)? {
@@ -67,7 +67,7 @@ fn with_last_use(below: &Path) -> io::Result<Vec<(SystemTime, PathBuf)>> {
     Ok(found)
 }
 
-/// What is pulled has files alone. What lacks any of them must not look complete.
+/// Removes a pulled image, which has files alone: the inventory first, so that it looks incomplete.
 fn remove(directory: &Path) -> io::Result<()> {
     file::remove(&directory.join(INVENTORY))?;
     for entry in fs::read_dir(directory)? {

@@ -1,4 +1,4 @@
-//! Blobs of memory are fetched side by side: one connection is slower than most networks.
+//! Fetches blobs of memory side by side: one connection is slower than most networks.
 
 use std::io;
 use std::path::PathBuf;
@@ -15,37 +15,37 @@ use super::super::pull::parts::Found;
 use super::super::staging::in_part::{InPart, is_lost};
 use crate::cli::command_error::MoveError;
 
-/// As many as a registry bears of one client, and enough for 10 Gbit/s with TLS.
+/// Connections that a registry bears from one client, and enough for 10 Gbit/s with TLS.
 const CONNECTIONS: usize = 4;
 const LOOK: Duration = Duration::from_millis(100);
-/// Before a registry is asked again that does not answer.
+/// The pause before a registry that does not answer is asked again.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Where the blobs are.
+/// The blobs' place.
 #[derive(Debug, Clone)]
 pub(super) struct Source {
     pub(super) reference: Reference,
     /// A file with credentials.
     pub(super) authfile: Option<PathBuf>,
-    /// How long nothing may come.
+    /// The longest time without data.
     pub(super) stalled: Duration,
 }
 
-/// What the threads share.
+/// State shared by the threads.
 struct Work {
     image: PathBuf,
     /// In the order in which they are needed; each has at least its header.
     packs: Vec<(Pack, Descriptor)>,
     source: Source,
     next: AtomicUsize,
-    /// Bytes that have come.
+    /// Bytes that have arrived.
     came: AtomicU64,
     is_over: AtomicBool,
 }
 
-/// Fetches all blobs that are not there already. Each is verified, and on disk, when this returns.
-/// If one fails, threads that wait for something that does not come are left behind: their process
-/// is to end soon.
+/// Fetches all blobs that are missing. Each is verified, and on disk, when this returns. If one
+/// fails, threads that wait for data that does not come are left behind: their process is to end
+/// soon.
 pub(super) fn fetch_all(
     image: PathBuf,
     packs: Vec<(Pack, Descriptor)>,
@@ -98,7 +98,7 @@ pub(super) fn fetch_all(
 }
 
 impl Work {
-    /// What one thread does.
+    /// Fetches blobs, as one of the threads.
     fn fetch(&self) -> Result<Found, MoveError> {
         let mut found = Found::default();
         let source = &self.source;
@@ -114,7 +114,7 @@ impl Work {
         }
     }
 
-    /// How much of it an earlier pull has brought, bytes.
+    /// Fetches a blob; returns the bytes of it that an earlier pull has brought.
     fn fetch_one(
         &self,
         from: &dyn Elsewhere,
@@ -126,7 +126,7 @@ impl Work {
         let mut part = InPart::open(path, (pack, blob), &came)?;
         loop {
             match part.complete(from) {
-                // A registry that is away for a while: who waits does so as long as for any byte.
+                // A registry that is away for a while is waited for as long as for any byte.
                 Err(error) if is_lost(&error) && !self.is_over.load(Ordering::Relaxed) => {
                     thread::sleep(PAUSE);
                 }

@@ -1,4 +1,4 @@
-//! Pushes what is noted as still to be pushed, and nobody is at.
+//! Retries queued pushes that no process holds.
 
 use std::thread::sleep;
 use std::time::Instant;
@@ -22,11 +22,11 @@ struct Left {
 }
 
 impl PushAgain {
-    /// Pushes one image after the other, the latest first: earlier ones of its key are left behind
-    /// then. `false`: not all are there.
+    /// Pushes one image after the other, the latest first: earlier images of its key are left
+    /// behind then. `false` if a push failed.
     #[must_use]
     pub(crate) fn run(&self) -> bool {
-        // They are held until the end: who comes meanwhile leaves them to this process.
+        // All are held until the end: a process that comes meanwhile leaves them to this one.
         let Ok(held) = hold_all(&self.settings.restore.at_create) else {
             return false;
         };
@@ -53,7 +53,7 @@ impl PushAgain {
         }
     }
 
-    /// What is to be done about a note.
+    /// Decides on a note: removes it if the image is gone.
     fn left(&self, held: Held) -> Option<Left> {
         let push = Push {
             how: self.clone(),
@@ -64,7 +64,7 @@ impl PushAgain {
             held.remove();
             return None;
         }
-        // Of one that is being made, or was cut off, it is known later.
+        // An image that is being made, or was cut off, is decided on later.
         let latest = is_complete(&image).then(|| Latest::of(&push))?.ok()?;
         Some(Left { held, push, latest })
     }

@@ -1,4 +1,4 @@
-//! One try to push the image of a stopped container, and what has come of all.
+//! One try to push the image of a stopped container, and the result of all tries.
 
 use std::time::SystemTime;
 
@@ -17,32 +17,32 @@ use crate::image::stopped::is_complete;
 use crate::image::stopped::to_push::noted;
 use crate::operation::timeline::Timeline;
 
-/// What has come of an image.
+/// The result of a push.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Pushed {
     /// The registry has it.
     There,
-    /// It has not been pushed, since the job has a later one. Who asks for the latest image would
-    /// not get it, and the later one would wait for it.
+    /// The image was not pushed, since the job has a later one. A request for the latest image
+    /// would not get it, and the later one would wait for it.
     LeftBehind {
         /// Its name.
         later: String,
     },
 }
 
-/// Whether nobody has to try again.
+/// Returns whether no further try is needed.
 pub(super) fn is_settled(tried: &Result<Pushed, MoveError>) -> bool {
     tried.as_ref().err().is_none_or(can_never_be)
 }
 
-/// What is wrong is wrong with the image, which no restore would take either.
+/// Returns whether the fault is the image's own: no restore would take it either.
 fn can_never_be(error: &MoveError) -> bool {
     let of_image = !matches!(error, MoveError::Elsewhere(_));
     of_image && matches!(error.kind(), Kind::Unsupported | Kind::ImageDamaged)
 }
 
 impl Push {
-    /// Pushes the image, unless it is there, or the job has a later one.
+    /// Pushes the image, unless the registry has it, or the job has a later one.
     pub(super) fn attempt(&self, latest: &Latest) -> Result<Pushed, MoveError> {
         if let Some(later) = self.later_here() {
             return Ok(Pushed::LeftBehind { later });
@@ -64,7 +64,7 @@ impl Push {
         Ok(Pushed::There)
     }
 
-    /// A later image of the key that is still to be pushed, and can be.
+    /// Finds a later image of the key that is still to be pushed, and can be.
     fn later_here(&self) -> Option<String> {
         let own = &self.to_push;
         let noted = noted(&self.how.settings.restore.at_create)
@@ -86,7 +86,7 @@ impl Push {
         })
     }
 
-    /// Gives the tag of the latest image back, if it is not this one, and logs what has come of it.
+    /// Gives the tag of the latest image back, if it is not this one, and logs the result.
     pub(super) fn end(
         &self,
         latest: &Latest,

@@ -1,5 +1,5 @@
-//! The tag of the newest image of a key: it says that one is being made, and what came of it; and
-//! which of two images of a key is the later one.
+//! The tag of the newest image of a key: it announces that an image is being made, and names the
+//! image then; and which of two images of a key is the later one.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -19,7 +19,7 @@ use crate::image::manifest;
 use crate::image::stopped::LATEST;
 use crate::restore::at_create::newest::Here;
 
-/// It is said so often anew, while it holds, that one that is lost does no harm.
+/// Renewals while an announcement holds, so that a lost one does no harm.
 const RENEWALS: u32 = 4;
 
 /// The tag while an image is being made.
@@ -29,25 +29,25 @@ pub(super) struct Latest {
     directory: PathBuf,
     image: String,
     began: SystemTime,
-    /// An announcement holds for so long.
+    /// How long an announcement holds.
     holds: Duration,
-    /// Whether it was announced. One at a time changes the tag.
+    /// Whether it was announced. One thread at a time changes the tag.
     announced: Mutex<bool>,
 }
 
-/// How the latest image of the registry stands to this one.
+/// How the registry's latest image compares to this one.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     /// There is none, or it is of an earlier stop.
     Earlier,
-    /// It is this one.
+    /// This image.
     This,
-    /// It is of a later stop, and has this name.
+    /// An image of a later stop, with this name.
     Later(String),
 }
 
 impl Latest {
-    /// That of the key of an image.
+    /// Names the tag of an image's key.
     pub(super) fn of(push: &Push) -> Result<Self, OciImageError> {
         let text = push.repository();
         Ok(Self {
@@ -62,7 +62,7 @@ impl Latest {
         })
     }
 
-    /// Says that the image is being made, unless a later one is.
+    /// Announces that the image is being made, unless a later one is.
     pub(super) fn announce(&self) -> Result<(), OciImageError> {
         let mut announced = self.lock();
         let registry = self.for_a_moment()?;
@@ -70,7 +70,7 @@ impl Latest {
             Tagged::Nothing => None,
             Tagged::Image(_, digest) => Some(digest),
             Tagged::Awaited(later) if holds(&later) && later.image > self.image => return Ok(()),
-            // Of one that is lost, or made at the same time.
+            // The other image is lost, or made at the same time.
             Tagged::Awaited(other) => other.before,
         };
         registry.announce(LATEST, &self.announcement(before))?;
@@ -78,7 +78,7 @@ impl Latest {
         Ok(())
     }
 
-    /// Says it if that has not been done.
+    /// Announces the image if that has not been done.
     pub(super) fn announce_unless_done(&self) -> Result<(), OciImageError> {
         let is_announced = *self.lock();
         match is_announced {
@@ -87,12 +87,12 @@ impl Latest {
         }
     }
 
-    /// How often it has to be said.
+    /// Returns the interval of renewals.
     pub(super) fn renewed_each(&self) -> Duration {
         self.holds / RENEWALS
     }
 
-    /// Says it anew. A registry that does not answer is asked again the next time.
+    /// Renews the announcement. A registry that does not answer is asked again the next time.
     pub(super) fn renew(&self) {
         let is_announced = *self.lock();
         let _ = match is_announced {
@@ -101,7 +101,7 @@ impl Latest {
         };
     }
 
-    /// Does something while it is said anew.
+    /// Does something while the announcement is renewed.
     pub(super) fn while_renewed<T>(&self, work: impl FnOnce() -> T) -> T {
         thread::scope(|scope| {
             let (end, ended) = channel::<()>();
@@ -126,7 +126,7 @@ impl Latest {
             _ => *image,
         };
         match tagged {
-            // The next one is being made: it is what was before that.
+            // The next image is being made: this one becomes the image before it.
             Tagged::Awaited(other) if !self.is_ours(&other) && holds(&other) => {
                 let before = Some(newest);
                 registry.announce(LATEST, &Announcement { before, ..other })?;
@@ -134,12 +134,12 @@ impl Latest {
             Tagged::Image(_, there) if there == newest => {}
             _ => registry.tag_also(LATEST, &newest)?,
         }
-        // From now on nothing of it is said anew.
+        // From now on no announcement of it is made.
         *announced = true;
         Ok(())
     }
 
-    /// Gives the tag back to what had it, if there is no image.
+    /// Gives the tag back to the image that had it, if this one is not pushed.
     pub(super) fn take_back(&self) -> Result<(), OciImageError> {
         let announced = self.lock();
         if !*announced {
@@ -156,7 +156,7 @@ impl Latest {
         }
     }
 
-    /// Unless somebody else has the tag by now.
+    /// Renews the announcement, unless another image has the tag by now.
     fn say_anew(&self) -> Result<(), OciImageError> {
         let _alone = self.lock();
         let registry = self.for_a_moment()?;
@@ -168,8 +168,7 @@ impl Latest {
         }
     }
 
-    /// How the latest image of the registry stands to this one, or the one before what is being
-    /// made.
+    /// Compares this image to the registry's latest, or the latest before the one being made.
     pub(super) fn standing(&self) -> Result<Standing, OciImageError> {
         let registry = self.for_a_moment()?;
         let tagged = registry.tagged(LATEST)?;
@@ -180,7 +179,7 @@ impl Latest {
         })
     }
 
-    /// The image, if it is in the registry under its own tag.
+    /// Returns the image's digest, if it is in the registry under its own tag.
     pub(super) fn pushed_before(&self, tag: &str) -> Result<Option<Digest>, OciImageError> {
         match self.for_a_moment()?.tagged(tag)? {
             Tagged::Image(image, digest) if self.is_it(&image) => Ok(Some(digest)),
@@ -188,7 +187,7 @@ impl Latest {
         }
     }
 
-    /// By the time of the stop; of an image that no stop has made, by its own.
+    /// Compares by the time of the stop; an image that no stop has made, by its own time.
     fn is_earlier_than(&self, other: &Manifest) -> bool {
         let here = Here {
             name: &self.image,
@@ -220,7 +219,7 @@ impl Latest {
         other.is_of(&self.announcement(None))
     }
 
-    /// What holds up a stop has to be answered soon.
+    /// Opens the registry with a short deadline: a request that holds up a stop must end soon.
     fn for_a_moment(&self) -> Result<Registry, OciImageError> {
         let registry = Registry::open(self.repository.clone(), None)?;
         Ok(registry.until(Instant::now() + ANNOUNCED_WITHIN))
@@ -233,7 +232,7 @@ impl Latest {
     }
 }
 
-/// The image that has a tag, or has had it before what is being made.
+/// Returns the image that has the tag, or had it before the image being made.
 fn behind(
     registry: &Registry,
     tagged: &Tagged,
@@ -253,7 +252,7 @@ fn behind(
     }
 }
 
-/// Whether it was said lately.
+/// Returns whether it was announced lately.
 fn holds(announcement: &Announcement) -> bool {
     announcement.until >= now()
 }

@@ -1,5 +1,5 @@
 //! The processes that push images of containers that are stopped: each with its stop
-//! (`checkpoint::at_stop::push`), and what was cut off or failed later (`again`).
+//! (`checkpoint::at_stop::push`), and pushes that were cut off or failed, later (`again`).
 
 mod again;
 mod attempt;
@@ -21,19 +21,19 @@ use crate::operation::timeline::Timeline;
 use attempt::{Pushed, is_settled};
 use latest::Latest;
 
-/// How often it is looked what has become of an image, if nobody says it.
+/// The interval of looks at an image of which no process reports.
 const LOOK: Duration = Duration::from_millis(100);
-/// Between two tries, if the registry cannot be reached.
+/// Pauses between tries, if the registry cannot be reached.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// A registry that is away for longer needs its operator, and then the image does, too.
+/// A registry that is away for longer needs its operator, and then so does the image.
 const TRIED_FOR: Duration = Duration::from_secs(3600);
 
 impl Push {
-    /// Announces the image, waits for it, and pushes it; `false`: it is not there.
+    /// Announces the image, waits for it, and pushes it; `false` if that fails.
     #[must_use]
     pub fn run(&self) -> bool {
-        // Without a note it does its work all the same, until it is killed.
+        // Without the note's lock the push works too, until it is killed.
         let held = self.to_push.hold().ok().flatten();
         let latest = match Latest::of(self) {
             Ok(latest) => latest,
@@ -45,7 +45,7 @@ impl Push {
         let _ = say(&latest.announce().map_err(|error| chain(&error)));
         let lines = lines_of(io::stdin());
         if self.what_is_told(&lines, &latest) == Told::NoImage {
-            // One that is still being made may be pushed later.
+            // An image that is still being made may be pushed later.
             if let Some(held) = held.filter(|_| is_gone(&self.image())) {
                 held.remove();
             }
@@ -76,8 +76,8 @@ impl Push {
         }
     }
 
-    /// After the one who stops the container was killed: its checkpoint goes on, or is undone by
-    /// its keeper.
+    /// Waits for the image after the stopping process was killed: its checkpoint goes on, or is
+    /// undone by its keeper.
     fn what_is_there(&self, latest: &Latest) -> Told {
         let image = self.image();
         latest.while_renewed(|| {
@@ -108,7 +108,7 @@ impl Push {
     }
 }
 
-/// A directory that cannot be looked at may be there.
+/// A directory that cannot be examined may exist.
 fn is_gone(image: &Path) -> bool {
     matches!(image.try_exists(), Ok(false))
 }

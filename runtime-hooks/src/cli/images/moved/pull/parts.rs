@@ -1,5 +1,5 @@
-//! What an image consists of elsewhere: its small parts, and the blobs of the rest; and what the
-//! small ones say of it.
+//! The parts of an image elsewhere: its small parts, the blobs of the rest, and the facts in the
+//! small parts.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,27 +20,27 @@ use crate::image::manifest::{FILE_NAME, Manifest as ImageManifest};
 use crate::restore::admission::described::{Described, Unfit};
 use crate::restore::admission::node::Whose;
 
-/// What an image consists of, all of which fits together.
+/// The parts of an image, all of which fit together.
 pub(in super::super) struct Parts {
     pub(in super::super) reference: Reference,
     pub(in super::super) manifest: Manifest,
-    /// Of the manifest.
+    /// The manifest's digest.
     pub(in super::super) digest: Digest,
-    /// What the small ones say of it.
+    /// The image, as its small parts describe it.
     pub(in super::super) described: Described,
     pub(in super::super) config: Vec<u8>,
     pub(in super::super) files: Vec<ImageFile>,
     pub(super) criu: Descriptor,
-    /// Of CRIU's large files.
+    /// The index of CRIU's large files.
     pub(super) pieces: Option<Index>,
     /// The packs that CRIU's files are made of.
     pub(in super::super) packs_of_files: Vec<(Pack, Descriptor)>,
     pub(in super::super) index: Option<Vec<u8>>,
-    /// Of bulk memory, in the order in which a restore reads them.
+    /// The packs of bulk memory, in the order in which a restore reads them.
     pub(in super::super) packs: Vec<(Pack, Descriptor)>,
 }
 
-/// What an earlier pull has brought.
+/// Blobs and bytes that an earlier pull has brought.
 #[derive(Debug, Default, Clone, Copy)]
 pub(in super::super) struct Found {
     pub(in super::super) blobs: usize,
@@ -101,7 +101,7 @@ impl Parts {
         Ok(parts)
     }
 
-    /// That it was pulled, with so many blobs of which some were found.
+    /// Reports a pull with so many blobs, some of which were found.
     pub(in super::super) fn pulled(&self, image: PathBuf, blobs: usize, found: Found) -> Moved {
         let bytes = self.manifest.bytes();
         Moved {
@@ -122,7 +122,7 @@ impl Parts {
         }
     }
 
-    /// Those of CRIU's files of which there are pieces, and the others.
+    /// Returns CRIU's files that are cut into pieces, and the others.
     pub(super) fn of_criu(&self) -> (Vec<LargeFile<'_>>, Vec<Listed<'_>>) {
         let processes = self.pieces.iter().flat_map(|pieces| &pieces.processes);
         let in_pieces: BTreeSet<i32> = processes.map(|process| process.pid).collect();
@@ -130,20 +130,20 @@ impl Parts {
         split(of_criu, |number, _| in_pieces.contains(&number))
     }
 
-    /// All packs, the ones of which CRIU's large files are made first. What is memory as well is
-    /// there once.
+    /// Returns all packs, the packs of CRIU's large files first. A pack that is memory as well is
+    /// listed once.
     pub(super) fn all_packs(&self) -> impl Iterator<Item = &(Pack, Descriptor)> {
         self.packs_that_go().chain(&self.packs)
     }
 
-    /// Those that go once CRIU's files are made of them.
+    /// Returns the packs that are removed once CRIU's files are made of them.
     pub(super) fn packs_that_go(&self) -> impl Iterator<Item = &(Pack, Descriptor)> {
         let is_memory = |pack: &Pack| self.packs.iter().any(|(other, _)| other == pack);
         let of_files = self.packs_of_files.iter();
         of_files.filter(move |(pack, _)| !is_memory(pack))
     }
 
-    /// The bytes of all files that are not there yet, those that go as well.
+    /// Returns the bytes of all missing files, and of missing packs that are removed later.
     pub(super) fn lacking(&self, is_there: impl Fn(&str, u64) -> bool) -> u64 {
         let files = self
             .files
@@ -155,13 +155,13 @@ impl Parts {
             .fold(0, |sum, (_, bytes)| sum.saturating_add(bytes))
     }
 
-    /// The names of all packs, those that go as well.
+    /// Returns the names of all packs, also of packs that are removed later.
     pub(in super::super) fn names(&self) -> BTreeSet<String> {
         self.all_packs().map(|(pack, _)| pack.file_name()).collect()
     }
 }
 
-/// What an image that is elsewhere says of itself, without its contents; and all its bytes.
+/// Reads an image's own description elsewhere, without its contents; and the bytes of all of it.
 pub(in crate::cli::images) fn describe(
     reference: &Reference,
     authfile: Option<&Path>,
@@ -172,7 +172,7 @@ pub(in crate::cli::images) fn describe(
     Ok((parts.described, bytes))
 }
 
-/// Why an image would not run here. If that cannot be told, whoever pulls it tells why.
+/// Returns why an image would not run here. If it cannot be read, the pull reports why.
 pub(in super::super) fn unfit(
     settings: &Settings,
     from: &dyn Elsewhere,
@@ -182,7 +182,7 @@ pub(in super::super) fn unfit(
     parts.described.check(settings, Whose::Anybodys).err()
 }
 
-/// They are of the same checkpoint.
+/// Checks that the manifest and the index are of the same checkpoint.
 fn check_memory(image: &ImageManifest, index: Option<&Index>) -> Result<(), String> {
     let named = image.memory.as_ref();
     let is_its = match (named, index) {
@@ -199,7 +199,7 @@ fn check_memory(image: &ImageManifest, index: Option<&Index>) -> Result<(), Stri
     }
 }
 
-/// The packs of an index, which are the blobs, one for one.
+/// Pairs the packs of an index with the blobs, one for one.
 fn packs_of(
     index: Option<&Index>,
     blobs: Vec<Descriptor>,
@@ -219,7 +219,7 @@ fn packs_of(
     pairs.collect()
 }
 
-/// A restore reads in the order of the index.
+/// Sorts packs as a restore reads them: in the order of the index.
 fn sort_by_need(index: Option<&Index>, packs: &mut [(Pack, Descriptor)]) {
     let mut order = Vec::new();
     for area in index.into_iter().flat_map(Index::areas) {
@@ -237,7 +237,7 @@ fn sort_by_need(index: Option<&Index>, packs: &mut [(Pack, Descriptor)]) {
     });
 }
 
-/// Its files are listed, and nothing else is.
+/// Checks that its files are listed, and nothing else is.
 fn check_files(
     files: &[ImageFile],
     has_index: bool,

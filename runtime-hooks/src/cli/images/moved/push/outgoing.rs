@@ -1,6 +1,6 @@
-//! Blobs on their way to where registries' images are, counted. Those of bulk memory are sent side
-//! by side while the next one is gathered: what is gathered and not sent yet is in files, of which
-//! there are so many, with so many bytes, at most.
+//! Blobs on their way to a registry or layout, counted. Blobs of bulk memory are sent side by side
+//! while the next one is gathered: blobs that are gathered and not sent yet are in files, whose
+//! number and bytes are limited.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -14,9 +14,9 @@ use stasis_oci_image::{Digest, Elsewhere, Kind, NewBlob, OciImageError};
 use super::progress::Progress;
 use crate::cli::command_error::MoveError;
 
-/// More connections help nobody: registries that limit a connection allow some hundred MB/s each.
+/// More connections do not help: registries that limit a connection allow some hundred MB/s each.
 const AT_ONCE: usize = 4;
-/// A blob of more is sent alone.
+/// A blob of more bytes is sent alone.
 const MOST_WAITING: u64 = 4 << 30;
 
 /// A layer of the manifest.
@@ -28,19 +28,19 @@ pub(super) struct Outgoing<'s, 'p> {
     scope: &'s Scope<'s, 'p>,
     progress: &'p Progress,
     growing: Option<Box<dyn NewBlob + 'p>>,
-    /// Being sent, the first one in front.
+    /// Blobs being sent, the first one in front.
     sending: VecDeque<Sending<'s>>,
     pub(super) moved_bytes: u64,
     pub(super) moved_blobs: usize,
 }
 
-/// A blob that waits until it is known that all of the image can be sent.
+/// A blob that waits until all of the image is known to fit.
 pub(super) struct Waiting<'p> {
     kind: Kind,
     blob: Box<dyn NewBlob + 'p>,
 }
 
-/// A blob that does not become larger than any may be.
+/// A blob that cannot exceed the limit of all blobs.
 struct Bounded<'p> {
     blob: Box<dyn NewBlob + 'p>,
     left: u64,
@@ -68,7 +68,7 @@ struct Sending<'s> {
 }
 
 impl<'s, 'p> Outgoing<'s, 'p> {
-    /// With threads of this scope.
+    /// Makes it, with threads of this scope.
     pub(super) fn new(
         place: &'p dyn Elsewhere,
         progress: &'p Progress,
@@ -85,7 +85,7 @@ impl<'s, 'p> Outgoing<'s, 'p> {
         }
     }
 
-    /// Where they go.
+    /// Returns the registry or layout.
     pub(super) fn place(&self) -> &'p dyn Elsewhere {
         self.place
     }
@@ -103,7 +103,7 @@ impl<'s, 'p> Outgoing<'s, 'p> {
         Ok((stored.digest, stored.bytes))
     }
 
-    /// Makes a blob of what `write` writes, that is not sent yet.
+    /// Makes a blob of what `write` writes, without sending it yet.
     pub(super) fn gather(
         &self,
         kind: Kind,
@@ -120,7 +120,7 @@ impl<'s, 'p> Outgoing<'s, 'p> {
         Ok(Waiting { kind, blob })
     }
 
-    /// Sends what waits.
+    /// Sends waiting blobs.
     pub(super) fn finish(&mut self, waiting: Vec<Waiting<'p>>) -> Result<Vec<Layer>, MoveError> {
         let mut layers = Vec::new();
         for Waiting { kind, blob } in waiting {
@@ -131,7 +131,7 @@ impl<'s, 'p> Outgoing<'s, 'p> {
         Ok(layers)
     }
 
-    /// Waits until all blobs are there.
+    /// Waits until all blobs are stored.
     pub(super) fn wait(&mut self) -> Result<(), MoveError> {
         while let Some(first) = self.sending.pop_front() {
             self.wait_for(first)?;

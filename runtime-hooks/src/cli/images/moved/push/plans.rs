@@ -1,5 +1,5 @@
-//! What of an image is in blobs that are there, and what is put into new ones; its lists then, and
-//! the files that it has once it is pulled.
+//! Which contents of an image are in blobs that exist, and which are put into new ones; the lists
+//! of the image then, and the files that it has once it is pulled.
 
 use std::collections::HashSet;
 
@@ -16,16 +16,16 @@ use super::there::There;
 use crate::cli::command_error::MoveError;
 use crate::image::files::ImageFile;
 
-/// Of what has less than this others have nothing that were worth it.
+/// Smaller files have too little in common with others to be cut into pieces.
 const LARGE: u64 = 4 << 20;
 
-/// Pages of memory are in files of this name (criu/image-desc.c).
+/// Returns whether a file has pages of memory (their name: criu/image-desc.c), and enough of them.
 pub(super) fn is_large(file: &ImageFile) -> bool {
     let is_of_pages = file.name.starts_with("pages-") && file.bytes.is_multiple_of(PAGE as u64);
     is_of_pages && file.bytes >= LARGE
 }
 
-/// The pieces of large files, if there are any.
+/// Cuts large files into pieces, if there are any.
 pub(super) fn cut(
     settings: &Settings,
     source: &Source,
@@ -39,7 +39,7 @@ pub(super) fn cut(
     Ok(Some(cut))
 }
 
-/// What there is to do.
+/// The plans for files and memory.
 pub(super) struct Plans<'i> {
     files: Option<Plan<'i>>,
     memory: Option<Plan<'i>>,
@@ -85,7 +85,7 @@ impl<'i> Plans<'i> {
         Ok(plans)
     }
 
-    /// Files come first: a restore begins with them.
+    /// Puts new blobs, files first: a restore begins with them.
     pub(super) fn put(self, into: &mut Outgoing<'_, '_>) -> Result<GatheredImage, MoveError> {
         let files = self.files.map(|plan| plan.put(into)).transpose()?;
         let memory = self.memory.map(|plan| plan.put(into)).transpose()?;
@@ -93,7 +93,7 @@ impl<'i> Plans<'i> {
     }
 }
 
-/// What of it is in blobs.
+/// The parts of an image that are in blobs.
 pub(super) struct GatheredImage {
     /// CRIU's large files.
     pub(super) files: Option<Gathered>,
@@ -102,14 +102,14 @@ pub(super) struct GatheredImage {
 }
 
 impl GatheredImage {
-    /// All blobs, those of files first.
+    /// Returns all blobs, the files' first.
     pub(super) fn blobs(&self) -> impl Iterator<Item = &BlobContents> {
         let sorts = [&self.files, &self.memory].into_iter().flatten();
         sorts.flat_map(|gathered| &gathered.blobs)
     }
 
-    /// Adds the indexes and the list of contents; the layers of the image that are not CRIU's small
-    /// files or an engine's.
+    /// Adds the indexes and the list of contents; returns the layers of the image that are not
+    /// CRIU's small files or an engine's.
     pub(super) fn add_lists(&self, into: &mut Outgoing<'_, '_>) -> Result<Vec<Layer>, MoveError> {
         let mut layers = Vec::new();
         for (gathered, index, blobs) in [
@@ -130,7 +130,7 @@ impl GatheredImage {
         Ok(layers)
     }
 
-    /// What is in which blob; one may be of both sorts.
+    /// Encodes the contents of each blob once; a blob may be of both sorts.
     fn contents(&self) -> Vec<u8> {
         let mut seen = HashSet::new();
         let blobs = self.blobs().filter(|blob| seen.insert(blob.digest));
@@ -138,7 +138,7 @@ impl GatheredImage {
         encode_contents(&blobs)
     }
 
-    /// The files that the image has of its bulk memory once it is pulled.
+    /// Lists the files that the image has of its bulk memory once it is pulled.
     pub(super) fn files(&self) -> Vec<ImageFile> {
         self.memory.iter().flat_map(files_of).collect()
     }

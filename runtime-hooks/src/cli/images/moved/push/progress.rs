@@ -1,4 +1,4 @@
-//! How far a push is, in one line of a terminal.
+//! A push's progress, in one line of a terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -7,8 +7,8 @@ use crate::cli::answer::name;
 const LINE: &str =
     "{total_bytes} gathered, {bytes} there, {binary_bytes_per_sec}, {elapsed}: {wide_msg}";
 
-/// The line, on standard error if that is a terminal. Its length is the bulk memory that was not
-/// there before, as it is gathered; its position, what of that is in blobs that are there.
+/// The line, on standard error if that is a terminal. Its length is the bulk memory that was
+/// missing before, as it is gathered; its position, the part of that in stored blobs.
 #[derive(Debug)]
 pub(super) struct Progress(ProgressBar);
 
@@ -22,12 +22,12 @@ impl Progress {
         Self(bar)
     }
 
-    /// So many bytes more have been gathered.
+    /// Counts bytes that have been gathered.
     pub(super) fn gathered(&self, bytes: usize) {
         self.0.inc_length(bytes as u64);
     }
 
-    /// A blob of so many bytes is there.
+    /// Counts a stored blob of so many bytes.
     pub(super) fn sent(&self, bytes: u64) {
         self.0.inc(bytes);
     }

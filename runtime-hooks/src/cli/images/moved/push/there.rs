@@ -1,4 +1,4 @@
-//! What the other side has already, by the lists of contents of its images.
+//! Contents that the other side has already, by the lists of contents of its images.
 
 use std::collections::HashSet;
 
@@ -8,10 +8,10 @@ use stasis_oci_image::{Elsewhere, Kind, Manifest};
 use super::super::source::Source;
 use crate::cli::command_error::MoveError;
 
-/// So many images are looked at.
+/// The number of images looked at.
 const EARLIER: usize = 16;
 
-/// What is known to be in blobs that are there.
+/// Contents of blobs known to exist there.
 #[derive(Debug, Default)]
 pub(super) struct There {
     pub(super) memory: Vec<BlobContents>,
@@ -19,8 +19,8 @@ pub(super) struct There {
 }
 
 impl There {
-    /// Looks at the images that are likely to have something of an image, if it has anything that
-    /// is looked for.
+    /// Looks at the images that are likely to share contents with an image, if that has memory or
+    /// large files.
     pub(super) fn find(
         place: &dyn Elsewhere,
         tag: &str,
@@ -37,7 +37,7 @@ impl There {
         Ok(there)
     }
 
-    /// A list that cannot be read helps nobody, and is in nobody's way.
+    /// Adds the blobs of an image's list; a list that cannot be read adds none.
     fn add(&mut self, place: &dyn Elsewhere, image: &Manifest) {
         let list = image.layer(Kind::Contents);
         let list = list.and_then(|list| place.read(list, MOST_CONTENTS_BYTES).ok());

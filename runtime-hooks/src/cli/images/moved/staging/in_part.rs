@@ -1,6 +1,6 @@
-//! A blob of memory that has come in part goes on where it was. Whoever fetched it may have been
-//! killed, or the machine have lost its power: so what is there is hashed first, and what turns out
-//! to be something else is fetched from its beginning.
+//! Resumes a blob of memory that has come in part. The earlier pull may have been killed, or the
+//! machine may have lost power: so the existing part is hashed first, and one that turns out to be
+//! something else is fetched from its beginning.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
@@ -18,7 +18,7 @@ use crate::cli::command_error::MoveError;
 /// Bytes of a blob that are read and written at a time.
 const BUFFER: usize = 1 << 20;
 
-/// Hears how many bytes have come, from wherever; an error ends it.
+/// Receives how many bytes have come, from wherever; an error ends the fetch.
 pub(in super::super) type Came<'c> = &'c dyn Fn(u64) -> io::Result<()>;
 
 /// The file of a pack, and its blob. Others may read the file meanwhile: it gets no shorter, unless
@@ -26,18 +26,18 @@ pub(in super::super) type Came<'c> = &'c dyn Fn(u64) -> io::Result<()>;
 pub(in super::super) struct InPart<'b> {
     file: File,
     path: PathBuf,
-    /// Where the blob begins in it.
+    /// The blob's offset in it.
     begins: u64,
     blob: &'b Descriptor,
     hears: Came<'b>,
-    /// What has come.
+    /// The hash of the bytes that have come.
     came: Hashed<()>,
-    /// What is there of what was there at first, bytes.
+    /// Bytes that existed at first and are still used.
     before: u64,
 }
 
 impl<'b> InPart<'b> {
-    /// Hashes what is there.
+    /// Opens the file, and hashes the part that exists.
     pub(in super::super) fn open(
         path: PathBuf,
         (pack, blob): (&Pack, &'b Descriptor),
@@ -58,8 +58,8 @@ impl<'b> InPart<'b> {
         })
     }
 
-    /// Fetches what is not there. All of it is verified and on disk then. Returns how much of the
-    /// blob was there before, bytes. May be tried again. If it fails, what has come stays.
+    /// Fetches the missing part. All of it is verified and on disk then. Returns how many bytes of
+    /// the blob existed before. May be tried again. If it fails, the fetched part stays.
     pub(in super::super) fn complete(&mut self, from: &dyn Elsewhere) -> Result<u64, MoveError> {
         loop {
             self.fetch(from)?;
@@ -70,7 +70,7 @@ impl<'b> InPart<'b> {
                     synced.map_err(MoveError::io("sync", &self.path))?;
                     return Ok(before);
                 }
-                // The beginning may not be what was fetched.
+                // The existing part may not have been the blob's.
                 (Err(_), 1..) => {}
                 (Err(error), 0) => return Err(error.into()),
             }
@@ -95,28 +95,28 @@ impl<'b> InPart<'b> {
         let copied = io::copy(&mut contents, &mut self.file);
         self.came = contents.into_inner().with(());
         if copied.is_err() && self.file.stream_position().ok() != Some(self.end()) {
-            // Not all that was hashed was written.
+            // Some hashed bytes were not written.
             (self.came, self.before) = (Hashed::new(()), 0);
         }
         copied.map(drop).map_err(failed())
     }
 
-    /// Where what has come ends in the file.
+    /// Returns the end of the fetched part in the file.
     fn end(&self) -> u64 {
         self.begins + self.came.so_far().1
     }
 }
 
-/// Whether an error is of a connection, so that another try may go on.
+/// Returns whether the connection failed, so that another try may go on.
 pub(in super::super) fn is_lost(error: &MoveError) -> bool {
     matches!(error, MoveError::Elsewhere(OciImageError::Registry { .. }))
 }
 
-/// Opens or makes the file of a pack; what cannot be this one's has nothing but its header then.
+/// Opens or makes the file of a pack; one that cannot be this pack's is cut to the header.
 pub(in super::super) fn begin(path: &Path, pack: &Pack) -> Result<File, MoveError> {
     let mut options = OpenOptions::new();
     let options = options.read(true).write(true).create(true).mode(0o600);
-    // Whoever may write into the directory shall not have another file written.
+    // A user who may write into the directory must not redirect the write to another file.
     let flags = OFlags::NOFOLLOW.bits().cast_signed();
     let opened = options.custom_flags(flags).open(path);
     let begun = opened.and_then(|mut file| {
@@ -135,7 +135,7 @@ pub(in super::super) fn begin(path: &Path, pack: &Pack) -> Result<File, MoveErro
     begun.map_err(MoveError::io("make", path))
 }
 
-/// Hashes what a file has from this place on.
+/// Hashes a file's contents from this offset on.
 fn hash(file: &mut File, from: u64, most: u64, came: Came<'_>) -> io::Result<Hashed<()>> {
     file.seek(SeekFrom::Start(from))?;
     let inner = file.take(most);
@@ -145,7 +145,7 @@ fn hash(file: &mut File, from: u64, most: u64, came: Came<'_>) -> io::Result<Has
     Ok(contents.into_inner().with(()))
 }
 
-/// Reads, and says how much.
+/// Reads, and reports how much.
 struct Counted<'c, R> {
     inner: R,
     came: Came<'c>,

@@ -1,5 +1,5 @@
-//! The directory in which a pulled image grows, beside the one that was asked for: it gets that
-//! name once all of it is on disk. What a pull that was cut off has verified is used again.
+//! The directory in which a pulled image grows, beside the requested one: it gets that name once
+//! all of it is on disk. Files that an interrupted pull has verified are used again.
 
 pub(super) mod in_part;
 
@@ -29,7 +29,7 @@ pub(super) struct Staging {
 }
 
 impl Staging {
-    /// Makes the directory, or goes on in the one that was left.
+    /// Makes the directory, or resumes an earlier pull's.
     pub(super) fn begin(target: &Path) -> Result<Self, MoveError> {
         let target = std::path::absolute(target).map_err(MoveError::io("find", target))?;
         refuse_used(&target)?;
@@ -37,18 +37,18 @@ impl Staging {
         Ok(Self { beside, target })
     }
 
-    /// Where it is for now.
+    /// Returns the path it has for now.
     pub(super) fn path(&self) -> &Path {
         self.beside.path()
     }
 
-    /// Whether a file of this name and length is there, and so was verified.
+    /// Returns whether a file of this name and length exists, and so was verified.
     pub(super) fn has(&self, name: &str, bytes: u64) -> bool {
         let found = self.path().join(name).symlink_metadata();
         found.is_ok_and(|found| found.is_file() && found.len() == bytes)
     }
 
-    /// Writes a file, which has its name once it is on disk. If it fails, there is no file of the
+    /// Writes a file, which gets its name once it is on disk. If it fails, there is no file of the
     /// name.
     pub(super) fn write(&self, name: &str, contents: &[u8]) -> Result<(), MoveError> {
         let new = self.path().join(part_of(name));
@@ -62,8 +62,8 @@ impl Staging {
     }
 
     /// Fetches a pack, or the rest of one of which a pull that was killed or has lost the
-    /// connection has left a part; it has its name when it is verified and on disk. Returns how
-    /// much of its blob was there, bytes. If it fails, there is no file of the name.
+    /// connection has left a part; it gets its name when it is verified and on disk. Returns how
+    /// many bytes of its blob existed. If it fails, there is no file of the name.
     pub(super) fn write_pack(
         &self,
         pack: (&Pack, &Descriptor),
@@ -74,7 +74,7 @@ impl Staging {
         let part = InPart::open(new.clone(), pack, &|_| Ok(()));
         let complete = part.and_then(|mut part| part.complete(from));
         let there = complete.inspect_err(|error| {
-            // What may be something else, or fills the disk, is of no use to another try.
+            // A part that may be something else, or fills the disk, is of no use to another try.
             if !is_lost(error) {
                 let _ = file::remove(&new);
             }
@@ -84,8 +84,8 @@ impl Staging {
         Ok(there)
     }
 
-    /// Gives the directory its name while its packs still grow: from now on others use it, too, and
-    /// nobody removes it. If it fails, what was pulled stays, and the next pull begins anew.
+    /// Gives the directory its name while its packs still grow: from now on others use it too, and
+    /// none removes it. If it fails, the pulled files stay, and the next pull begins anew.
     pub(super) fn show(self) -> Result<(PathBuf, InUse), MoveError> {
         let shared = try_lock(self.beside.file(), Sharing::Shared);
         match shared.map_err(MoveError::io("lock", self.path()))? {
@@ -97,7 +97,7 @@ impl Staging {
         Ok((self.target, in_use))
     }
 
-    /// Gives the directory its name; if that fails, the next pull goes on with what was pulled.
+    /// Gives the directory its name; if that fails, the next pull resumes this one.
     pub(super) fn finish(self) -> Result<PathBuf, MoveError> {
         self.name()?;
         Ok(self.target)
@@ -107,7 +107,7 @@ impl Staging {
         let synced = rustix::fs::syncfs(self.beside.file()).map_err(io::Error::from);
         synced.map_err(MoveError::io("sync", self.path()))?;
         refuse_used(&self.target)?;
-        // It takes the place of an empty directory (rename(2)).
+        // The directory replaces an empty one (rename(2)).
         let named = fs::rename(self.path(), &self.target);
         named.map_err(MoveError::io("make", &self.target))?;
         let parent = self.target.parent().unwrap_or(&self.target);
@@ -115,7 +115,7 @@ impl Staging {
     }
 }
 
-/// Under which name a file grows until it is verified.
+/// Returns the name under which a file grows until it is verified.
 pub(super) fn part_of(name: &str) -> String {
     format!("{name}{NEW}")
 }

@@ -1,4 +1,4 @@
-//! Archives of engines: to where registries' images are, and back.
+//! Engines' archives, pushed and pulled.
 
 use std::io::Write;
 
@@ -10,7 +10,7 @@ use crate::cli::images::moved::archived::{is_archive, pull_archive};
 const CONFIG: &str = r#"{"id":"0a1b","name":"web","rootfsImageName":"registry.example/train:1",
     "rootfsImage":"train","rootfsImageRef":"sha256:0a","runtime":"stasis"}"#;
 const SPEC: &str = r#"{"annotations":{"io.container.manager":"libpod"}}"#;
-/// What podman puts into an archive beside the image.
+/// Podman's files in an archive beside the image.
 const OWN: [(&str, &str); 5] = [
     ("config.dump", CONFIG),
     ("spec.dump", SPEC),
@@ -20,7 +20,7 @@ const OWN: [(&str, &str); 5] = [
 ];
 
 impl Images {
-    /// An archive of the image, as podman exports it.
+    /// Exports an archive of the image, as podman does.
     fn export(&self, archive: &str, compression: Compression) -> PathBuf {
         let directory = self.path("exported");
         fs::create_dir_all(directory.join("volumes")).unwrap();
@@ -54,7 +54,7 @@ impl Images {
         into
     }
 
-    /// What is beside the layout and the images, hidden.
+    /// Lists hidden entries beside the layout and the images.
     fn left(&self) -> Vec<String> {
         let entries = fs::read_dir(self.node.directory.path()).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -127,7 +127,7 @@ fn a_pull_into_an_archive_goes_on_where_it_was() {
     images.export("job.tar", Compression::None);
     images.push("job.tar", "job").unwrap();
     let beside = images.path(".pulled.tar.stasis-pull");
-    // Killed while the archive was written.
+    // A pull was killed while it wrote the archive.
     fs::create_dir(&beside).unwrap();
     images
         .pull("job", ".pulled.tar.stasis-pull/checkpoint")
@@ -135,7 +135,7 @@ fn a_pull_into_an_archive_goes_on_where_it_was() {
     fs::write(beside.join(".new"), "a part").unwrap();
     let pulled = images.pull_archive("job", "pulled.tar").unwrap();
     assert_eq!((pulled.blobs, pulled.moved_blobs), (2, 0));
-    // One that fails leaves what is verified.
+    // A pull that fails leaves the verified files.
     let (manifest, _) = images.layout().manifest("job").unwrap();
     let last = manifest.layers(Layer::Memory).last().unwrap().digest;
     let good = fs::read(images.blob(&last)).unwrap();
@@ -172,7 +172,7 @@ fn what_is_no_archive_is_refused_and_nothing_is_left() {
     assert_eq!(images.left(), [""; 0]);
 }
 
-/// Its files would be in the place of the image, or anywhere.
+/// The engine's files would be in the place of the image, or anywhere.
 #[test]
 fn an_engines_files_stay_among_themselves() {
     for name in ["checkpoint/inventory.img", "rootfs-diff.tar"] {

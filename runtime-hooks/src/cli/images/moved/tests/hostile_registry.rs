@@ -5,7 +5,7 @@ use super::server::{Fault, Lie, Server};
 use super::*;
 use crate::bulk_memory::places::tests::node_in;
 
-/// An image with all kinds of layers but an engine's; in memory, since it is written often.
+/// Makes an image with all kinds of layers but an engine's; in memory, since it is written often.
 fn image() -> Images {
     let images = Images::of(node_in("/dev/shm".as_ref()), PacksIn::Image);
     let mut pages = vec![0; 1100 * 4096];
@@ -15,7 +15,7 @@ fn image() -> Images {
     images
 }
 
-/// A blob for each content of memory, and one for all pieces of files.
+/// Puts each content of memory into a blob, and all pieces of files into one.
 fn few(sort: BlobsOf, _: u64) -> Lengths {
     let least = match sort {
         BlobsOf::Memory => 1,
@@ -46,7 +46,7 @@ impl Images {
         }
     }
 
-    /// Nothing but what is verified, which is counted, and what came before a connection was lost.
+    /// Counts verified packs, and checks that nothing else is left but parts from lost connections.
     fn left_of(&self, into: &str) -> usize {
         assert!(!self.path(into).exists());
         let Ok(left) = fs::read_dir(self.path(&format!(".{into}.stasis-pull"))) else {
@@ -152,7 +152,7 @@ fn what_a_registry_has_is_not_what_it_says() {
             let _ = fs::remove_dir_all(images.path(".pulled.stasis-pull"));
         }
     }
-    // Whatever it says of that, it helps a push or not.
+    // It only helps a push or not, whatever the registry answers.
     for lie in [
         Lie::Longer,
         Lie::Shorter,

@@ -1,4 +1,4 @@
-//! Blobs of which a pull that was killed has left a part.
+//! Blobs of which a killed pull has left a part.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -6,7 +6,7 @@ use stasis_memory_store::{pack_header, pack_of};
 
 use super::*;
 
-/// Puts so many bytes of a blob where a killed pull into `pulled` has left them.
+/// Leaves so many bytes of a blob, as a killed pull into `pulled` does.
 fn leave(images: &Images, contents: &[u8]) {
     let (manifest, _) = images.layout().manifest("job").unwrap();
     let blob = manifest.layers(Layer::Memory).last().unwrap();
@@ -41,7 +41,7 @@ fn what_has_come_of_a_blob_is_not_fetched_again() {
     }
 }
 
-/// As where the machine lost its power, or a longer file of somebody's was there.
+/// As if the machine had lost power, or another user's longer file were there.
 #[test]
 fn what_has_come_of_a_blob_and_is_something_else_is_fetched_again() {
     let images = Images::new(PacksIn::Image);
@@ -57,7 +57,7 @@ fn what_has_come_of_a_blob_and_is_something_else_is_fetched_again() {
     }
 }
 
-/// What has come before the registry was lost stays for the next pull, and nothing else does.
+/// The part that came before the registry was lost stays for the next pull, and nothing else does.
 #[test]
 fn what_has_come_before_the_registry_was_lost_stays() {
     let images = Images::new(PacksIn::Image);

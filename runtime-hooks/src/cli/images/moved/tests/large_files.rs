@@ -6,7 +6,7 @@ use super::*;
 
 const FILES: [&str; 2] = ["pages-1.img", "pages-2.img"];
 
-/// As one that is not looked into.
+/// Puts everything into one blob.
 fn all_in_one(_: BlobsOf, _: u64) -> Lengths {
     Lengths {
         least: 1 << 30,
@@ -21,7 +21,7 @@ fn pages(seed: u64, count: usize) -> Vec<u8> {
 }
 
 impl Images {
-    /// An image with these pages as well.
+    /// Makes an image with these pages as well.
     fn make_large(&self, name: &str, id: u8, files: [&[u8]; 2]) {
         if name != "image" {
             self.make(name, PacksIn::Image, id);
@@ -61,7 +61,7 @@ fn a_second_replica_moves_the_pages_that_are_its_own() {
     let (one, small) = (pages(1, 2000), pages(2, 3));
     images.make_large("image", 1, [&one, &small]);
     let first = images.push_large("image", "first");
-    // One of memory and one of files.
+    // One blob of memory and one of files.
     assert_eq!((first.blobs, first.moved_blobs), (2, 2));
     assert!(first.moved_bytes > one.len() as u64);
     let other = [
@@ -83,7 +83,7 @@ fn a_second_replica_moves_the_pages_that_are_its_own() {
         images.pull(tag, &into).unwrap();
         images.are_there(&into, files);
         assert_eq!(images.contents(&into), images.contents("image"));
-        // What is pulled is pushed again without a byte.
+        // A pulled image is pushed again without a byte.
         let again = images.push_large(&into, "again");
         assert_eq!(again.moved_bytes, 0, "{again:?}");
         let packs = fs::read_dir(images.path(&into)).unwrap();
@@ -102,7 +102,7 @@ fn a_pull_that_was_cut_off_goes_on_with_the_pieces_that_it_has() {
     images.make_large("image", 1, [&one, &two]);
     images.push_large("image", "job");
     let (manifest, _) = images.layout().manifest("job").unwrap();
-    // Beside one of the others that is damaged the other may be there in time, or not.
+    // While one blob of two is found damaged, the other may arrive in time, or not.
     for (kind, moved_blobs) in [
         (Layer::FilesIndex, 2..=2),
         (Layer::Files, 1..=2),
@@ -128,7 +128,7 @@ fn a_pull_that_was_cut_off_goes_on_with_the_pieces_that_it_has() {
     }
 }
 
-/// The index of files is anybody's.
+/// Any client may have written the index of files.
 #[test]
 fn pieces_that_do_not_fit_the_files_are_no_image() {
     let images = Images::new(PacksIn::Image);

@@ -1,4 +1,4 @@
-//! A registry in memory, as far as it is asked here, that breaks connections, refuses or lies.
+//! A registry in memory, with the API used here, that breaks connections, refuses or lies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -11,7 +11,7 @@ use stasis_oci_image::document::manifest::MANIFEST;
 
 use super::*;
 
-/// What becomes of requests.
+/// The fate of requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Fault {
     None,
@@ -19,7 +19,7 @@ pub(super) enum Fault {
     Refuse(usize),
     /// The connection of each request breaks in the middle of its body, the first time.
     Break,
-    /// The blob of this digest is another one.
+    /// The blob of this digest is a false one.
     Lie(Lie, Digest),
 }
 
@@ -28,15 +28,15 @@ pub(super) enum Lie {
     /// By one byte.
     Longer,
     Shorter,
-    /// As long as it should be, and then no end.
+    /// It has its length, and then no end.
     Endless,
-    /// It ends before its end, again and again.
+    /// It ends too early, again and again.
     Ends,
     /// Other bytes.
     Other,
 }
 
-/// It ends when this is dropped.
+/// The server ends when this is dropped.
 pub(super) struct Server {
     at: SocketAddr,
     state: Arc<State>,
@@ -65,7 +65,7 @@ struct Answer {
     status: &'static str,
     headers: String,
     body: Vec<u8>,
-    /// What is sent instead of its length.
+    /// The header sent instead of its length.
     framing: Option<&'static str>,
 }
 
@@ -81,7 +81,7 @@ impl Server {
                     return;
                 }
                 let shared = Arc::clone(&shared);
-                // Connections break: that is what it is for.
+                // Connections are meant to break.
                 thread::spawn(move || shared.serve(&client));
             }
         });
@@ -93,7 +93,7 @@ impl Server {
         named.parse().unwrap()
     }
 
-    /// Requests are numbered anew from 0 on, and break anew.
+    /// Numbers requests anew from 0 on, and lets them break anew.
     pub(super) fn set(&self, fault: Fault) {
         self.state.broken.lock().unwrap().clear();
         *self.state.fault.lock().unwrap() = Some(fault);
@@ -120,7 +120,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.state.is_over.store(true, Ordering::Relaxed);
-        // It ends the wait for one.
+        // This ends the wait for a client.
         let _ = TcpStream::connect(self.at);
     }
 }
@@ -156,7 +156,7 @@ impl State {
         Ok(())
     }
 
-    /// Whether it is the first one of its kind that has a body, or asks for one.
+    /// Returns whether it is the first of its kind that has a body, or asks for one.
     fn is_first(&self, request: &Request) -> bool {
         let has_body = request.bytes > 0 || request.method == "GET";
         let what = format!("{} {}", request.method, request.path);
@@ -200,7 +200,7 @@ impl State {
 }
 
 impl Request {
-    /// `None`: there is no other one.
+    /// Reads a request; `None`: there is no further one.
     fn read(from: &mut impl BufRead) -> io::Result<Option<Self>> {
         let mut lines = Vec::new();
         loop {
@@ -271,7 +271,7 @@ impl Answer {
         }
     }
 
-    /// `true`: the connection can be used again.
+    /// Sends the answer; `true`: the connection can be used again.
     fn send(&self, mut to: &TcpStream, request: &Request, breaks: bool) -> io::Result<bool> {
         let length = format!("Content-Length: {}\r\n", self.body.len());
         let framing = self.framing.unwrap_or(&length);
@@ -288,7 +288,7 @@ impl Answer {
             let other: Vec<u8> = self.body.iter().map(|byte| byte ^ 1).collect();
             let head = format!("{:x}\r\n", other.len());
             loop {
-                // Until nobody reads it.
+                // Until the client stops reading.
                 to.write_all(head.as_bytes())?;
                 to.write_all(&other)?;
                 to.write_all(b"\r\n")?;

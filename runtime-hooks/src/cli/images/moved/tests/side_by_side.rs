@@ -9,15 +9,15 @@ use stasis_oci_image::{Descriptor, NewBlob, OciImageError};
 
 use super::*;
 
-/// For a test that fails.
+/// The patience of a test that fails.
 const LONG: Duration = Duration::from_secs(60);
 
-/// What becomes of blobs of memory.
+/// The fate of blobs of memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    /// None of two is there before both are being sent.
+    /// Neither of two is stored before both are being sent.
     Meet,
-    /// The first of two is there, the second is not.
+    /// The first of two is stored, the second is not.
     Break,
     /// None can be read.
     Lost,
@@ -152,7 +152,7 @@ impl Elsewhere for Watched {
     }
 }
 
-/// The blobs of memory of its image cannot be read.
+/// Makes a registry from which the blobs of memory of its image cannot be read.
 pub(super) fn lost_registry(images: &Images) -> impl Elsewhere + use<> {
     Watched::of(images, Fate::Lost)
 }

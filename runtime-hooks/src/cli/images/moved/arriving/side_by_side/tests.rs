@@ -1,4 +1,4 @@
-//! Against a registry of a few lines, which lets go after a little of each blob.
+//! Against a small registry that closes each connection after a part of the blob.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -13,7 +13,7 @@ use super::*;
 const MOST: usize = 100;
 const BLOB: usize = 4096;
 
-/// Answers with a part of this blob, from where it is asked for; the name of an image there.
+/// Answers with a part of this blob, from the offset asked for; returns the image's name.
 fn registry(blob: Vec<u8>) -> Reference {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
