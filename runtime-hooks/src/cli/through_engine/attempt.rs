@@ -1,4 +1,4 @@
-//! An operation through an engine's command, and what has become of it by `operations.log`.
+//! An operation through an engine's command, and its outcome according to `operations.log`.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::cli::log::line::{Line, read};
 use crate::error::kind::{Diagnosis, Kind, State};
 use crate::operation::verb::Verb;
 
-/// An operation that is to be carried out.
+/// An operation to be carried out.
 #[derive(Debug)]
 pub(super) struct Attempt<'a> {
     pub(super) settings: &'a Settings,
@@ -23,8 +23,8 @@ pub(super) struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    /// Calls the command, and waits until nothing is to be undone if it fails. `state` is asked
-    /// then, if the log does not tell it.
+    /// Calls the command, and if it fails, waits until nothing is left to be undone. `state` is
+    /// called then, if the log does not have the state.
     pub(super) fn make(
         &self,
         command: &EngineCommand,
@@ -72,8 +72,8 @@ impl Attempt<'_> {
         outcome.failed(|| format!("{command}: {}", ended.failure()), diagnosis)
     }
 
-    /// The lines of the log about such operations on the container, the oldest first. What cannot
-    /// be read is not known.
+    /// Returns the log's lines on such operations on the container, the oldest first. Unreadable
+    /// lines are left out.
     fn logged(&self) -> Vec<Line> {
         let id = self.id.unwrap_or_default();
         logged(&self.settings.paths.log_dir, id, self.verb)
@@ -87,7 +87,7 @@ fn kind_of(ended: &Ended) -> Kind {
     }
 }
 
-/// The lines of the log about such operations on a container, the oldest first.
+/// Returns the log's lines on such operations on a container, the oldest first.
 pub(super) fn logged(log_dir: &Path, id: &str, verb: Verb) -> Vec<Line> {
     let (mut lines, verb) = (Vec::new(), verb.to_string());
     let _ = read(log_dir, |line| {

@@ -1,9 +1,9 @@
-//! Calls an engine's command, shows how far the operation is, and takes it back on a signal.
+//! Calls an engine's command, shows the operation's progress, and takes it back on a signal.
 //!
 //! A signal to the client of an engine ends the client, and the operation goes on without it:
 //! dockerd and containerd carry it out themselves, and podman leaves its runtime behind. So the
 //! command is in a process group of its own, which a Ctrl-C does not reach, and the signal goes to
-//! the process that carries the operation out. That rolls back, fails, and the engine says so.
+//! the process that carries the operation out. It rolls back and fails, which the engine reports.
 
 use std::fs::File;
 use std::io;
@@ -24,9 +24,9 @@ use crate::operation::undo::{Begun, Undo};
 use crate::operation::verb::Verb;
 use crate::operation::{directories, id_of};
 
-/// How often it is looked how far the operation is, and whether a signal has come.
+/// The interval of looks for progress, and for a signal.
 const LOOK: Duration = Duration::from_millis(50);
-/// More than engines say.
+/// More bytes than engines write.
 const MOST_SAID: u64 = 1 << 20;
 
 /// A command that has ended.
@@ -39,13 +39,13 @@ pub(super) struct Ended {
     pub(super) was_told_to_end: bool,
 }
 
-/// Where the record of the operation is.
+/// The place of the operation's record.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Record<'a> {
     /// In this directory.
     At(&'a Path),
-    /// In that of a container of this id, below whichever root its runtime keeps it; nowhere
-    /// without an id.
+    /// In the directory of a container of this id, below any root of its runtime; nowhere without
+    /// an id.
     Somewhere {
         state_dir: &'a Path,
         id: Option<&'a str>,
@@ -57,7 +57,7 @@ impl Ended {
         self.status.success()
     }
 
-    /// What it said of its failure.
+    /// Returns its message on failure.
     pub(super) fn failure(&self) -> String {
         match self.said.as_str() {
             "" => format!("it said nothing ({})", self.status),
@@ -101,7 +101,7 @@ pub(super) fn call(
 fn start(command: &EngineCommand, said: &File) -> io::Result<Child> {
     let stderr = match command.called {
         Called::Client => Stdio::from(said.try_clone()?),
-        // A container that is restored gets it, and could not be dumped with it again.
+        // A restored container inherits it, and could not be dumped with it again.
         Called::Runtime => Stdio::null(),
     };
     let mut command = command.command();
@@ -114,7 +114,7 @@ fn start(command: &EngineCommand, said: &File) -> io::Result<Child> {
 }
 
 impl Record<'_> {
-    /// The operation that is under way.
+    /// Returns the operation that is under way.
     pub(super) fn under_way(&self) -> Option<UnderWay> {
         self.directories().iter().find_map(|directory| {
             let under_way = UnderWay::read(directory).ok().flatten();
@@ -137,7 +137,7 @@ impl Record<'_> {
         }
     }
 
-    /// Whether something is to be undone, and nobody is there to do that.
+    /// Returns whether something is to be undone, and no keeper is there to do that.
     pub(super) fn is_left(&self) -> bool {
         let mut directories = self.directories().into_iter();
         directories.any(|directory| Undo::is_cut_off(&directory))
@@ -156,7 +156,7 @@ impl Record<'_> {
     }
 }
 
-/// Who was told to end.
+/// The processes that were asked to end.
 #[derive(Debug, Default)]
 struct Told {
     runtime: bool,
@@ -165,7 +165,7 @@ struct Told {
 }
 
 impl Told {
-    /// Tells each once: a process handles the first signal, and rolls back.
+    /// Asks each process once: it handles the first signal, and rolls back.
     fn tell(&mut self, called: Called, child: &Child, under_way: Option<&UnderWay>) {
         if called == Called::Runtime && !self.runtime {
             self.runtime = true;
@@ -183,7 +183,7 @@ impl Told {
     }
 }
 
-/// It may just have ended.
+/// Asks a process to end, which may just have ended.
 fn terminate(pid: i32, start_time: Option<u64>) {
     if let Ok(Some(process)) = ProcessRef::open(pid)
         && start_time.is_none_or(|start_time| process.start_time() == start_time)
@@ -192,8 +192,8 @@ fn terminate(pid: i32, start_time: Option<u64>) {
     }
 }
 
-/// Waits until nothing is to be undone of the operations on a container, or only what waits for
-/// others, or by nobody: for so long at most.
+/// Waits until no operation on a container is being undone, or only ones that wait for others, or
+/// have no keeper: for so long at most.
 pub(super) fn until_undone(record: &Record<'_>, limit: Duration) {
     let start = Instant::now();
     while record.is_being_undone() && record.is_held() && start.elapsed() < limit {

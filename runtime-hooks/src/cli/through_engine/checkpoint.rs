@@ -1,4 +1,4 @@
-//! `stasis checkpoint`: of a container of any engine, by its name.
+//! `stasis checkpoint`: checkpoints a container of any engine, by its name.
 
 use std::path::{Path, PathBuf};
 
@@ -25,7 +25,7 @@ use crate::operation::directory_of;
 use crate::operation::verb::Verb;
 use crate::request::AfterDump;
 
-/// Of a failure that `operations.log` does not have.
+/// The reason for a failure that `operations.log` does not have.
 const NOT_OURS: &str = "no operation of stasis had begun: the engine refused it by itself, or runs \
     this container by another runtime (`--runtime stasis` is missing)";
 
@@ -97,10 +97,10 @@ impl Arguments {
     }
 }
 
-/// Carries the command out; its exit code. `config` is the file of the settings, if one was named.
+/// Carries the command out and returns the exit code. `config`: the settings' file, if named.
 ///
 /// # Errors
-/// The container is not there, or cannot be looked at; what has become of it is in the outcome.
+/// The container does not exist, or cannot be inspected; a failed checkpoint is in the outcome.
 pub fn run(
     settings: &Settings,
     arguments: &Arguments,

@@ -1,4 +1,4 @@
-//! By which command each engine makes a checkpoint, and where the image goes.
+//! The command by which each engine makes a checkpoint, and the place of the image.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -15,16 +15,16 @@ use crate::error::kind::Kind;
 use crate::host::time::rfc3339;
 use crate::request::{AfterDump, CriuOption};
 
-/// crictl gives a call up after two seconds, and then nobody has the archive.
+/// crictl gives up a call after two seconds, and its caller gets no archive then.
 const CRICTL_TIMEOUT: &str = "--timeout=24h";
 
-/// What is asked for.
+/// The request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted<'a> {
-    /// Where the image shall be, in the engine's terms.
+    /// The image's place, in the engine's terms.
     pub(super) image: Option<&'a str>,
     pub(super) after: AfterDump,
-    /// What CRIU is asked to dump besides.
+    /// Additional options for CRIU's dump.
     pub(super) options: &'a BTreeSet<CriuOption>,
     /// The file of the settings, if one was named.
     pub(super) config: Option<&'a Path>,
@@ -34,22 +34,22 @@ pub(super) struct Wanted<'a> {
 #[derive(Debug)]
 pub(super) struct CheckpointWay {
     pub(super) command: EngineCommand,
-    /// What the image will be called; `None` if the engine keeps it with the container.
+    /// The image's name; `None` if the engine keeps it with the container.
     pub(super) image: Option<String>,
-    /// The directory in which it will be, if that is known.
+    /// The image's directory, if that is known.
     pub(super) directory: Option<PathBuf>,
 }
 
 /// Why there is no way.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NoWay {
-    /// The engine cannot do it as it is asked for.
+    /// The engine cannot do it in the requested form.
     #[error("{0}")]
     Engine(String),
     /// The engine has no such option.
     #[error(transparent)]
     Option(#[from] NoOption),
-    /// It has to be said where the image is.
+    /// The image's place is missing from the request, or wrong.
     #[error("{0}")]
     NoImage(String),
     /// No engine knows the container.
@@ -123,7 +123,7 @@ fn docker(located: &Located, wanted: Wanted<'_>) -> CheckpointWay {
 }
 
 /// `ctr tasks checkpoint` writes a directory; `ctr containers checkpoint` an image of containerd's,
-/// which is the one that `ctr containers restore` takes, and lets the container go on.
+/// which is the kind that `ctr containers restore` takes, and lets the container go on.
 fn containerd(located: &Located, wanted: Wanted<'_>) -> Result<CheckpointWay, NoWay> {
     let namespace = located.root.file_name().unwrap_or_default();
     let ctr = EngineCommand::of_client("ctr", &["--namespace"]).with(namespace);
@@ -159,7 +159,7 @@ fn containerd(located: &Located, wanted: Wanted<'_>) -> Result<CheckpointWay, No
     })
 }
 
-/// What the names of containerd's images of a container begin with, if nobody has said another.
+/// Returns the default beginning of the names of containerd's images of a container.
 pub(super) fn image_prefix(id: &str) -> String {
     format!("stasis.local/{id}:")
 }
@@ -211,8 +211,8 @@ pub(super) fn runtime(
     })
 }
 
-/// The runtime that was installed with this program, for containers of a low-level runtime of this
-/// kind.
+/// Finds the runtime that was installed with this program, for containers of a low-level runtime of
+/// this kind.
 pub(super) fn stasis_runtime(
     settings: &Settings,
     flavor: Flavor,
@@ -238,7 +238,7 @@ pub(super) fn stasis_runtime(
     Ok(command)
 }
 
-/// A directory, and not the name of an image.
+/// Returns whether it is a directory, and not the name of an image.
 pub(super) fn is_path(image: &str) -> bool {
     image.starts_with(['/', '.'])
 }
@@ -247,7 +247,7 @@ pub(super) fn absolute(path: &str) -> Result<PathBuf, NoWay> {
     std::path::absolute(path).map_err(|error| NoWay::NoImage(format!("{path:?}: {error}")))
 }
 
-/// Now, in characters that every engine takes in a name, later times behind earlier ones.
+/// Returns the time in characters that any engine takes in a name; later times sort behind.
 fn stamp() -> String {
     rfc3339(SystemTime::now()).replace(['-', ':'], "")
 }

@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Serialize, Serializer};
 
-/// How long an engine may think about a question.
+/// The longest wait for the answer of an engine.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(10);
-/// More than any list that is asked for.
+/// More bytes than any list that is read.
 const MOST_ANSWERED: u64 = 16 << 20;
-/// As much of what it says of a failure as is passed on.
+/// The most bytes that are passed on of its message on failure.
 const MOST_SAID: u64 = 400;
 
 /// A command.
@@ -28,10 +28,10 @@ pub(super) struct EngineCommand {
     arguments: Vec<OsString>,
 }
 
-/// Who is called.
+/// The kind of program called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Called {
-    /// The client of an engine: somebody else carries the operation out.
+    /// The client of an engine: another process carries the operation out.
     Client,
     /// The runtime, which carries it out itself. Its standard streams may become a container's.
     Runtime,
@@ -46,18 +46,18 @@ pub(super) enum NoAnswer {
     /// It has failed.
     #[error("it says {0:?}")]
     Said(String),
-    /// Its daemon may hang.
+    /// It has not answered in time: its daemon may hang.
     #[error("it has said nothing for {} s", PATIENCE.as_secs())]
     Late,
 }
 
-/// A file for what a command says: of a pipe nobody knows when all is read, for what an engine
-/// starts may keep it open.
+/// Makes a file for a command's output: processes that an engine starts may keep a pipe open, so
+/// that its end would never be seen.
 pub(super) fn file_for_words() -> io::Result<File> {
     Ok(memfd_create("stasis-said", MemfdFlags::CLOEXEC)?.into())
 }
 
-/// What was said into the file, so much at most.
+/// Reads the output in the file, up to a limit.
 pub(super) fn words_in(mut file: &File, limit: u64) -> io::Result<String> {
     let mut text = Vec::new();
     file.rewind()?;
@@ -92,17 +92,17 @@ impl EngineCommand {
         self
     }
 
-    /// Ready to be started.
+    /// Makes the command, ready to be started.
     pub(super) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments);
         command
     }
 
-    /// What a command that changes nothing writes to its standard output.
+    /// Runs a command that changes nothing, and returns its standard output.
     ///
     /// # Errors
-    /// [`NoAnswer`]; one whose daemon hangs is not waited for.
+    /// [`NoAnswer`]; a command whose daemon hangs is killed.
     pub(super) fn answer(&self) -> Result<String, NoAnswer> {
         let (answer, said) = (file_for_words()?, file_for_words()?);
         let mut command = self.command();
@@ -139,7 +139,7 @@ impl Serialize for EngineCommand {
     }
 }
 
-/// As a shell takes it.
+/// Formats the command for a shell.
 impl fmt::Display for EngineCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words: Vec<String> = self.words().iter().map(|word| quoted(word)).collect();

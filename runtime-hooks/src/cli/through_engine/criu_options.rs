@@ -1,6 +1,6 @@
-//! What CRIU dumps and restores only if it is asked to, as far as an engine's command can ask.
+//! Options by which CRIU dumps and restores more, as far as an engine's command has them.
 //!
-//! Locks of files are no option here: the runtime asks for them whoever calls it.
+//! Locks of files are no option here: the runtime requests them for every caller.
 
 use std::collections::BTreeSet;
 
@@ -45,7 +45,7 @@ impl CriuArguments {
     }
 }
 
-/// What a command can ask for.
+/// The options that a command has.
 pub(super) struct Takes {
     who: String,
     what: Verb,
@@ -53,8 +53,8 @@ pub(super) struct Takes {
     flavor: Flavor,
 }
 
-/// Those of an engine's checkpoint, or of a low-level runtime's (runc checkpoint(8), crun
-/// src/checkpoint.c).
+/// Returns the options of an engine's checkpoint, or of a low-level runtime's (runc checkpoint(8),
+/// crun src/checkpoint.c).
 pub(super) fn of_checkpoint(engine: Option<Engine>, flavor: Flavor) -> Takes {
     let connections: &[CriuOption] = &[CriuOption::TcpEstablished];
     let (who, options): (_, &[CriuOption]) = match (engine, flavor) {
@@ -74,7 +74,7 @@ pub(super) fn of_checkpoint(engine: Option<Engine>, flavor: Flavor) -> Takes {
     }
 }
 
-/// Those of a restore, which knows no other of these.
+/// Returns the options of a restore: at most `TcpEstablished`.
 pub(super) fn of_restore(engine: Option<Engine>, flavor: Flavor) -> Takes {
     let connections: &[CriuOption] = &[CriuOption::TcpEstablished];
     let of_checkpoint = of_checkpoint(engine, flavor);
@@ -89,7 +89,7 @@ pub(super) fn of_restore(engine: Option<Engine>, flavor: Flavor) -> Takes {
 }
 
 impl Takes {
-    /// Refuses what it cannot ask for.
+    /// Refuses options that the command does not have.
     pub(super) fn admit(&self, options: &BTreeSet<CriuOption>) -> Result<(), NoOption> {
         let mut unknown = options.iter();
         let unknown = unknown.find(|option| !self.options.contains(option));
@@ -107,7 +107,7 @@ impl Takes {
     }
 }
 
-/// A command cannot ask for what is wanted.
+/// A command does not have a requested option.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{who} has no option --{option} for a {what}; CRIU takes it from a line \"{option}\" in {file}, \
@@ -120,7 +120,7 @@ pub(super) struct NoOption {
     file: &'static str,
 }
 
-/// The options as every command has them that has any.
+/// Formats the options, which are spelled the same in all commands that have any.
 pub(super) fn words(options: &BTreeSet<CriuOption>) -> impl Iterator<Item = String> {
     options.iter().map(|option| format!("--{option}"))
 }

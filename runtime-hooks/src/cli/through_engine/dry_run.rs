@@ -22,22 +22,22 @@ use crate::image::disk_space::free;
 use crate::operation::verb::Verb;
 use crate::request::AfterDump;
 
-/// What a checkpoint would meet.
+/// The expected course of a checkpoint.
 #[derive(Debug, Serialize)]
 pub(super) struct DryRun {
     name: String,
     engine: Option<Engine>,
     /// The engine's command; `None` if there is no way.
     command: Option<EngineCommand>,
-    /// Where the image would be, as the engine names it.
+    /// The image's place, as the engine names it.
     image: Option<String>,
-    /// What the pre-flight says, and the engine's way.
+    /// The findings of the pre-flight, and of the engine's way.
     #[serde(flatten)]
     report: Report,
-    /// What it holds on GPUs.
+    /// Bytes that it holds on GPUs.
     gpu_bytes: u64,
     predicted_checkpoint: Option<Predicted>,
-    /// Room where its GPU contents would go: in the image, or apart from it.
+    /// Room in the place of its GPU contents: in the image, or apart from it.
     room: Option<Room>,
 }
 
@@ -49,7 +49,7 @@ struct Room {
 }
 
 impl DryRun {
-    /// `report` is what the pre-flight has found.
+    /// Makes the answer; `report` has the findings of the pre-flight.
     pub(super) fn of(
         settings: &Settings,
         located: &Located,
@@ -83,7 +83,7 @@ impl DryRun {
         Ok(answer)
     }
 
-    /// `directory` is that of the image, where it is known.
+    /// Checks the room; `directory` is the image's, if it is known.
     fn ask_for_room(
         &mut self,
         settings: &Settings,

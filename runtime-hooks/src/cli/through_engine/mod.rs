@@ -1,8 +1,8 @@
 //! `stasis checkpoint` and `stasis restore`: of a container of any engine, by name, through its
 //! engine's own command, so that the engine knows of it and its own commands work afterwards.
 //!
-//! The engine's command is a process of ours; the operation itself is a process of whoever the
-//! engine starts. What has become of it is in `operations.log`, and how far it is in its record.
+//! The engine's command is a process of ours; the operation itself is a process that the engine
+//! starts. The outcome is in `operations.log`, and the progress in the operation's record.
 
 mod attempt;
 mod call;

@@ -1,4 +1,4 @@
-//! What has become of a container, and how that is told.
+//! The outcome for a container, and its report.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,15 +13,15 @@ use crate::cli::log::line::Line;
 use crate::error::kind::{Diagnosis, Kind, State};
 use crate::operation::verb::Verb;
 
-/// The exit code of what was refused or has failed.
+/// The exit code of an operation that was refused or has failed.
 pub(super) const REFUSED: u8 = 1;
-/// As shells have it of a program that SIGINT has ended.
+/// The exit code of a program that SIGINT has ended, as shells report it.
 pub(super) const CANCELLED: u8 = 130;
 
-/// What has become of a container.
+/// The outcome for a container.
 #[derive(Debug, Serialize)]
 pub(super) struct Outcome {
-    /// What the command line names it.
+    /// Its name on the command line.
     pub(super) name: String,
     /// Its id.
     pub(super) container: Option<String>,
@@ -37,7 +37,7 @@ pub(super) struct Outcome {
     /// The most bytes that one phase has moved.
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<u64>,
-    /// What people should know.
+    /// Notes for people.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) notes: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -56,7 +56,7 @@ pub(super) struct Outcome {
 pub(super) enum Word {
     Done,
     Failed,
-    /// A signal asked for that.
+    /// A signal asked for the end.
     Cancelled,
 }
 
@@ -71,7 +71,7 @@ impl Word {
 }
 
 impl Outcome {
-    /// Of a container with which nothing has been done yet.
+    /// Makes the outcome of a container before its operation.
     pub(super) fn begun(name: &str, container: Option<String>, known: &Known) -> Self {
         Self {
             name: name.to_owned(),
@@ -90,7 +90,7 @@ impl Outcome {
         }
     }
 
-    /// What `operations.log` says of it.
+    /// Takes the facts in a line of `operations.log`.
     pub(super) fn told_by(&mut self, line: Line) {
         self.seconds = Some(line.seconds());
         self.bytes = line.bytes();
@@ -101,17 +101,17 @@ impl Outcome {
         self.state = line.state;
     }
 
-    /// Whether the engine's operation was one of stasis.
+    /// Returns whether stasis has logged the operation.
     pub(super) fn is_logged(&self) -> bool {
         self.seconds.is_some()
     }
 
-    /// Where the engine has had the image written, by the log.
+    /// Returns the image's path, according to the log.
     pub(super) fn image_path(&self) -> Option<&PathBuf> {
         self.image_path.as_ref()
     }
 
-    /// It has failed, and if the log does not say why, for this reason.
+    /// Records the failure, with this reason if the log has none.
     pub(super) fn failed(mut self, error: impl FnOnce() -> String, diagnosis: Diagnosis) -> Self {
         let cancelled = Kind::Cancelled.name();
         if self.error.is_none() {
@@ -126,24 +126,24 @@ impl Outcome {
         self
     }
 
-    /// The same, with what may be the reason.
+    /// Adds a possible reason.
     pub(super) fn or_because(mut self, reason: &str) -> Self {
         self.error = self.error.map(|error| format!("{error}; {reason}"));
         self
     }
 
-    /// It has succeeded.
+    /// Records the success.
     pub(super) fn without_error(mut self) -> Self {
         (self.error, self.kind, self.state) = (None, None, None);
         self
     }
 
-    /// It was not begun.
+    /// Records that the operation was not begun.
     pub(super) fn refused(self, error: String, kind: Kind) -> Self {
         self.failed(|| error, Diagnosis::new(kind, State::Unharmed))
     }
 
-    /// Whether its engine has refused it, or failed.
+    /// Returns whether its engine has refused it, or failed.
     pub(super) fn is_of_the_engine(&self) -> bool {
         self.kind.as_deref() == Some(Kind::Engine.name())
     }
@@ -156,14 +156,14 @@ impl Outcome {
         self.state.as_deref() == Some(State::Lost.name())
     }
 
-    /// The message of a failure.
+    /// Returns the message of a failure.
     pub(super) fn failure(&self) -> Option<String> {
         let error = self.error.as_ref()?;
         let kind = self.kind.as_deref().unwrap_or_default();
         Some(format!("{}: {error} [{kind}]", self.name))
     }
 
-    /// How long it took and what was moved, if that is known.
+    /// Returns the seconds and the moved bytes, if they are known.
     pub(super) fn measure(&self) -> String {
         let seconds = self.seconds.filter(|seconds| *seconds > 0.0);
         let seconds = seconds.map(|seconds| format!(" in {}", took(seconds)));
@@ -171,13 +171,13 @@ impl Outcome {
         seconds.unwrap_or_default() + &bytes.unwrap_or_default()
     }
 
-    /// The notes, a line each.
+    /// Formats the notes, a line each.
     pub(super) fn note_lines(&self) -> impl Iterator<Item = String> {
         self.notes.iter().map(|note| format!("  {}", name(note)))
     }
 }
 
-/// Tells the outcome; the exit code.
+/// Shows the outcome and returns the exit code.
 pub(super) fn report(
     outcome: &Outcome,
     verb: Verb,

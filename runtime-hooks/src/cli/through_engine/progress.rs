@@ -1,4 +1,4 @@
-//! How far an operation is, in one line of a terminal.
+//! The progress of an operation, in one line of a terminal.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ pub(super) enum Shown {
     Never,
 }
 
-/// How far an operation is belongs to no document.
+/// Hides the progress from JSON documents.
 pub(super) fn shown(wanted: Shown, format: Format) -> Shown {
     match format {
         Format::Json => Shown::Never,
@@ -26,19 +26,19 @@ pub(super) fn shown(wanted: Shown, format: Format) -> Shown {
     }
 }
 
-/// The line. It is cut where the terminal ends, so what matters most is in front.
+/// The line, cut at the terminal's width: the most important part is in front.
 #[derive(Debug)]
 pub(super) struct ProgressLine {
     bar: ProgressBar,
     container: String,
     began: Instant,
-    /// What the whole operation is expected to take.
+    /// The expected time of the whole operation.
     predicted: Option<Duration>,
     phase: Option<Phase>,
     is_taken_back: bool,
 }
 
-/// The current phase, as it was when it was first seen.
+/// The current phase, and its bytes when it was first seen.
 #[derive(Debug)]
 struct Phase {
     name: String,
@@ -66,12 +66,12 @@ impl ProgressLine {
         }
     }
 
-    /// From now on it says that the operation is being undone.
+    /// Shows from now on that the operation is being undone.
     pub(super) fn is_taken_back(&mut self) {
         self.is_taken_back = true;
     }
 
-    /// Whether anybody sees it.
+    /// Returns whether the line is visible.
     pub(super) fn is_shown(&self) -> bool {
         !self.bar.is_hidden()
     }
@@ -111,7 +111,7 @@ impl ProgressLine {
         format!("{}: {}", self.container, parts.join(", "))
     }
 
-    /// What the phase has moved, how fast, and how long the rest of it takes at that speed.
+    /// Formats the bytes moved in the phase, the speed, and the time left at that speed.
     fn moved(&mut self, under_way: &UnderWay, now: Instant) -> Vec<String> {
         let done = under_way.bytes_done.unwrap_or_default();
         if !matches!(&self.phase, Some(phase) if phase.name == under_way.phase) {

@@ -1,4 +1,4 @@
-//! `stasis restore`: of a container that a checkpoint has ended, by its name.
+//! `stasis restore`: restores a container that a checkpoint has ended, by its name.
 
 use std::path::{Path, PathBuf};
 
@@ -94,11 +94,12 @@ impl Arguments {
     }
 }
 
-/// Carries the command out; its exit code. `config` is the file of the settings, if one was named.
+/// Carries the command out and returns the exit code. `config` is the file of the settings, if one
+/// was named.
 ///
 /// # Errors
-/// The log of operations cannot be read, or the answer not be written; what has become of the
-/// container is in the outcome.
+/// The log of operations cannot be read, or the answer not be written; a failed restore is in the
+/// outcome.
 pub fn run(
     settings: &Settings,
     arguments: &Arguments,
@@ -196,8 +197,7 @@ fn restore_group(
     }
 }
 
-/// Whether there is a container of the engine that is called so, and not only one whose id begins
-/// so.
+/// Returns whether a container of the engine with this name or whole id exists and runs.
 fn is_up(wanted: Wanted<'_>, root: Option<&Path>) -> bool {
     locate(wanted.name, root).is_ok_and(|located| {
         let known = located.known();
@@ -223,7 +223,7 @@ fn restore(settings: &Settings, outcome: Outcome, way: RestoreWay, line: Progres
             id: way.id.as_deref(),
         },
     };
-    // What was not begun has made no container.
+    // An operation that was not begun has made no container.
     let mut outcome = attempt.make(&way.command, outcome, line, || State::Unharmed);
     if outcome.result == Word::Done {
         outcome.image = way.image;

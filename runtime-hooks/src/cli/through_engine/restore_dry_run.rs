@@ -15,7 +15,7 @@ use crate::cli::locate::engine::Engine;
 use crate::cli::log::past::Predicted;
 use crate::error::kind::Kind;
 
-/// What a restore would meet.
+/// The expected course of a restore.
 #[derive(Debug, Serialize)]
 pub(super) struct DryRun {
     name: String,
@@ -26,7 +26,7 @@ pub(super) struct DryRun {
     /// The image, as the engine names it.
     image: Option<String>,
     /// Whether a restore would begin now; `None` if its engine has packed the image, or nothing
-    /// says that it is whole.
+    /// shows that it is whole.
     begins: Option<bool>,
     /// The kind with which it would be refused.
     kind: Option<Kind>,

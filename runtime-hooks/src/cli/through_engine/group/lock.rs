@@ -1,7 +1,7 @@
 //! One lock for the processes of all containers: ranks wait for each other in collectives, also
 //! those of different containers (`cuda/lock`).
 //!
-//! Their operations have recorded how each process was found, and wait. So nothing is to be
+//! Their operations have recorded each process's earlier state, and wait. So nothing is to be
 //! recorded here: if this process is killed, each operation brings its own processes back.
 
 use std::sync::Arc;
@@ -32,7 +32,7 @@ struct Locked {
 /// Locks all of them. The operations meet each process LOCKED, and go on from there.
 ///
 /// # Errors
-/// What was said, and its kind; what was locked is not locked any more.
+/// The message, and its kind; all processes are unlocked again.
 pub(super) fn lock_all(settings: &Settings, members: &[Member]) -> Result<(), (String, Kind)> {
     let (mut containers, mut as_found) = (Vec::new(), AsFound::default());
     for member in members {
@@ -40,7 +40,7 @@ pub(super) fn lock_all(settings: &Settings, members: &[Member]) -> Result<(), (S
         let id = located.container.id();
         let intent = peek(&settings.paths.state_dir, &located.root, id);
         let Some(intent) = intent.map_err(|error| (chain(&error), error.kind()))? else {
-            // One without GPU state.
+            // A container without GPU state.
             continue;
         };
         as_found.add(intent.as_found());

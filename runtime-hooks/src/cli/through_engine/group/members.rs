@@ -24,18 +24,18 @@ use crate::recovery::group::member::Ended;
 /// A container.
 #[derive(Debug)]
 pub(super) struct Member {
-    /// What the command line names it.
+    /// Its name on the command line.
     pub(super) name: String,
     pub(super) located: Located,
     pub(super) known: Known,
-    /// Where its image shall be.
+    /// The directory for its image.
     pub(super) image: PathBuf,
     directory: String,
 }
 
 impl Member {
-    /// The command of its checkpoint. It leaves the container frozen: a dump that ends it could not
-    /// be taken back.
+    /// Makes the command of its checkpoint. It leaves the container frozen: a dump that ends it
+    /// could not be taken back.
     pub(super) fn command(
         &self,
         settings: &Settings,
@@ -59,22 +59,22 @@ impl Member {
             .with(self.located.container.id()))
     }
 
-    /// Its name, and where its operation is recorded.
+    /// Returns its name, and the directory of its operation's record.
     pub(super) fn record(&self, settings: &Settings) -> (String, PathBuf) {
         let (root, id) = (&self.located.root, self.located.container.id());
         let directory = directory_of(&settings.paths.state_dir, root, id);
         (self.name.clone(), directory)
     }
 
-    /// What has become of it, with an image if all are complete.
+    /// Makes its row, with an image if all are complete.
     pub(super) fn row(&self, is_complete: bool, ended: Option<Ended>) -> Row {
         let image = is_complete.then(|| self.image.clone());
         let id = self.located.container.id();
         Row::of(&self.name, id, self.known.engine, image, ended)
     }
 
-    /// Waits until the keeper of an operation that was killed has carried out what was decided, or
-    /// does so if it was killed, too; how the container is then.
+    /// Waits until the decision is carried out for a killed operation by its keeper, or by this
+    /// process if the keeper was killed, too; returns the container's state.
     pub(super) fn undone(&self, settings: &Settings) -> State {
         let located = &self.located;
         let context = located.context(settings.clone(), Cancel::not_needed());
@@ -86,7 +86,7 @@ impl Member {
         }
     }
 
-    /// As the group's file has it.
+    /// Describes it for the group's file.
     pub(super) fn describe(&self) -> GroupMember {
         GroupMember {
             id: self.located.container.id().to_owned(),
@@ -98,7 +98,7 @@ impl Member {
     }
 }
 
-/// Finds them, by the ids of all.
+/// Finds the containers, sorted by their ids.
 pub(super) fn find(
     wanted: &GroupWanted<'_>,
     directory: &Path,
@@ -137,7 +137,7 @@ pub(super) fn find(
     Ok(found.into_iter().map(with_place).collect())
 }
 
-/// The name in its pod, if a directory may be called so.
+/// Returns the name in its pod, if it can be a directory's.
 fn last_part(name: &str) -> Option<String> {
     let last = name.rsplit('/').next()?;
     let may_be = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
@@ -145,8 +145,8 @@ fn last_part(name: &str) -> Option<String> {
     (is_name && last != "group.json").then(|| last.to_owned())
 }
 
-/// The running containers of a pod, `NAMESPACE/POD`, or `POD` if no other namespace has one; each
-/// with its whole name. What only holds the pod's namespaces has none.
+/// Finds the running containers of a pod, `NAMESPACE/POD`, or `POD` if no other namespace has one;
+/// each with its whole name. A container that only holds the pod's namespaces has no such name.
 fn of_pod(pod: &str) -> Result<Vec<(String, Located)>, GroupError> {
     let (mut found, mut pods) = (Vec::new(), BTreeSet::new());
     for located in running(None) {

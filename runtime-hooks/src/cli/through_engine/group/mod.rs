@@ -1,8 +1,8 @@
-//! `stasis checkpoint --group`, `stasis restore --group`: of several containers, with one outcome
-//! for all.
+//! `stasis checkpoint --group`, `stasis restore --group`: several containers, with one outcome for
+//! all.
 //!
 //! Engines have no such verbs. So the runtime is called for each, with the others tied to it, and
-//! an engine sees a container that has ended as one that was killed.
+//! an engine takes a container that has ended for one that was killed.
 
 mod lock;
 mod members;
@@ -41,14 +41,14 @@ use outcome::report;
 use parent::{Parent, Why};
 use progress::GroupLine;
 
-/// What is asked for.
+/// The request.
 #[derive(Debug)]
 pub(super) struct GroupWanted<'a> {
     pub(super) names: &'a [String],
     pub(super) pod: Option<&'a str>,
     pub(super) into: &'a Path,
     pub(super) after: AfterDump,
-    /// What CRIU is asked to dump besides.
+    /// Additional options for CRIU's dump.
     pub(super) options: &'a BTreeSet<CriuOption>,
     /// The root of their low-level runtimes, if one was named.
     pub(super) root: Option<&'a Path>,
@@ -58,7 +58,7 @@ pub(super) struct GroupWanted<'a> {
     pub(super) format: Format,
 }
 
-/// Checkpoints them; the exit code.
+/// Checkpoints the containers and returns the exit code.
 ///
 /// # Errors
 /// Nothing was done.
@@ -96,7 +96,7 @@ pub(super) fn checkpoint(
     Ok(report(&outcome.taking(start.elapsed()), wanted.format)?)
 }
 
-/// Says what is in the way of each, and what each is expected to take; the exit code.
+/// Reports each container's blockers and expected cost, and returns the exit code.
 pub(super) fn dry_run(settings: &Settings, wanted: &GroupWanted<'_>) -> Result<u8, CommandError> {
     let directory = std::path::absolute(wanted.into).map_err(unusable(wanted.into))?;
     let members = find(wanted, &directory)?;
@@ -129,7 +129,7 @@ pub(super) fn dry_run(settings: &Settings, wanted: &GroupWanted<'_>) -> Result<u
     })
 }
 
-/// Makes the directory and the file that decides.
+/// Makes the directory and the file that decides the outcome.
 fn begin(directory: &Path, after: AfterDump, members: &[Member]) -> Result<NewGroup, GroupError> {
     let made = DirBuilder::new()
         .recursive(true)
@@ -154,7 +154,7 @@ fn refuse_used(directory: &Path) -> Result<(), GroupError> {
     }
 }
 
-/// What holds nothing after a checkpoint that failed.
+/// Removes directories that a failed checkpoint has left empty.
 fn remove_empty(directory: &Path, members: &[Member]) {
     for member in members {
         let _ = fs::remove_dir(&member.image);

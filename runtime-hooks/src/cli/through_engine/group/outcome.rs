@@ -1,4 +1,4 @@
-//! What has become of a group.
+//! The outcome for a group.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,15 +14,15 @@ use crate::error::chain;
 use crate::error::kind::State;
 use crate::request::AfterDump;
 
-/// What has become of it.
+/// The outcome.
 #[derive(Debug, Serialize)]
 pub(super) struct Group {
-    /// `done` also of a group that is complete, and of which a container did not go on or end.
+    /// The result. `failed` also if all images are complete, and a container did not go on or end.
     result: Word,
     /// Whether all images are complete; if not, there are none. Of a restore: whether all
     /// containers are restored; if not, none is.
     complete: bool,
-    /// `None` of a restore.
+    /// The containers' state after a checkpoint; `None` for a restore.
     #[serde(skip_serializing_if = "Option::is_none")]
     after: Option<AfterDump>,
     directory: PathBuf,
@@ -35,7 +35,7 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// Of a checkpoint, with what was to become of the containers, or of a restore.
+    /// Makes the outcome of a checkpoint that leaves the containers so, or of a restore.
     pub(super) fn of(
         after: Option<AfterDump>,
         directory: &Path,
@@ -66,8 +66,8 @@ impl Group {
         }
     }
 
-    /// How a container may be of which nothing has come: one that was to be restored is not there,
-    /// or was there before.
+    /// Returns the states of a container after an operation that was taken back: a container that
+    /// was to be restored does not exist, or existed before.
     fn taken_back(&self) -> &'static [State] {
         match self.after {
             Some(_) => &[State::Unharmed],
@@ -75,7 +75,7 @@ impl Group {
         }
     }
 
-    /// The last line.
+    /// Formats the last line.
     fn text(&self) -> String {
         let count = self.containers.len();
         let taken_back = self.taken_back();
@@ -125,7 +125,7 @@ impl Group {
     }
 }
 
-/// Tells the outcome; the exit code.
+/// Shows the outcome and returns the exit code.
 pub(super) fn report(group: &Group, format: Format) -> io::Result<u8> {
     match format {
         Format::Json => answer(group)?,

@@ -1,4 +1,4 @@
-//! The process that has the containers of a group wait for each other, and decides.
+//! The process that has the containers of a group wait for each other, and decides the outcome.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -12,16 +12,16 @@ use crate::host::cancel::Cancel;
 use crate::operation::group::NewGroup;
 use crate::recovery::group::member::{ABANDONED, Ended, GO_ON, Step};
 
-/// How often it is looked how far they are.
+/// The interval of looks at their progress.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Why there is no checkpoint, or no restore.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Why {
-    /// A container says why.
+    /// A container's checkpoint has failed, for its own reason.
     #[error("{0} cannot be checkpointed")]
     NotCheckpointed(String),
-    /// The same of a restore.
+    /// A container's restore has failed, for its own reason.
     #[error("{0} cannot be restored")]
     NotRestored(String),
     /// They could not be locked together.
@@ -36,7 +36,7 @@ pub(super) enum Why {
     /// The file that decides could not get its name.
     #[error("the group's file cannot be renamed")]
     Complete(#[source] std::io::Error),
-    /// A signal asked for that.
+    /// A signal asked for the end.
     #[error("a signal asked for it to end")]
     Cancelled,
 }
@@ -57,13 +57,13 @@ impl Why {
 /// The parent.
 pub(super) struct Parent<'a> {
     group: &'a NewGroup,
-    /// For each step.
+    /// The limit for each step.
     limit: Duration,
     cancel: Cancel,
     line: GroupLine,
-    /// What is said of a container that fails.
+    /// Makes the reason for a container that fails.
     fails: fn(String) -> Why,
-    /// Those that were started, by the names of their containers.
+    /// The processes that were started, by the names of their containers.
     processes: Vec<(String, Process)>,
 }
 
@@ -85,14 +85,14 @@ impl<'a> Parent<'a> {
         }
     }
 
-    /// Leads all through their course, or none; why there is none.
+    /// Leads all through their course, or none; returns the reason for none.
     pub(super) fn carry_out(
         &mut self,
         course: impl FnOnce(&mut Self) -> Result<(), Why>,
     ) -> Option<Why> {
         let why = course(self).err();
         if why.is_some() {
-            // First: who does not hear of it finds it out.
+            // First: a process that misses the word finds the group abandoned.
             self.group.abandon();
             self.say(ABANDONED);
             self.line.line.is_taken_back();
@@ -100,8 +100,8 @@ impl<'a> Parent<'a> {
         why
     }
 
-    /// Starts the process of a container, and waits until it has come so far. The next one's
-    /// operation begins then: so the locks are taken in one order by all.
+    /// Starts the process of a container, and waits until it has reached this step. The next
+    /// container's operation begins then: so all groups take the locks in one order.
     pub(super) fn start(
         &mut self,
         name: &str,
@@ -113,18 +113,18 @@ impl<'a> Parent<'a> {
         self.until(until)
     }
 
-    /// Has all go on, and waits until they have come so far. What was begun meanwhile is to be
-    /// known before the others go on.
+    /// Lets all go on, and waits until they have reached this step. A failure or a signal until now
+    /// is noticed before any goes on.
     pub(super) fn go_on(&mut self, until: Step) -> Result<(), Why> {
         self.look()?;
         self.say(GO_ON);
         self.until(until)
     }
 
-    /// All have come so far: the operation of all is complete.
+    /// Completes the operation of all: each has reached the last step.
     pub(super) fn decide(&mut self) -> Result<(), Why> {
         self.group.complete().map_err(Why::Complete)?;
-        // Nobody waits for a disk any more.
+        // No process waits for the disk any more.
         self.say(GO_ON);
         self.group.sync();
         Ok(())
@@ -135,7 +135,7 @@ impl<'a> Parent<'a> {
         processes.for_each(|(_, process)| process.say(word));
     }
 
-    /// Waits until all that were started have come so far.
+    /// Waits until all started processes have reached this step.
     fn until(&mut self, step: Step) -> Result<(), Why> {
         let deadline = Instant::now() + self.limit;
         loop {
@@ -157,7 +157,7 @@ impl<'a> Parent<'a> {
             return Err(Why::Cancelled);
         }
         for (name, process) in &mut self.processes {
-            // What cannot be waited for is over.
+            // A process that cannot be waited for counts as ended.
             if process.look().is_err() || process.has_given_up() {
                 return Err((self.fails)(name.clone()));
             }
@@ -165,9 +165,9 @@ impl<'a> Parent<'a> {
         Ok(())
     }
 
-    /// Waits until all have gone on, have ended, or are as they were; how each of so many has
-    /// ended. `None` of those that were not begun. `undone` is how one is that was killed, by its
-    /// number, once what was decided is carried out in its place.
+    /// Waits until all have gone on, have ended, or are as they were; returns how each of so many
+    /// has ended, `None` if it was not begun. `undone` returns the state of a killed one, by its
+    /// number, once the decision is carried out in its place.
     pub(super) fn wait_for_all(
         mut self,
         count: usize,

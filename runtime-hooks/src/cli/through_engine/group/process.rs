@@ -12,7 +12,7 @@ use crate::cli::through_engine::command::{EngineCommand, file_for_words, words_i
 use crate::error::kind::{Kind, State};
 use crate::recovery::group::member::{Ended, Said, Step};
 
-/// More than it says of a failure.
+/// More bytes than its message on failure has.
 const MOST_SAID: u64 = 1 << 20;
 
 /// A container's process.
@@ -20,7 +20,7 @@ const MOST_SAID: u64 = 1 << 20;
 pub(super) struct Process {
     child: Child,
     socket: UnixStream,
-    /// What it has said, up to the end of the last whole line.
+    /// Received bytes after the end of the last whole line.
     heard: Vec<u8>,
     /// Its standard error.
     errors: File,
@@ -31,7 +31,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts it, apart from the terminal's signals: the parent says what becomes of all.
+    /// Starts it, apart from the terminal's signals: the parent decides for all.
     pub(super) fn start(command: &EngineCommand) -> Result<Self, GroupError> {
         let start = || {
             let (socket, its_end) = UnixStream::pair()?;
@@ -64,42 +64,42 @@ impl Process {
         self.reached
     }
 
-    /// Whether its operation has ended, or is to end.
+    /// Returns whether its operation has ended, or is to end.
     pub(super) fn has_given_up(&self) -> bool {
         self.is_silent || self.ended.is_some() || self.is_over
     }
 
-    /// Whether the process has ended.
+    /// Returns whether the process has ended.
     pub(super) fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// How its operation has ended; one that has said nothing was killed, or did not begin.
+    /// Returns how its operation has ended; one without a report was killed, or did not begin.
     pub(super) fn into_ended(self) -> Ended {
         self.ended.unwrap_or_default()
     }
 
-    /// Whether it ended without a word.
+    /// Returns whether it was killed before it could report.
     pub(super) fn was_killed(&self) -> bool {
         let by_signal = |ended: &Ended| ended.kind.as_deref() == Some(Kind::CutOff.name());
         self.ended.as_ref().is_some_and(by_signal)
     }
 
-    /// How the container is, of which another process has carried out what was decided.
+    /// Records the container's state after another process has carried out the decision.
     pub(super) fn is_undone(&mut self, now: State) {
         if let Some(ended) = &mut self.ended {
             ended.state = Some(now.to_string());
         }
     }
 
-    /// Says something to it; one that has ended need not hear it.
+    /// Sends it a word; a process that has ended need not receive it.
     pub(super) fn say(&self, word: u8) {
         let _ = (&self.socket).write_all(&[word]);
     }
 
-    /// Reads what it has said, and looks whether it has ended.
+    /// Reads its reports, and looks whether it has ended.
     pub(super) fn look(&mut self) -> io::Result<()> {
-        // Before its words are read, which are all there then.
+        // Before its reports are read, which are all there then.
         let status = if self.is_over {
             None
         } else {
@@ -145,7 +145,7 @@ impl Process {
             match serde_json::from_slice(&line) {
                 Ok(Said::Reached(step)) => self.reached = Some(step),
                 Ok(Said::Ended(ended)) => self.ended = Some(ended),
-                // Of another version: it is told to give up.
+                // A report of another version: the process counts as failed.
                 Err(_) => self.is_silent = true,
             }
         }

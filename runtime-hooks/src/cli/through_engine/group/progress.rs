@@ -1,18 +1,18 @@
-//! How far the containers of a group are, in one line of a terminal: those that others wait for.
+//! The progress of a group, in one line of a terminal: of the containers that others wait for.
 
 use std::path::PathBuf;
 
 use crate::cli::through_engine::progress::{ProgressLine, Shown};
 use crate::operation::progress::UnderWay;
 
-/// What the phases of those that wait for others begin with.
+/// The beginning of the phases of containers that wait for others.
 const WAITS: &str = "wait for ";
 
 /// The line of a group.
 #[derive(Debug)]
 pub(super) struct GroupLine {
     pub(super) line: ProgressLine,
-    /// The name of each container, and where its operation writes its progress.
+    /// The name of each container, and the directory of its operation's progress.
     members: Vec<(String, PathBuf)>,
 }
 
@@ -36,8 +36,8 @@ impl GroupLine {
     }
 }
 
-/// What those do that others wait for, as of one operation: the phase of the first of them, and the
-/// bytes of all in that phase.
+/// Shows the containers that others wait for as one operation: the phase of the first of them, and
+/// the bytes of all in that phase.
 fn at_work(all: &[(&str, UnderWay)]) -> Option<UnderWay> {
     let is_at_work = |under_way: &UnderWay| !under_way.phase.starts_with(WAITS);
     let (_, first) = all

@@ -1,4 +1,4 @@
-//! What has become of one container of a group.
+//! The outcome for one container of a group.
 
 use std::path::PathBuf;
 
@@ -8,13 +8,13 @@ use crate::cli::locate::engine::Engine;
 use crate::error::kind::{Kind, State};
 use crate::recovery::group::member::Ended;
 
-/// What has become of it.
+/// The outcome.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     name: String,
     container: String,
     engine: Option<Engine>,
-    /// `None` without a checkpoint.
+    /// `None` if there is no checkpoint.
     image: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
@@ -49,13 +49,13 @@ impl Row {
         self.error.is_none()
     }
 
-    /// Whether it is in none of these states, as after an operation that was taken back.
+    /// Returns whether its state is known, and none of these, which an undone operation leaves.
     pub(super) fn is_not(&self, taken_back: &[State]) -> bool {
         let is_now = |now: &str| taken_back.iter().any(|state| state.name() == now);
         self.state.as_deref().is_some_and(|now| !is_now(now))
     }
 
-    /// Not of one that only shares the outcome of others.
+    /// Returns the message, but not for a container that only shares the outcome of others.
     pub(super) fn failure(&self, taken_back: &[State]) -> Option<String> {
         let error = self.error.as_ref()?;
         let is_others =

@@ -20,7 +20,7 @@ pub(super) fn way(wanted: Wanted<'_>) -> Result<RestoreWay, Not> {
     Err(Not::Known(text))
 }
 
-/// `None` if the namespace has neither the container nor an image of it.
+/// Finds the way in a namespace; `None` if it has neither the container nor an image of it.
 fn in_namespace(namespace: &str, wanted: Wanted<'_>) -> Option<Result<RestoreWay, NoWay>> {
     let list = |what| ctr(&["--namespace", namespace, what, "ls", "-q"]).unwrap_or_default();
     let (containers, images) = (list("containers"), list("images"));

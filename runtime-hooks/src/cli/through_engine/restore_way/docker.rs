@@ -1,4 +1,4 @@
-//! Docker: lists checkpoints without their times, so they are looked for where it keeps them:
+//! Docker: lists checkpoints without their times, so they are looked up in Docker's own directory:
 //! beside the files that it mounts into the container.
 
 use std::fs;
@@ -32,7 +32,7 @@ pub(super) fn way(wanted: Wanted<'_>) -> Result<RestoreWay, Not> {
     })
 }
 
-/// The directory that was made last.
+/// Returns the name of the directory that was made last.
 fn newest_in(directory: &Path) -> Option<String> {
     let entries = fs::read_dir(directory).ok()?;
     let dated = entries.filter_map(|entry| {

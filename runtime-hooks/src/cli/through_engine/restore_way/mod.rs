@@ -1,4 +1,4 @@
-//! Which engine knows a container that has ended, and by which command it restores it.
+//! The engine that knows a container that has ended, and its command for a restore.
 
 mod containerd;
 mod docker;
@@ -17,16 +17,16 @@ use crate::cli::locate::engine::Engine;
 use crate::operation::verb::Verb;
 use crate::request::CriuOption;
 
-/// What is asked for.
+/// The request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted<'a> {
     /// The container, as it was named.
     pub(super) name: &'a str,
     /// Its image, in the engine's terms.
     pub(super) image: Option<&'a str>,
-    /// What CRIU is asked to restore besides.
+    /// Additional options for CRIU's restore.
     pub(super) options: &'a BTreeSet<CriuOption>,
-    /// The engine, if it was said.
+    /// The engine, if one was named.
     pub(super) engine: Option<Engine>,
 }
 
@@ -45,9 +45,9 @@ pub(super) struct RestoreWay {
 
 /// Why an engine restores nothing.
 enum Not {
-    /// It has no such container, or does not answer: what is said of that.
+    /// It has no such container, or does not answer; the text says why.
     Known(String),
-    /// It has, and cannot.
+    /// It has the container, and cannot restore it.
     Way(NoWay),
 }
 
@@ -60,7 +60,7 @@ const ENGINES: [(Engine, Way); 3] = [
 ];
 
 impl RestoreWay {
-    /// By the one engine that knows the container.
+    /// Finds the way of the one engine that knows the container.
     pub(super) fn of(wanted: Wanted<'_>) -> Result<Self, NoWay> {
         let (mut found, mut unknown) = (Vec::new(), Vec::new());
         for (engine, way) in ENGINES {
@@ -96,7 +96,7 @@ impl RestoreWay {
         }
     }
 
-    /// By the runtime, of a container in a bundle.
+    /// Makes the way by the runtime, for a container in a bundle.
     pub(super) fn of_runtime(
         settings: &Settings,
         wanted: Wanted<'_>,
@@ -143,7 +143,7 @@ impl RestoreWay {
     }
 }
 
-/// Three facts of a container.
+/// Reads three facts of a container.
 fn inspect(engine: &str, format: &str, name: &str) -> Result<[String; 3], NoAnswer> {
     let inspect = ["container", "inspect", format, "--", name];
     let answer = EngineCommand::of_client(engine, &inspect).answer()?;
@@ -151,7 +151,7 @@ fn inspect(engine: &str, format: &str, name: &str) -> Result<[String; 3], NoAnsw
     Ok([(); 3].map(|()| lines.next().unwrap_or_default()))
 }
 
-/// Of a container that has not ended.
+/// Refuses a container that has not ended.
 pub(super) fn runs(name: &str) -> NoWay {
     NoWay::Engine(format!(
         "{name} runs, and a restore is for one that has ended; nothing was done"

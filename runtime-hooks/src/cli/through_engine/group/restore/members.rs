@@ -76,7 +76,7 @@ pub(super) fn find(
     Ok(members)
 }
 
-/// "NAME=DIRECTORY" of each container.
+/// Parses "NAME=DIRECTORY" of each container.
 fn bundles(given: &[PathBuf]) -> Result<BTreeMap<String, PathBuf>, GroupError> {
     let mut bundles = BTreeMap::new();
     for text in given {
@@ -93,8 +93,8 @@ fn bundles(given: &[PathBuf]) -> Result<BTreeMap<String, PathBuf>, GroupError> {
     Ok(bundles)
 }
 
-/// The file is read as one that somebody else may have written: it names no path that is not in its
-/// directory, and no option of the runtime.
+/// Refuses a malformed entry. Another user may have written the file: it must name no path outside
+/// of its directory, and no option of the runtime.
 fn refuse_others(directory: &Path, found: &GroupMember) -> Result<(), GroupError> {
     let is_name = |text: &str| {
         let may_be = |byte: u8| byte.is_ascii_alphanumeric() || b"_+-.".contains(&byte);
@@ -107,13 +107,13 @@ fn refuse_others(directory: &Path, found: &GroupMember) -> Result<(), GroupError
 }
 
 impl Member {
-    /// Its name, and where its operation is recorded.
+    /// Returns its name, and the directory of its operation's record.
     pub(super) fn record(&self, settings: &Settings) -> (String, PathBuf) {
         let directory = directory_of(&settings.paths.state_dir, &self.root, &self.id);
         (self.name.clone(), directory)
     }
 
-    /// As the file has it by which is decided.
+    /// Describes it for the file that decides the outcome.
     pub(super) fn describe(&self) -> GroupMember {
         self.described.clone()
     }
@@ -125,7 +125,7 @@ impl Member {
         }
     }
 
-    /// The command of its restore.
+    /// Makes the command of its restore.
     pub(super) fn command(
         &self,
         settings: &Settings,
@@ -146,14 +146,14 @@ impl Member {
             .with(&self.bundle)
             .with("--image-path")
             .with(&self.image)
-            // The image may be on a disk that is only read.
+            // The image may be on a read-only disk.
             .with("--work-path")
             .with(&self.bundle)
             .with(&self.id))
     }
 
-    /// Waits until the keeper of a restore that was killed has carried out what was decided, or
-    /// does so if it was killed, too; how the container is then.
+    /// Waits until the decision is carried out for a killed restore by its keeper, or by this
+    /// process if the keeper was killed, too; returns the container's state.
     pub(super) fn undone(&self, settings: &Settings) -> State {
         let Ok(low_level) = settings.runtime.resolve() else {
             return State::Unknown;

@@ -1,8 +1,8 @@
-//! `stasis restore --group`: of all containers of a group, with one outcome.
+//! `stasis restore --group`: restores all containers of a group, with one outcome.
 //!
 //! Each is restored by the runtime in a bundle of its own, tied to the others as in a checkpoint.
-//! Nothing of one goes on before all are restored; until then all that was brought up is ended if
-//! one of them fails, and the images are only read.
+//! No process goes on before all containers are restored; if one of them fails before that, all
+//! restored processes are ended. The images are only read.
 
 mod members;
 
@@ -32,7 +32,7 @@ use crate::operation::verb::Verb;
 use crate::recovery::group::member::Step;
 use members::{Member, find};
 
-/// What is asked for.
+/// The request.
 #[derive(Debug)]
 pub(in crate::cli::through_engine) struct RestoreWanted<'a> {
     /// The directory of the group.
@@ -47,7 +47,7 @@ pub(in crate::cli::through_engine) struct RestoreWanted<'a> {
     pub(in crate::cli::through_engine) format: Format,
 }
 
-/// Restores them; the exit code.
+/// Restores the containers and returns the exit code.
 ///
 /// # Errors
 /// Nothing was done.
@@ -84,7 +84,7 @@ pub(in crate::cli::through_engine) fn restore(
     Ok(report(&outcome.taking(start.elapsed()), wanted.format)?)
 }
 
-/// Says of each whether a restore of it alone would begin; the exit code.
+/// Reports of each whether a restore of it alone would begin, and returns the exit code.
 pub(in crate::cli::through_engine) fn dry_run(
     settings: &Settings,
     wanted: &RestoreWanted<'_>,
@@ -117,7 +117,7 @@ pub(in crate::cli::through_engine) fn dry_run(
     })
 }
 
-/// Makes the file that decides, and removes those that nobody needs.
+/// Makes the file that decides the outcome, and removes such files that no operation needs.
 fn begin(settings: &Settings, members: &[Member]) -> Result<NewGroup, GroupError> {
     let state_dir = &settings.paths.state_dir;
     let begin = || {
@@ -132,8 +132,8 @@ fn begin(settings: &Settings, members: &[Member]) -> Result<NewGroup, GroupError
     begin().map_err(unusable(state_dir))
 }
 
-/// Whether an operation that was killed still has to be told what was decided on this group. What
-/// cannot be read may well say so.
+/// Returns whether a killed operation still needs the decision on this group; `true` if records
+/// cannot be read.
 fn is_needed(settings: &Settings, id: &str) -> bool {
     let is_of_it = |undo: &Undo| match &undo.begun {
         Begun::Restore(restore) => restore.group.as_ref().is_some_and(|group| group.id() == id),
