@@ -1,4 +1,4 @@
-//! What running containers have, of the driver and around it.
+//! Versions of libcuda and AppArmor profiles in running containers.
 
 use std::io;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use crate::cli::locate::{Located, running};
 use crate::cuda::nvml::Inventory;
 use crate::host::deadline::within;
 
-/// A process whose memory map the kernel does not show keeps nobody waiting longer.
+/// The longest wait for a process whose memory map the kernel does not show.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// A process of a container that may use CUDA. What ends meanwhile has nothing.
+/// A process of a container that may use CUDA. A process that ends meanwhile has nothing to report.
 #[derive(Debug)]
 struct Process {
     libcuda: Option<String>,
     profile: Option<String>,
 }
 
-/// Without a driver there is none that may.
+/// Looks at containers that may use CUDA; without a driver there are none.
 pub(super) fn findings(inventory: Option<&Inventory>) -> Vec<Finding> {
     let Some(inventory) = inventory else {
         return Vec::new();
@@ -31,7 +31,7 @@ pub(super) fn findings(inventory: Option<&Inventory>) -> Vec<Finding> {
         .collect()
 }
 
-/// At most one finding of a kind for a container.
+/// Returns at most one finding of a kind for a container.
 fn of(located: &Located, driver: &str) -> Vec<Finding> {
     let processes = processes_of(located).unwrap_or_default();
     let name = located.known().name;
@@ -52,8 +52,8 @@ fn processes_of(located: &Located) -> io::Result<Vec<Process>> {
     })?)
 }
 
-/// The libcuda of a container is the host's, unless its image brings one, or a driver that has been
-/// replaced since is still in use.
+/// Warns if a container's libcuda is not the host's: its image brings one, or a driver that has
+/// been replaced since is still in use.
 fn libcuda(name: &str, process: &Process, driver: &str) -> Option<Finding> {
     let version = process.libcuda.as_ref()?;
     (version != driver).then(|| {
@@ -65,8 +65,8 @@ fn libcuda(name: &str, process: &Process, driver: &str) -> Option<Finding> {
     })
 }
 
-/// AppArmor, as SELinux: stasis was not tried with it, and CRIU gives a restored process the
-/// profile that it had, which has to be loaded.
+/// Warns of AppArmor, as of SELinux: stasis was not tried with it, and CRIU gives a restored
+/// process the profile that it had, which has to be loaded.
 fn confined(name: &str, process: &Process) -> Option<Finding> {
     let profile = process.profile.as_ref()?;
     Some(warning(

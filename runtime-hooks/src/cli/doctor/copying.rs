@@ -1,4 +1,4 @@
-//! The copying of GPU contents on this machine: by the driver, or by threads of ours, too.
+//! How GPU contents are copied on this machine: by the driver alone, or by our threads too.
 
 use stasis_config::{GpuCheckpointPath, Settings};
 use stasis_injection::slots::BuildId;
@@ -37,7 +37,7 @@ pub(super) fn finding(settings: &Settings) -> Finding {
     )
 }
 
-/// What is known of jobs on several GPUs.
+/// Describes how sharing between processes of jobs on several GPUs is determined.
 fn surveys(surveys: &Surveys) -> String {
     match surveys {
         Surveys::Passed => "; what processes share is known once they are locked".to_owned(),
@@ -45,7 +45,7 @@ fn surveys(surveys: &Surveys) -> String {
     }
 }
 
-/// For a process that may use all of the machine.
+/// Describes the workers for a process that may use all of the machine.
 fn threads(libcuda: &BuildId) -> String {
     let own = i32::try_from(std::process::id()).map(ProcessRef::open);
     let workers = match own {

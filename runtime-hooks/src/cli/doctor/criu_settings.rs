@@ -1,16 +1,16 @@
-//! What CRIU's configuration files say that checkpoints and restores do not survive.
+//! Options in CRIU's configuration files that break checkpoints and restores.
 
 use std::path::Path;
 
 use super::{Finding, fault, warning};
 use crate::low_level::criu_settings::{CriuSettings, DIRECTORY};
 
-/// CRIU reads the first whoever starts it (criu(8), "CONFIGURATION FILES"), runc and crun name the
+/// CRIU reads the first file in every run (criu(8), "CONFIGURATION FILES"); runc and crun name the
 /// others in their requests.
 const DEFAULT: &str = "default.conf";
 const OF_REQUEST: [&str; 2] = ["runc.conf", "crun.conf"];
-/// Options by which there is no image, or it is not where it was asked for, or its processes go on
-/// beside those that are restored from it, or a restore takes pages out of it.
+/// Options by which no image is written, or not where the request asks, or its processes go on
+/// beside the processes restored from it, or a restore takes pages out of it.
 const HARMFUL: [&str; 8] = [
     "auto-dedup",
     "check-only",
@@ -21,7 +21,7 @@ const HARMFUL: [&str; 8] = [
     "prev-images-dir",
     "stream",
 ];
-/// Options of a request, which only a file that the request names replaces.
+/// Options of a request, which only a file named in the request overrides.
 const IMAGES: &str = "images-dir";
 const LOG: [&str; 2] = ["work-dir", "log-file"];
 

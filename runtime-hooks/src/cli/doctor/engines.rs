@@ -1,5 +1,5 @@
-//! What engines are told of stasis, in the files that `stasis setup` writes, and what they are told
-//! beside that and keeps them from making checkpoints.
+//! Engines' settings for stasis, in the files that `stasis setup` writes, and other settings that
+//! keep engines from making checkpoints.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,20 +11,20 @@ use super::{Finding, fault, warning};
 use crate::cli::setup::change;
 use crate::cli::setup::tables::Toml;
 
-/// Of the runtime, or handler, in the settings of each.
+/// The runtime's, or handler's, name in each engine's settings.
 const NAME: &str = "stasis";
 const DOCKER: &str = "/etc/docker/daemon.json";
 /// containerd's CRI, in both versions of the settings.
 const CRI_2: &str = "io.containerd.grpc.v1.cri";
 const CRI_3: &str = "io.containerd.cri.v1.runtime";
-/// Pods are restored from images.
+/// The setting by which containerd restores pods from images.
 const RESTORES: &str = "enable_experimental_restore_via_create";
 
 /// Keys in a file, one below the other.
 type Keys = &'static [&'static str];
 
-/// An engine whose settings are TOML: a main file, and those of a directory, which are read after
-/// it in the order of their names. The last one counts.
+/// An engine whose settings are TOML: a main file, and the files of a directory, which are read
+/// after it in the order of their names. The last one counts.
 struct Engine {
     name: &'static str,
     main: &'static str,
@@ -76,7 +76,7 @@ const ENGINES: [Engine; 3] = [
         directory: "/etc/crio/crio.conf.d",
         runtime: &[&["crio", "runtime", "runtimes", NAME, "runtime_path"]],
         forbid: &[
-            // crio.conf(5), and the same in earlier versions.
+            // crio.conf(5), and its counterpart in earlier versions.
             (
                 &["crio", "checkpoint_restore", "container_level_enabled"],
                 "none",
@@ -125,7 +125,7 @@ impl Engine {
             Some(program) => vec![program],
             None => places.filter_map(|place| place.as_str()).collect(),
         };
-        // podman takes the first that is there.
+        // podman takes the first that exists.
         if !places.iter().any(|place| Path::new(place).exists()) {
             let program = places.first().copied().unwrap_or_default();
             found.push(missing(program, path, self.name));
@@ -151,7 +151,7 @@ impl Engine {
     }
 }
 
-/// Of containerd.
+/// Warns if containerd restores pods from any image that is a checkpoint.
 fn restores(files: &[Toml]) -> Vec<Finding> {
     let is_on = |file: &&Toml| {
         let keys = [CRI_2, CRI_3].map(|cri| ["plugins", cri, RESTORES]);
@@ -206,7 +206,7 @@ fn unreadable(engine: &str, why: String) -> Finding {
     )
 }
 
-/// The program of stasis that a file names has to be there.
+/// Reports that the stasis program named in a file does not exist.
 fn missing(program: &str, file: &Path, engine: &str) -> Finding {
     fault(
         &format!("{engine}-runtime"),
@@ -219,7 +219,7 @@ fn missing(program: &str, file: &Path, engine: &str) -> Finding {
 mod tests {
     use super::*;
 
-    /// The ids of what is found in files with these texts.
+    /// Returns the ids of findings in files with these texts.
     fn found(engine: &str, files: &[&str]) -> Vec<String> {
         let files = files
             .iter()

@@ -1,4 +1,4 @@
-//! Programs and libraries of the host that root runs, and that others than root could change.
+//! The host's programs and libraries that root runs and users other than root could change.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -18,14 +18,14 @@ use crate::cli::programs::in_path;
 /// NVIDIA's libraries that we load.
 const LIBRARIES: [&[u8]; 2] = [b"libcuda.so", b"libnvidia-ml.so"];
 
-/// What of the low-level runtime, containerd, CRIU, its plugins and NVIDIA's libraries others than
-/// root could change. The libraries are those that this process has loaded.
+/// Finds files of the low-level runtime, containerd, CRIU, its plugin and NVIDIA's libraries that
+/// others than root could change. The libraries are the ones that this process has loaded.
 pub(super) fn findings(settings: &Settings, programs: &[Installed]) -> Vec<Finding> {
     let mut files: BTreeSet<PathBuf> = programs.iter().map(|one| one.path.clone()).collect();
     files.extend(in_path("criu"));
     files.insert(settings.gpu_contents.plugin.clone());
     files.extend(loaded_libraries());
-    // What is not there is not run.
+    // A file that does not exist is not run.
     let exposed = |file: PathBuf| Some(finding(&file, &exposed(&file).ok()??));
     files.into_iter().filter_map(exposed).collect()
 }
@@ -33,7 +33,7 @@ pub(super) fn findings(settings: &Settings, programs: &[Installed]) -> Vec<Findi
 fn loaded_libraries() -> BTreeSet<PathBuf> {
     let mut libraries = BTreeSet::new();
     let own = std::process::id().cast_signed();
-    // Without a list there is nothing to say of them.
+    // Without the list of mappings there are no libraries to report.
     let _ = for_each_mapping::<Infallible>(own, |mapping| {
         let file = mapping.path.rsplit(|byte| *byte == b'/').next();
         let is_named = |library: &[u8]| file.is_some_and(|file| file.starts_with(library));

@@ -10,7 +10,7 @@ use super::{Finding, copying, fault, ok, warning};
 use crate::cuda::nvml::{GpuFacts, Inventory, InventoryError, Mig, Persistence};
 
 const CONTROL: &str = "/dev/nvidiactl";
-/// The first with the checkpoint calls, and the first that restores to other GPUs.
+/// The first driver with the checkpoint calls, and the first that restores to other GPUs.
 const CHECKPOINTS: u32 = 570;
 const MAPS: u32 = 580;
 /// Versions with faults that were reported, and where (2026-11).
@@ -49,7 +49,7 @@ pub(super) fn findings(
     found
 }
 
-/// The driver, and the GPUs that it has.
+/// Reports the driver, and the GPUs that it has.
 pub(super) fn of_driver(inventory: Result<&Inventory, &InventoryError>) -> Finding {
     match inventory {
         Ok(inventory) => {

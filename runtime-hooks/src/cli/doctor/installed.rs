@@ -14,11 +14,11 @@ pub(super) struct Installed {
     id: &'static str,
     /// Where it is.
     pub(super) path: PathBuf,
-    /// The program, whatever its file is called, and its version; `None` if it does not say so.
+    /// The program, whatever its file is called, and its version, if it reports them.
     version: Option<(Program, Version)>,
 }
 
-/// The low-level runtime of the settings, and the containerd of `PATH`.
+/// Finds the low-level runtime of the settings, and the containerd in `PATH`.
 pub(super) fn installed(settings: &Settings) -> Vec<Installed> {
     let runtime = settings.runtime.resolve().ok().map(|found| found.path);
     let runtime = runtime.map(|path| ("low-level-runtime", path));
@@ -31,7 +31,7 @@ pub(super) fn installed(settings: &Settings) -> Vec<Installed> {
 }
 
 impl Installed {
-    /// Reports it.
+    /// Reports the program, its version and its path.
     pub(super) fn finding(&self) -> Finding {
         let path = self.path.display();
         let evidence = match self.version {

@@ -1,5 +1,5 @@
-//! `stasis doctor`: what is wrong with this machine, why that is known, and what to do.
-//! docs/doctor.md has all that it finds.
+//! `stasis doctor`: what is wrong with this machine, the evidence, and what to do. docs/doctor.md
+//! lists all its findings.
 
 mod containers;
 mod copying;
@@ -22,14 +22,14 @@ use crate::cuda::nvml::Inventory;
 use crate::preflight::capabilities::Capabilities;
 use installed::Installed;
 
-/// One thing that was found.
+/// One finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Its name, as docs/doctor.md has it: "criu-missing".
+    /// Its name, as in docs/doctor.md: "criu-missing".
     pub id: String,
     /// How bad it is.
     pub verdict: Verdict,
-    /// Why it is known.
+    /// The evidence.
     pub evidence: String,
     /// The remedy.
     pub remedy: String,
@@ -57,15 +57,15 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// All that was found.
+/// All findings.
 #[derive(Debug, Serialize)]
 pub struct Diagnosis {
-    /// Faults first, what is in order last.
+    /// Faults first, healthy groups last.
     pub findings: Vec<Finding>,
 }
 
 /// Looks at this machine. Tries its build of the driver, if it was not tried yet; else nothing is
-/// changed. With settings that cannot be used it looks with the defaults.
+/// changed. If the settings cannot be used, the defaults take their place.
 #[must_use]
 pub fn doctor(loaded: Result<Settings, SettingsError>) -> Diagnosis {
     let mut findings = vec![];
@@ -108,7 +108,7 @@ pub fn self_test(settings: &Settings) -> Diagnosis {
     Diagnosis { findings }
 }
 
-/// A group in which nothing was found says so.
+/// Reports a group without findings as in order.
 fn or_in_order((group, found): (&str, Vec<Finding>)) -> Vec<Finding> {
     if !found.is_empty() {
         return found;
@@ -117,7 +117,7 @@ fn or_in_order((group, found): (&str, Vec<Finding>)) -> Vec<Finding> {
 }
 
 impl Diagnosis {
-    /// Whether nothing is at fault.
+    /// Returns whether nothing is at fault.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.count(Verdict::Fault) == 0
@@ -129,7 +129,7 @@ impl Diagnosis {
     }
 }
 
-/// A fact, or a group in which nothing is wrong.
+/// Makes a finding of a fact, or of a group in which nothing is wrong.
 fn ok(id: &str, evidence: String) -> Finding {
     finding(Verdict::Ok, id, evidence, String::new())
 }

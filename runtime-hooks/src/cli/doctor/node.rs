@@ -13,7 +13,7 @@ use crate::preflight::capabilities::{Capabilities, Cgroups, Criu};
 
 /// "1" where SELinux forbids what its policy does not allow.
 const SELINUX: &str = "/sys/fs/selinux/enforce";
-/// Of `make install` and of a package.
+/// The paths of `make install` and of a package.
 const INSTALLED: [&str; 2] = ["/usr/local/bin/stasis-runtime", "/usr/bin/stasis-runtime"];
 
 pub(super) fn settings(error: &SettingsError) -> Finding {
@@ -91,7 +91,7 @@ fn of_criu(criu: &Criu) -> Finding {
     }
 }
 
-/// CRIU tries whether the kernel has what every dump needs (criu(8), "check").
+/// Has CRIU check that the kernel has what every dump needs (criu(8), "check").
 fn check_of_criu() -> Option<Finding> {
     let status = exit_of("criu", "check")?;
     (!status.success()).then(|| {

@@ -1,4 +1,4 @@
-//! Room in host memory and on disk, and what operations have left.
+//! Room in host memory and on disk, and rests of killed operations.
 
 use stasis_config::Settings;
 use stasis_linux::error_chain;

@@ -1,6 +1,6 @@
 //! How NVIDIA's container toolkit gives GPUs to containers: by CDI, engines hand the driver's files
-//! to the runtime as mounts of the specification; by its hook they appear in the container behind
-//! its back, and CRIU knows of no mount that it could be given at a restore.
+//! to the runtime as mounts of the specification; by its hook the files appear in the container
+//! behind the runtime's back, and CRIU knows of no mount that it could be given at a restore.
 
 use std::fs;
 use std::path::Path;

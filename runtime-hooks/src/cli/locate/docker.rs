@@ -1,4 +1,4 @@
-//! What Docker's daemon says of itself: whether it has checkpoints.
+//! Asks Docker's daemon whether it has checkpoints.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -11,13 +11,13 @@ use crate::host::deadline::within;
 
 const SOCKET: &str = "/run/docker.sock";
 const PID_FILE: &str = "/run/docker.pid";
-/// One that is well answers in some milliseconds.
+/// A healthy daemon answers in some milliseconds.
 const PATIENCE: Duration = Duration::from_secs(2);
 const MOST_BYTES: u64 = 4096;
 /// The header of every answer of its API.
 const HEADER: &str = "docker-experimental:";
 
-/// The daemon that has no checkpoints; `None` if it has them, or does not say.
+/// Returns the daemon if it has no checkpoints; `None` if it has them, or does not say.
 pub(in crate::cli) fn without_checkpoints() -> Option<ProcessRef> {
     if has_checkpoints(Path::new(SOCKET))? {
         return None;

@@ -1,5 +1,5 @@
-//! Which engine a container belongs to, and by what name people know it there: from its
-//! specification and the engine's own files, so that no daemon is asked.
+//! Which engine a container belongs to, and its name there: from its specification and the engine's
+//! own files, so that no daemon is asked.
 
 use std::fmt;
 use std::path::Path;
@@ -14,12 +14,12 @@ use crate::container::{Container, pod};
 
 /// Real lists of podman's have some KiB for each container.
 const MAX_BYTES: u64 = 64 << 20;
-/// Where podman keeps those of `podman run --rm` (containers/storage, `volatile-containers.json`).
+/// podman's directory for `podman run --rm` (containers/storage, `volatile-containers.json`).
 const PODMAN_RUN_ROOT: &str = "/run/containers/storage";
 /// The namespace in which Docker keeps its containers with containerd.
 const MOBY: &str = "moby";
 
-/// What has started a container.
+/// An engine that has started a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Engine {
@@ -40,9 +40,9 @@ pub enum Engine {
 /// A container as people know it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Known {
-    /// Its engine; `None` for one that a low-level runtime was called for by hand.
+    /// Its engine; `None` if a user called the low-level runtime by hand.
     pub engine: Option<Engine>,
-    /// Its name; of Kubernetes "namespace/pod/container".
+    /// Its name; in Kubernetes "namespace/pod/container".
     pub name: Option<String>,
 }
 
@@ -62,7 +62,7 @@ struct DockerConfig {
 }
 
 impl Known {
-    /// Looks whose a running container is. What cannot be read is not known.
+    /// Finds the engine and the name of a running container. Unreadable facts are unknown.
     #[must_use]
     pub fn of(container: &Container, root: &Path) -> Self {
         let spec = container.spec();
@@ -72,8 +72,8 @@ impl Known {
         by_annotations.unwrap_or_else(|| by_root(root, spec.as_ref()))
     }
 
-    /// Looks whose a container was, by the specification that its engine put beside an image, and
-    /// the name that it recorded there.
+    /// Finds the engine and the name of a container in the specification that its engine put beside
+    /// an image, and the name that it recorded there.
     #[must_use]
     pub(crate) fn recorded(spec: &Value, name: Option<String>) -> Option<Self> {
         let annotations = spec.get("annotations")?;
@@ -81,8 +81,8 @@ impl Known {
     }
 }
 
-/// What the annotations say: of CRI plugins, of nerdctl, and of whoever calls a low-level runtime
-/// by itself.
+/// Reads the annotations of CRI plugins, of nerdctl, and of engines that call a low-level runtime
+/// directly.
 fn annotated<'a>(
     annotation: impl Fn(&str) -> Option<&'a str>,
     podman: impl FnOnce() -> Option<String>,
@@ -124,8 +124,8 @@ fn by_root(root: &Path, spec: Option<&Spec>) -> Known {
     }
 }
 
-/// podman's storage has a list of containers beside their directories, of which the bundle is one
-/// (`STORAGE/DRIVER-containers/ID/userdata`).
+/// Finds the name in podman's storage, which has a list of containers beside their directories, of
+/// which the bundle is one (`STORAGE/DRIVER-containers/ID/userdata`).
 fn podman_name(id: &str, bundle: &Path) -> Option<String> {
     let all = bundle.parent()?.parent()?;
     let volatile = Path::new(PODMAN_RUN_ROOT).join(all.file_name()?);
@@ -141,7 +141,7 @@ fn podman_name(id: &str, bundle: &Path) -> Option<String> {
     })
 }
 
-/// Docker's directory of a container has its record beside the files that it mounts into it.
+/// Finds the name in Docker's record, beside the files that Docker mounts into the container.
 fn docker_name(spec: &Spec) -> Option<String> {
     let mut binds = spec.binds();
     let hostname = binds.find(|bind| bind.destination == "/etc/hostname")?;
@@ -150,7 +150,7 @@ fn docker_name(spec: &Spec) -> Option<String> {
     Some(config.name.trim_start_matches('/').to_owned())
 }
 
-/// A file of an engine, if it can be read.
+/// Reads a file of an engine, if it can.
 pub(in crate::cli) fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Option<T> {
     let text = file::read(path, MAX_BYTES).ok()??;
     serde_json::from_slice(&text).ok()

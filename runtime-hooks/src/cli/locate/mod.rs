@@ -37,13 +37,13 @@ impl Located {
         })
     }
 
-    /// Its engine, and its name there.
+    /// Returns its engine, and its name there.
     #[must_use]
     pub fn known(&self) -> Known {
         Known::of(&self.container, &self.root)
     }
 
-    /// The context of an operation that does not need the container's low-level runtime.
+    /// Makes the context of an operation that does not need the container's low-level runtime.
     #[must_use]
     pub fn context(&self, settings: Settings, cancel: Cancel) -> Context {
         let low_level = LowLevel {
@@ -130,8 +130,8 @@ pub fn locate(id: &str, root: Option<&Path>) -> Result<Located, LocateError> {
     }
 }
 
-/// All running containers below `root` or all usual roots. One whose state cannot be read is left
-/// out: it may just be made or deleted.
+/// Returns all running containers below `root` or all usual roots. Leaves out a container whose
+/// state cannot be read: it may just be made or deleted.
 pub(crate) fn running(root: Option<&Path>) -> Vec<Located> {
     let all = places(&roots(root)).into_iter();
     all.filter_map(|place| Located::load(&place).ok()).collect()
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(all.len(), 2, "a directory without a state is no container");
         assert_eq!(all[0].flavor, Flavor::Runc);
         assert_eq!(all[1].flavor, Flavor::Crun);
-        // The one of that whole id is taken, and cannot be read.
+        // The container of that whole id is taken, and cannot be read.
         let error = locate("job", Some(root.path())).unwrap_err();
         assert!(matches!(error, LocateError::Container(_)), "{error}");
     }

@@ -1,5 +1,4 @@
-//! Where the low-level runtimes of this machine keep their containers, by what is on disk: no
-//! engine is asked.
+//! The roots of this machine's low-level runtimes, found on disk: no engine is asked.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,7 +23,7 @@ pub(crate) struct Place {
     pub(crate) flavor: Flavor,
 }
 
-/// `root`, or all usual roots.
+/// Returns `root`, or all usual roots.
 pub(crate) fn roots(root: Option<&Path>) -> Vec<PathBuf> {
     root.map_or_else(usual_roots, |root| vec![root.to_owned()])
 }
@@ -40,7 +39,7 @@ fn usual_roots() -> Vec<PathBuf> {
     roots
 }
 
-/// The containers below all of these roots.
+/// Returns the containers below all of these roots.
 pub(crate) fn places(roots: &[PathBuf]) -> Vec<Place> {
     let mut found = Vec::new();
     for root in roots {
@@ -59,7 +58,7 @@ pub(crate) fn places(roots: &[PathBuf]) -> Vec<Place> {
     found
 }
 
-/// Which low-level runtime wrote a container's directory.
+/// Returns the low-level runtime that wrote a container's directory.
 fn flavor_of(directory: &Path) -> Option<Flavor> {
     if directory.join("state.json").is_file() {
         return Some(Flavor::Runc);

@@ -1,5 +1,5 @@
-//! Which low-level runtime the engine of a container would call: what its shim, or conmon, was told
-//! when the container was made. No daemon is asked.
+//! The low-level runtime that a container's engine would call: the one named to its shim, or
+//! conmon, when the container was made. No daemon is asked.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
@@ -18,10 +18,10 @@ const MOST_BYTES: u64 = 1 << 20;
 /// NVIDIA's program in front of a low-level runtime, and its settings.
 const NVIDIA: &str = "nvidia-container-runtime";
 const NVIDIA_SETTINGS: &str = "/etc/nvidia-container-runtime/config.toml";
-/// What it takes without settings.
+/// The runtimes that it tries without settings.
 const NVIDIA_TAKES: [&str; 2] = ["runc", "crun"];
 
-/// Who calls a low-level runtime for a container.
+/// The low-level runtime that a process calls for a container.
 #[derive(Debug)]
 pub(in crate::cli) struct Calls {
     /// A shim of containerd's, or conmon.
@@ -30,15 +30,15 @@ pub(in crate::cli) struct Calls {
     pub(in crate::cli) program: PathBuf,
 }
 
-/// The calls of a runtime that is not stasis, though it calls none: what is neither runc nor crun,
-/// nor NVIDIA's program in front of these, may be a script that calls stasis.
+/// Returns the runtime if it is neither stasis nor calls it: any program but runc, crun, and
+/// NVIDIA's program in front of these, may be a script that calls stasis.
 pub(in crate::cli) fn of_others(container: &Container) -> Option<Calls> {
     let by = container.init().parent().ok()??;
     let keeper = program(by.pid()).ok()??;
     let name = keeper.file_name()?.to_string_lossy().into_owned();
     let program = match name.as_str() {
         "conmon" => told_to_conmon(&arguments(by.pid()).ok()??)?,
-        // Ours, which may have been copied to that name, is no program of Go.
+        // Our shim, which may have been copied to that name, is no Go program.
         name if name.starts_with("containerd-shim-runc-") && is_of_go(by.pid()).ok()?? => {
             recorded_in(container.bundle()?)?
         }
@@ -48,14 +48,14 @@ pub(in crate::cli) fn of_others(container: &Container) -> Option<Calls> {
     is_other.then_some(Calls { by, program })
 }
 
-/// conmon calls none itself, but podman and CRI-O tell it which they call.
+/// Finds the runtime that podman or CRI-O calls, and has named to conmon.
 fn told_to_conmon(arguments: &[OsString]) -> Option<PathBuf> {
     let is_option = |word: &OsString| word == "-r" || word == "--runtime";
     let at = arguments.iter().position(is_option)?;
     arguments.get(at + 1).map(PathBuf::from)
 }
 
-/// The shim takes runc if it is told none.
+/// Reads the runtime that the shim recorded: runc if it was given none.
 fn recorded_in(bundle: &Path) -> Option<PathBuf> {
     let named = file::read(&bundle.join(RECORD), MOST_BYTES).ok()??;
     Some(match named.is_empty() {
@@ -64,7 +64,7 @@ fn recorded_in(bundle: &Path) -> Option<PathBuf> {
     })
 }
 
-/// `nvidia` are the settings of NVIDIA's program.
+/// Returns whether a program is runc or crun; `nvidia` has the settings of NVIDIA's program.
 fn is_other(program: &Path, nvidia: impl FnOnce() -> Option<DocumentMut>) -> bool {
     let called = name_of(program);
     if called.starts_with(NVIDIA) {
@@ -78,7 +78,7 @@ fn is_low_level(name: &str) -> bool {
     name == "runc" || name == "crun"
 }
 
-/// What a link leads to is what is called.
+/// Returns the name of the program that is called, behind links.
 fn name_of(program: &Path) -> String {
     let found = found(program).unwrap_or_else(|| program.to_owned());
     let file = found.canonicalize().unwrap_or(found);
@@ -91,7 +91,7 @@ fn found(program: &Path) -> Option<PathBuf> {
     resolved.ok().map(|low_level| low_level.path)
 }
 
-/// The first of its list that there is.
+/// Returns the first program of its list that exists.
 fn behind_nvidia(settings: Option<&DocumentMut>) -> Option<PathBuf> {
     let listed = settings.and_then(|settings| {
         let list = settings.get(NVIDIA)?.get("runtimes")?.as_array()?;

@@ -1,4 +1,4 @@
-//! `create` and `run`, and the restore in the place of a create.
+//! `create` and `run`, and the restore that takes the place of a create.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -39,7 +39,7 @@ pub(super) fn request(
 }
 
 impl Invocation {
-    /// The arguments of a restore in the place of a create.
+    /// Returns the arguments of a restore that takes the place of a create.
     #[must_use]
     pub fn restore_instead(
         &self,

@@ -13,7 +13,7 @@ const OWN: [&str; 5] = [
     interface::OPTION,
     WAIT,
 ];
-/// For how many seconds a checkpoint waits for another operation on the container.
+/// Seconds that a checkpoint waits for another operation on the container.
 pub(super) const WAIT: &str = "stasis-wait";
 
 /// Options before the subcommand that take a value: runc's, and crun's `--cgroup-manager` and
@@ -85,22 +85,22 @@ struct Given<'a> {
 }
 
 impl<'a> Scan<'a> {
-    /// The container of most verbs: the last operand.
+    /// Returns the container of most verbs: the last operand.
     pub(super) fn id(&self) -> Option<&'a OsStr> {
         self.operands.last().copied()
     }
 
-    /// The value of a global option; the last one counts.
+    /// Returns the value of a global option; the last one counts.
     pub(super) fn global(&self, name: &str) -> Option<&'a OsStr> {
         last(&self.global, name).and_then(|given| given.value)
     }
 
-    /// The value of an option of the subcommand.
+    /// Returns the value of an option of the subcommand.
     pub(super) fn value(&self, name: &str) -> Option<&'a OsStr> {
         last(&self.options, name).and_then(|given| given.value)
     }
 
-    /// Whether a switch is on: `--switch` or `--switch=true`, but not `--switch=false`.
+    /// Returns whether a switch is on: `--switch` or `--switch=true`, but not `--switch=false`.
     pub(super) fn has(&self, name: &str) -> bool {
         let off = |value: &OsStr| {
             ["false", "f", "0", "F", "FALSE", "False"]
@@ -150,7 +150,7 @@ pub(super) fn scan(args: &[OsString]) -> Option<Scan<'_>> {
     })
 }
 
-/// The options from `at` on, up to the first argument that is not an option.
+/// Returns the options from `at` on, up to the first argument that is not an option.
 fn options<'a>(args: &'a [OsString], at: &mut usize, values: &[&str]) -> Vec<Given<'a>> {
     let mut found = Vec::new();
     while let Some((name, inline)) = args.get(*at).and_then(|arg| option(arg)) {
@@ -169,7 +169,7 @@ fn options<'a>(args: &'a [OsString], at: &mut usize, values: &[&str]) -> Vec<Giv
     found
 }
 
-/// The name and inline value of `--name`, `-name`, `--name=value`, `-name=value`.
+/// Returns the name and inline value of `--name`, `-name`, `--name=value`, `-name=value`.
 fn option(arg: &OsStr) -> Option<(&OsStr, Option<&OsStr>)> {
     let bytes = arg.as_bytes();
     let text = bytes
@@ -188,8 +188,8 @@ fn option(arg: &OsStr) -> Option<(&OsStr, Option<&OsStr>)> {
     })
 }
 
-/// Removes our own options from the options before the subcommand; their values, in the order of
-/// [`OWN`].
+/// Removes our own options from the options before the subcommand; returns their values, in the
+/// order of [`OWN`].
 pub(super) fn take_own_options(
     args: Vec<OsString>,
 ) -> (Vec<OsString>, [Option<OsString>; OWN.len()]) {
@@ -216,7 +216,7 @@ pub(super) fn take_own_options(
     (kept, own)
 }
 
-/// The arguments after the subcommand without options that are `replaced`.
+/// Returns the arguments after the subcommand without options that are `replaced`.
 pub(super) fn without(args: &[OsString], replaced: &[(&str, &OsStr)]) -> Vec<OsString> {
     let mut kept = Vec::with_capacity(args.len());
     for (name, given) in with_values(args) {
@@ -227,8 +227,8 @@ pub(super) fn without(args: &[OsString], replaced: &[(&str, &OsStr)]) -> Vec<OsS
     kept
 }
 
-/// The arguments after the subcommand in crun's form: with two dashes, since its parser reads
-/// `-long` as single letters, and without options that it does not know or that are `replaced`.
+/// Returns the arguments after the subcommand in crun's form: with two dashes, since its parser
+/// reads `-long` as single letters, and without options unknown to it or `replaced`.
 pub(super) fn for_crun(args: &[OsString], replaced: &[(&str, &OsStr)]) -> Vec<OsString> {
     let mut kept = Vec::with_capacity(args.len());
     for (name, given) in with_values(args) {
@@ -245,7 +245,7 @@ pub(super) fn for_crun(args: &[OsString], replaced: &[(&str, &OsStr)]) -> Vec<Os
     kept
 }
 
-/// Whether an option is given, with whatever value.
+/// Returns whether an option is given, with any value.
 pub(super) fn is_given(args: &[OsString], name: &str) -> bool {
     let mut given = args.iter().filter_map(|arg| option(arg));
     given.any(|(given, _)| given == name)
@@ -256,8 +256,8 @@ fn is_among(name: &OsStr, options: &[(&str, &OsStr)]) -> bool {
     names.any(|among| name == among)
 }
 
-/// The arguments one after the other: an option with its name and its value, if that is apart, or
-/// what is no option.
+/// Returns the arguments one after the other: an option with its name and its value, if that is
+/// apart, or an operand.
 fn with_values(args: &[OsString]) -> Vec<(Option<&OsStr>, &[OsString])> {
     let mut found = Vec::with_capacity(args.len());
     let mut at = 0;

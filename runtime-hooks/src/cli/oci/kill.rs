@@ -1,4 +1,4 @@
-//! `kill`, and what a container may ask for in its place.
+//! `kill`, and the checkpoint that a container may request in its place.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{self, Path};
@@ -12,7 +12,7 @@ use crate::cli::oci::{Invocation, container_id};
 use crate::host::signal;
 use crate::request::{KillRequest, StopCommands};
 
-/// Reads the arguments; `None` for what the low-level runtime answers better.
+/// Reads the arguments; `None` if the low-level runtime answers better.
 pub(super) fn request(scan: &Scan<'_>) -> Option<KillRequest> {
     // crun's `kill --regex` names many containers.
     if scan.has("regex") || scan.has("r") {
@@ -28,9 +28,9 @@ pub(super) fn request(scan: &Scan<'_>) -> Option<KillRequest> {
 }
 
 impl Invocation {
-    /// The command lines of what may come later of a `kill`, in another directory. Its log is the
-    /// caller's, who has its answer then: what comes later says nothing there. The checkpoint waits
-    /// for another operation for so long.
+    /// Returns the command lines of the checkpoint and the kill that may follow a `kill`, in
+    /// another directory. The caller's log is not written then: the caller has its answer already.
+    /// The checkpoint waits so long for another operation.
     #[must_use]
     pub fn stop_commands(&self, root: &Path, flavor: Flavor, wait: Duration) -> StopCommands {
         let own = [

@@ -26,7 +26,7 @@ pub struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    /// The log that the command line names, and standard error.
+    /// Reports to the log that the command line names, and to standard error.
     #[must_use]
     pub fn new(options: &'a GlobalOptions) -> Self {
         Self { options }
@@ -90,7 +90,7 @@ fn append(log: &Path, line: &str) -> io::Result<()> {
     log.write_all(line.as_bytes())
 }
 
-/// The error with its sources and its kind. The text of an operation's error already has the kind.
+/// Formats the error, its sources and its kind, which an operation's error has in its text.
 fn message(error: &RuntimeError) -> String {
     let text = chain(error);
     match error {
@@ -106,7 +106,7 @@ mod tests {
     use crate::error::{Error, Failure};
     use crate::operation::verb::Verb;
 
-    /// The lines that an error appends to a log of this format.
+    /// Returns the lines that an error appends to a log of this format.
     fn reported(format: LogFormat, error: impl Into<RuntimeError>) -> String {
         let directory = tempfile::tempdir().unwrap();
         let log = directory.path().join("log");

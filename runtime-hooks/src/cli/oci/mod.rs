@@ -50,7 +50,7 @@ pub struct GlobalOptions {
     pub log_format: LogFormat,
     /// `--stasis-config`, our own.
     pub settings: Option<PathBuf>,
-    /// `--stasis-low-level`, our own: in the place of that of the settings.
+    /// `--stasis-low-level`, our own: in place of the settings' low-level runtime.
     pub low_level: Option<PathBuf>,
     /// `--stasis-group`, our own: the file of the containers that have one outcome.
     pub group: Option<PathBuf>,
@@ -144,9 +144,9 @@ impl Invocation {
         }
     }
 
-    /// Refuses what begins something for a shim that is too old or too new to be understood. What
-    /// ends something, or looks, is done for everybody: its command line is runc's, and a container
-    /// that nobody can thaw or delete would be worse.
+    /// Refuses a checkpoint or restore for a shim that is too old or too new to be understood.
+    /// Verbs that end or inspect a container are carried out for every shim: its command line is
+    /// runc's, and a container that cannot be thawed or deleted would be worse.
     ///
     /// # Errors
     ///
@@ -239,7 +239,7 @@ fn criu_options(scan: &Scan<'_>) -> BTreeSet<CriuOption> {
     all.filter(|option| scan.has(option.name())).collect()
 }
 
-/// Incremental and lazy dumps.
+/// Finds incremental and lazy dumps.
 fn memory_target(scan: &Scan<'_>) -> MemoryTarget {
     let has_value = |name| scan.value(name).is_some_and(|value| !value.is_empty());
     let elsewhere = has_value("parent-path")
@@ -253,7 +253,7 @@ fn memory_target(scan: &Scan<'_>) -> MemoryTarget {
     }
 }
 
-/// Whether runc accepts the id (libcontainer `validateID`); otherwise runc itself refuses it.
+/// Returns the id if runc accepts it (libcontainer `validateID`); otherwise runc itself refuses it.
 fn container_id(id: &OsStr) -> Option<String> {
     let id = id.to_str()?;
     let known = |byte: u8| byte.is_ascii_alphanumeric() || b"_+-.".contains(&byte);

@@ -1,4 +1,4 @@
-//! The low-level runtime's command line, and its call in the place of this process.
+//! The low-level runtime's command line, and its execution in place of this process.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -16,14 +16,14 @@ use crate::host::environment;
 pub(super) const KEEPS_LOCKS: &str = "--file-locks";
 
 impl Invocation {
-    /// The arguments for the low-level runtime; for runc unchanged, byte for byte, but for locks of
-    /// files.
+    /// Returns the arguments for the low-level runtime; runc's are unchanged, byte for byte, but
+    /// for locks of files.
     #[must_use]
     pub fn pass_on(&self, flavor: Flavor) -> Vec<OsString> {
         self.pass_on_with(flavor, &[])
     }
 
-    /// The same with options of ours after the subcommand, in the place of the caller's own.
+    /// Returns the same with options of ours after the subcommand, in place of the caller's own.
     #[must_use]
     pub fn pass_on_with(&self, flavor: Flavor, extra: &[(&str, &OsStr)]) -> Vec<OsString> {
         let Some(subcommand) = self.subcommand else {
@@ -55,17 +55,17 @@ impl Invocation {
         args
     }
 
-    /// Whether locks of files are to be kept and the caller has not chosen: not every engine can
-    /// say so, and CRIU dumps no process with one otherwise, and restores it without the lock.
+    /// Returns whether to keep locks of files, if the caller has not chosen: not every engine has
+    /// the option, without which CRIU dumps no process with a lock, and restores no lock.
     fn keeps_locks(&self) -> bool {
         let has_locks = matches!(self.action, Action::Checkpoint(_) | Action::Restore(_));
         has_locks && !grammar::is_given(&self.args, KEEPS_LOCKS.trim_start_matches('-'))
     }
 }
 
-/// Executes the low-level runtime in place of this process, with our environment, but for what
-/// would have other code run in it or in CRIU, and all inherited descriptors, so its caller sees
-/// its output and exit code. Returns only with an error.
+/// Executes the low-level runtime in place of this process, with our environment, except variables
+/// that would have other code run in it or in CRIU, and all inherited descriptors, so its caller
+/// sees its output and exit code. Returns only with an error.
 #[must_use]
 pub fn exec(low_level: &Path, args: Vec<OsString>) -> io::Error {
     let mut command = Command::new(low_level);

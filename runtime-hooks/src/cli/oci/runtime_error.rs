@@ -44,7 +44,7 @@ pub enum RuntimeError {
         SERVED.end()
     )]
     ShimTooNew {
-        /// What the shim says of its version.
+        /// The version that the shim named.
         version: String,
     },
     /// A signal came before the low-level runtime could replace this process.
@@ -86,7 +86,7 @@ pub enum RuntimeError {
 }
 
 impl RuntimeError {
-    /// The kind and the state, for scripts.
+    /// Returns the kind and the state, for scripts.
     #[must_use]
     pub fn diagnosis(&self) -> Diagnosis {
         let (kind, state) = match self {
@@ -107,7 +107,7 @@ impl RuntimeError {
         Diagnosis::new(kind, state)
     }
 
-    /// The path of CRIU's log of a failed operation.
+    /// Returns the path of CRIU's log of a failed operation.
     #[must_use]
     pub fn criu_log(&self) -> Option<&Path> {
         match self {

@@ -9,15 +9,15 @@ use stasis_linux::file::{self, Access, Durability};
 
 use super::{Changed, SetupError};
 
-/// Settings of engines are written by people, or by a tool for a few entries.
+/// Settings of engines are written by people, or by a tool for a few entries: they are short.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// What is to become of a file.
+/// The change of a file.
 #[derive(Debug)]
 pub(super) struct Change {
     path: PathBuf,
     before: Option<String>,
-    /// `None`: there is to be no file.
+    /// The new contents; `None`: no file.
     after: Option<String>,
 }
 
@@ -30,7 +30,7 @@ impl Change {
         }
     }
 
-    /// Whether it is one: a file that is as it should be is not touched.
+    /// Returns whether there is a change: a file that has the new contents is not touched.
     pub(super) fn is_one(&self) -> bool {
         self.before != self.after
     }
@@ -52,8 +52,8 @@ impl Change {
         }
     }
 
-    /// In one step, so that an engine finds the old contents or the new ones. Where a link leads to
-    /// the file, the link stays.
+    /// Writes the file in one step, so that an engine reads the old contents or the new ones. Where
+    /// a link leads to the file, the link stays.
     pub(super) fn write(&self) -> Result<(), SetupError> {
         let written = match &self.after {
             None => fs::remove_file(&self.path),
@@ -79,7 +79,7 @@ impl Change {
     }
 }
 
-/// What is in a file of an engine; `None` if there is none.
+/// Reads a file of an engine; `None` if it does not exist.
 pub(in crate::cli) fn read(path: &Path) -> Result<Option<String>, SetupError> {
     let read = || {
         let file = match File::open(path) {

@@ -1,5 +1,5 @@
-//! containerd: a runtime handler of CRI, for the RuntimeClass `stasis`, in its main file: where an
-//! imported file speaks of CRI, containerd 1.x forgets all that the main one says of it.
+//! containerd: a runtime handler of CRI, for the RuntimeClass `stasis`, in its main file: if an
+//! imported file has settings of CRI, containerd 1.x drops all of the main file's.
 
 use toml_edit::Item;
 
@@ -10,15 +10,15 @@ use crate::cli::programs::{Program, Version, version_of};
 
 pub(super) const SETTINGS: &str = "/etc/containerd/config.toml";
 const NAME: &str = "stasis";
-/// The runtime's name, under which options are handed on (docs/containerd.md).
+/// The runtime's name, under which options are passed on (docs/containerd.md).
 const RUNTIME_TYPE: &str = "io.containerd.runc.v2";
-/// What pods may say to stasis: containerd hands on no annotation of a pod unasked.
+/// Annotations by which pods configure stasis: containerd passes on only the listed ones.
 const ANNOTATIONS: &str = "io.stasis.*";
 const ANNOTATIONS_KEY: &str = "pod_annotations";
 /// CRI, by the version of the configuration.
 const CRI_2: &str = "io.containerd.grpc.v1.cri";
 const CRI_3: &str = "io.containerd.cri.v1.runtime";
-/// The first that writes version 3.
+/// The first containerd that writes version 3.
 const VERSION_3: Version = Version::of(2, 0, 0);
 
 pub(super) fn edit(toml: &mut Toml, shim: &str, way: Way) -> Result<(), SetupError> {
@@ -35,7 +35,7 @@ pub(super) fn edit(toml: &mut Toml, shim: &str, way: Way) -> Result<(), SetupErr
     let has_systemd = has_systemd.and_then(Item::as_bool) == Some(true);
     toml.put(&[], "version", version)?;
     if version == 2 {
-        // containerd 1.x forgets its own once a runtime is listed.
+        // containerd 1.x drops its default runtimes once one is listed.
         toml.put(&runc, "runtime_type", RUNTIME_TYPE)?;
     }
     toml.put(&handler, "runtime_type", RUNTIME_TYPE)?;
@@ -50,14 +50,14 @@ pub(super) fn edit(toml: &mut Toml, shim: &str, way: Way) -> Result<(), SetupErr
         toml.put(&handler, ANNOTATIONS_KEY, handed_on)?;
     }
     if has_systemd {
-        // Who makes cgroups has to agree with the kubelet, as runc does.
+        // The way to make cgroups has to agree with the kubelet's, as runc's does.
         let options = [&handler[..], &["options"]].concat();
         toml.put(&options, "SystemdCgroup", true)?;
     }
     Ok(())
 }
 
-/// Pods of the handler could not start a container again.
+/// Refuses while a container has the shim: pods of the handler could not start one again.
 pub(super) fn nobody_needs(shim: &str) -> Result<(), SetupError> {
     let found = in_use::by(shim).map_err(|source| SetupError::File {
         what: "read",
@@ -67,7 +67,7 @@ pub(super) fn nobody_needs(shim: &str) -> Result<(), SetupError> {
     SetupError::refuse(found)
 }
 
-/// Of the file; of what containerd writes, if there is none.
+/// Returns the version of the file, or of files that containerd writes, if there is none.
 fn version(toml: &Toml) -> Result<i64, SetupError> {
     match toml.find(&["version"]).and_then(Item::as_integer) {
         Some(version @ (2 | 3)) => Ok(version),

@@ -22,14 +22,14 @@ pub(super) fn edit(toml: &mut Toml, runtime: &str, way: Way) -> Result<(), Setup
     Ok(())
 }
 
-/// CRI-O has the handler stop and remove its containers, those that have ended, too. Nothing else
-/// says whose a container is: only its sandbox is annotated with its handler. So the handler has a
-/// root of its own.
+/// Refuses while CRI-O has containers of the handler, by which it stops and removes them, also
+/// ended ones. Only a container's sandbox is annotated with its handler, so the handler has a root
+/// of its own, which shows its containers.
 pub(super) fn nobody_needs_it() -> Result<(), SetupError> {
     SetupError::refuse(places(&[CRI_O.into()]).into_iter().map(name).collect())
 }
 
-/// As people know it; its id where that cannot be told.
+/// Returns the engine's name for the container, or its id if that is unknown.
 fn name(place: Place) -> String {
     let located = Located::load(&place);
     let name = located.ok().and_then(|located| located.known().name);

@@ -28,7 +28,7 @@ fn changed(
     runtime: &str,
     way: Way,
 ) -> Result<Option<String>, serde_json::Error> {
-    // Docker takes an empty file for no settings.
+    // Docker takes an empty file as no settings.
     let text = before.map(str::trim).filter(|text| !text.is_empty());
     let mut settings: Object = text.map_or(Ok(Object::default()), serde_json::from_str)?;
     let mut runtimes: Object = match settings.get(RUNTIMES) {
@@ -44,7 +44,7 @@ fn changed(
             runtimes.set(NAME, to_raw_value(&path_of(runtime))?);
             settings.set("experimental", to_raw_value(&true)?);
         }
-        // Whether `experimental` was on before, nobody knows: it stays.
+        // Whether `experimental` was on before is not recorded: it stays.
         Way::Undo => runtimes.remove(NAME),
     }
     if runtimes.is_empty() {

@@ -8,16 +8,16 @@ use std::path::{Path, PathBuf};
 
 use stasis_linux::file;
 
-/// Where containerd, and Docker's own, record their containers.
+/// The bundles of containerd, and of Docker's own containerd.
 const BUNDLES: [&str; 2] = [
     "/run/containerd/io.containerd.runtime.v2.task",
     "/run/docker/containerd/daemon/io.containerd.runtime.v2.task",
 ];
-/// In a bundle: the path of its shim.
+/// The file in a bundle with the path of its shim.
 const RECORD: &str = "shim-binary-path";
 const MOST_BYTES: u64 = 4096;
 
-/// Their bundles. containerd forgets a container whose shim it does not find at its next start.
+/// Finds bundles with this shim. containerd forgets a container without its shim at its start.
 pub(super) fn by(shim: &str) -> io::Result<Vec<String>> {
     let shim = fs::canonicalize(shim)?;
     let mut found = Vec::new();
@@ -32,19 +32,19 @@ pub(super) fn by(shim: &str) -> io::Result<Vec<String>> {
     Ok(found)
 }
 
-/// Of all containers.
+/// Returns the bundles of all containers.
 pub(in crate::cli) fn bundles() -> Vec<PathBuf> {
     let namespaces = BUNDLES.iter().flat_map(entries);
     namespaces.flat_map(entries).collect()
 }
 
-/// The path of a bundle's shim; `None` if none is recorded.
+/// Reads the path of a bundle's shim; `None` if none is recorded.
 pub(in crate::cli) fn recorded_in(bundle: &Path) -> io::Result<Option<PathBuf>> {
     let recorded = file::read(&bundle.join(RECORD), MOST_BYTES)?;
     Ok(recorded.map(|path| OsString::from_vec(path).into()))
 }
 
-/// None where there is no such directory.
+/// Lists a directory; nothing if it does not exist.
 fn entries(directory: impl AsRef<Path>) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten();
     entries.flatten().map(|entry| entry.path()).collect()

@@ -1,11 +1,11 @@
-//! A JSON object that keeps the order of its keys, and each value as it is written.
+//! A JSON object that keeps the order of its keys, and the text of each value.
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// How far keys are from those around them, where the file does not show it.
+/// The indentation of keys: the object does not keep the file's.
 const INDENT: &str = "    ";
 
 /// The object.
@@ -22,7 +22,7 @@ impl Object {
         entries.find_map(|(name, value)| (name == key).then_some(&**value))
     }
 
-    /// In its place, or at the end.
+    /// Sets a value in its place, or at the end.
     pub(super) fn set(&mut self, key: &str, value: Box<RawValue>) {
         match self.0.iter_mut().find(|(name, _)| name == key) {
             Some((_, old)) => *old = value,
@@ -34,7 +34,7 @@ impl Object {
         self.0.retain(|(name, _)| name != key);
     }
 
-    /// As text, with its keys `depth` steps to the right of their file's.
+    /// Formats the object, with its keys `depth` steps to the right of their file's.
     pub(super) fn to_text(&self, depth: usize) -> Result<String, serde_json::Error> {
         if self.is_empty() {
             return Ok("{}".to_owned());

@@ -1,5 +1,5 @@
-//! `stasis setup`: writes the settings of an engine, as the engine documents them, so that it knows
-//! stasis; shows the difference, and keeps what it does not know.
+//! `stasis setup`: writes the settings of an engine, as the engine documents them, so that it calls
+//! stasis; shows the difference, and keeps all other settings.
 
 pub(in crate::cli) mod change;
 mod containerd;
@@ -63,19 +63,19 @@ pub struct Arguments {
     pub output: Output,
 }
 
-/// Which way.
+/// The direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// The engine is to know stasis.
+    /// Adds stasis to the engine's settings.
     Set,
-    /// It is to know it no longer.
+    /// Removes stasis from the engine's settings.
     Undo,
 }
 
 /// Why nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    /// A program of stasis is not where it has to be.
+    /// A program of stasis is not beside this one.
     #[error("{0} is not there; it has to be beside `stasis`")]
     NoProgram(PathBuf),
     /// A file cannot be read or written.
@@ -85,7 +85,7 @@ pub enum SetupError {
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -94,7 +94,7 @@ pub enum SetupError {
     Content {
         /// The file.
         path: PathBuf,
-        /// What is wrong in it.
+        /// The defect.
         why: String,
     },
     /// Containers would have a shim or a handler that their engine no longer knows.
@@ -103,7 +103,7 @@ pub enum SetupError {
 }
 
 impl SetupError {
-    /// Refuses to undo what these containers need.
+    /// Refuses to undo settings that these containers need.
     fn refuse(containers: Vec<String>) -> Result<(), Self> {
         match containers.is_empty() {
             true => Ok(()),
@@ -112,7 +112,7 @@ impl SetupError {
     }
 }
 
-/// A file of an engine, and what is changed in it.
+/// A file of an engine, and its change.
 #[derive(Debug, Serialize)]
 pub struct Changed {
     /// The file.
@@ -121,21 +121,21 @@ pub struct Changed {
     pub difference: String,
 }
 
-/// What was changed, or would be.
+/// The changes, written or not.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// The files; none where everything is as it should be.
+    /// The files; empty if nothing is to be changed.
     pub files: Vec<Changed>,
     /// Whether they were written.
     pub written: bool,
-    /// What is left to do.
+    /// The next step for the user.
     pub next: &'static str,
 }
 
-/// Tells an engine of stasis, or undoes that.
+/// Adds stasis to an engine's settings, or removes it.
 ///
 /// # Errors
-/// Nothing was changed, unless a file could not be written: those before it were.
+/// Nothing was changed, unless a file could not be written: files before it were.
 pub fn setup(arguments: &Arguments) -> Result<Report, SetupError> {
     let Programs { runtime, shim } = Programs::beside_this()?;
     let way = if arguments.undo { Way::Undo } else { Way::Set };
@@ -172,7 +172,7 @@ pub fn setup(arguments: &Arguments) -> Result<Report, SetupError> {
     })
 }
 
-/// The programs that engines are told of.
+/// The programs that engines are configured with.
 #[derive(Debug)]
 struct Programs {
     /// The OCI runtime.
@@ -182,7 +182,7 @@ struct Programs {
 }
 
 impl Programs {
-    /// Those that were installed with this one.
+    /// Finds the programs installed beside this one.
     fn beside_this() -> Result<Self, SetupError> {
         let own = env::current_exe().map_err(|source| SetupError::File {
             what: "read",

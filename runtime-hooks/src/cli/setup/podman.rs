@@ -7,12 +7,12 @@ use super::{SetupError, Way};
 use crate::cli::programs::{Program, Version, version_of};
 
 pub(super) const SETTINGS: &str = "/etc/containers/containers.conf.d/stasis.conf";
-/// Who reports errors as JSON: podman asks nobody else for them.
+/// The runtimes that report errors as JSON: podman requests that of no other.
 const JSON: [&str; 2] = ["engine", "runtime_supports_json"];
 const RUNTIMES: [&str; 2] = ["engine", "runtimes"];
 const NAME: &str = "stasis";
-/// The first that understands that a list is added to (containers/common 0.57); an earlier one
-/// takes such a list for an error.
+/// The first version that can append to a list (containers/common 0.57); an earlier one takes such
+/// a list for an error.
 const ADDS_TO_LISTS: Version = Version::of(5, 0, 0);
 
 pub(super) fn edit(toml: &mut Toml, runtime: &str, way: Way) -> Result<(), SetupError> {
@@ -22,10 +22,10 @@ pub(super) fn edit(toml: &mut Toml, runtime: &str, way: Way) -> Result<(), Setup
     edit_for(toml, runtime, way, lists)
 }
 
-/// What podman does with a list in a file of `containers.conf.d`.
+/// The meaning of a list in a file of `containers.conf.d`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lists {
-    /// It can be added to those of other files.
+    /// It can be appended to the lists of other files.
     Added,
     /// It takes their place.
     Replaced,
@@ -44,7 +44,7 @@ fn edit_for(toml: &mut Toml, runtime: &str, way: Way, lists: Lists) -> Result<()
     Ok(())
 }
 
-/// By the name that podman has, and by that of the program.
+/// Lists the runtime by its name in podman, and by its program's name.
 fn json_too(runtime: &str) -> Array {
     let program = runtime.rsplit('/').next().unwrap_or(runtime);
     let mut append = InlineTable::new();

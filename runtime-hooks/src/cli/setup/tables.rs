@@ -1,4 +1,4 @@
-//! A TOML file: its values are looked up, set and removed beside what else is in it.
+//! A TOML file: finds, sets and removes values, and keeps everything else in it.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ pub(in crate::cli) struct Toml {
     document: DocumentMut,
 }
 
-/// What an edit makes of a file.
+/// Edits a file, and returns the change.
 pub(super) fn changed(
     path: &str,
     edit: impl FnOnce(&mut Toml) -> Result<(), SetupError>,
@@ -27,7 +27,7 @@ pub(super) fn changed(
 }
 
 impl Toml {
-    /// An empty one where there is no file.
+    /// Reads a file; a missing one counts as empty.
     pub(in crate::cli) fn read(path: &Path) -> Result<Self, SetupError> {
         Self::parse(path, change::read(path)?.as_deref())
     }
@@ -44,13 +44,13 @@ impl Toml {
         })
     }
 
-    /// What is to be in the file; `None`: there is to be none.
+    /// Returns the file's new text; `None` if there is to be no file.
     pub(super) fn text(&self) -> Option<String> {
         let text = self.document.to_string();
         (!text.trim().is_empty()).then_some(text)
     }
 
-    /// Why it cannot be changed.
+    /// Makes the error that it cannot be changed.
     pub(super) fn wrong(&self, why: impl Into<String>) -> SetupError {
         SetupError::Content {
             path: self.path.clone(),
@@ -58,7 +58,7 @@ impl Toml {
         }
     }
 
-    /// What is there below these keys.
+    /// Finds the item below these keys.
     pub(in crate::cli) fn find(&self, keys: &[&str]) -> Option<&Item> {
         let mut item = self.document.as_item();
         for key in keys {
@@ -67,7 +67,7 @@ impl Toml {
         Some(item)
     }
 
-    /// Sets a value of the table below these keys, which is made if it is not there. A value that
+    /// Sets a value of the table below these keys, which is made if it does not exist. A value that
     /// is the same keeps its comment.
     pub(super) fn put(
         &mut self,
@@ -87,13 +87,13 @@ impl Toml {
         Ok(())
     }
 
-    /// Removes what is there below these keys, and the tables around it that then are empty.
+    /// Removes the item below these keys, and the tables around it that then are empty.
     pub(super) fn remove(&mut self, keys: &[&str]) {
         remove(self.document.as_table_mut(), keys);
     }
 }
 
-/// The table below these keys. Those above it get no line of their own.
+/// Returns the table below these keys. Tables above it get no line of their own.
 fn table<'a>(document: &'a mut DocumentMut, keys: &[&str]) -> Option<&'a mut dyn TableLike> {
     let mut table: &mut dyn TableLike = document.as_table_mut();
     for (depth, key) in keys.iter().enumerate() {

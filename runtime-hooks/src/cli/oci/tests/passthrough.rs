@@ -1,4 +1,4 @@
-//! What the low-level runtime gets.
+//! The arguments that the low-level runtime receives.
 
 use super::*;
 
@@ -121,7 +121,7 @@ fn crun_gets_what_its_parser_takes() {
         line(&args.pass_on(Flavor::Crun)),
         "restore --image-path /i --file-locks -d c1"
     );
-    // Other verbs are not touched.
+    // Other verbs are passed on unchanged.
     assert_eq!(
         line(&parse("state -x c1").pass_on(Flavor::Crun)),
         "state -x c1"
