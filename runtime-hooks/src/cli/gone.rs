@@ -1,4 +1,4 @@
-//! Options that are gone, each with its successor.
+//! Removed options, each with its successor.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -42,14 +42,14 @@ const GONE: [Gone; 5] = [
     ),
 ];
 
-/// A verb that is gone, and what to call instead.
+/// A removed verb, and what to call instead.
 const GONE_VERB: (&str, &str) = (
     "memory",
     "`stasis images` lists GPU contents with their images, `stasis verify` reads them, and `stasis gc` \
      finds those whose image cannot be found",
 );
 
-/// Adds the successor to the error of a command line with an option or a verb that is gone.
+/// Adds the successor to the error of a command line with a removed option or verb.
 #[must_use]
 pub fn with_successor(mut error: Error, words: impl Iterator<Item = OsString>) -> Error {
     let words: Vec<OsString> = words.collect();

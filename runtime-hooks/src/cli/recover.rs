@@ -1,4 +1,4 @@
-//! `stasis recover`: undoes what killed operations have left, where their keepers were killed, too.
+//! `stasis recover`: undoes killed operations whose keepers were killed, too.
 
 use std::fmt;
 use std::io;
@@ -20,16 +20,16 @@ use crate::recovery::report::Recovered;
 use crate::recovery::waiting::waits_for;
 use crate::recovery::{begin_recovery, take_up};
 
-/// The containers that are meant.
+/// The containers to recover.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Which {
-    /// All with something to undo.
+    /// All containers with something to undo.
     All,
-    /// The container of this id or name, or those whose ids begin so.
+    /// The container of this id or name, or the containers whose ids begin so.
     Named(String),
 }
 
-/// The exit code where something is left.
+/// The exit code if something is left.
 const LEFT: u8 = 1;
 
 /// A container on which an operation has left something to undo.
@@ -41,21 +41,21 @@ struct Found {
     root: PathBuf,
     /// The operation that has begun: "checkpoint", "restore", ...
     operation: &'static str,
-    /// What has become of it.
+    /// The outcome.
     result: Outcome,
     /// The container's state now, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<State>,
-    /// Why it is not undone.
+    /// Why the operation is not undone.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
 
-/// What has become of an operation.
+/// The outcome for an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Outcome {
-    /// The container is as it was found, or has ended.
+    /// The container is as it was before the operation, or has ended.
     Undone,
     /// The container cannot be brought back, and has to be killed.
     Lost,
@@ -63,11 +63,11 @@ enum Outcome {
     Waiting,
     /// The operation, or its keeper, is at work.
     UnderWay,
-    /// What is recorded cannot be read: it is of another version of stasis, or damaged.
+    /// The record cannot be read: it is of another version of stasis, or damaged.
     Unreadable,
 }
 
-/// Carries the command out; its exit code.
+/// Carries the command out and returns the exit code.
 ///
 /// # Errors
 /// The container is not known, or the state directory cannot be read.
@@ -87,8 +87,7 @@ pub fn run(settings: &Settings, which: &Which, format: Format) -> Result<u8, Com
     Ok(if found.iter().all(is_undone) { 0 } else { LEFT })
 }
 
-/// The beginning of the ids that a name means: those of operations, or of a container that is
-/// known.
+/// Returns the beginning of the ids that a name stands for: of operations, or of a known container.
 fn meant(state_dir: &Path, name: &str) -> Result<String, CommandError> {
     let directories = directories(state_dir).map_err(CommandError::Recover)?;
     let is_its = |directory: &PathBuf| id_of(directory).starts_with(name);
@@ -97,16 +96,16 @@ fn meant(state_dir: &Path, name: &str) -> Result<String, CommandError> {
     }
     match locate(name, None) {
         Ok(located) => Ok(located.container.id().to_owned()),
-        // It does not run.
+        // The container does not run.
         Err(LocateError::Container(_)) => Ok(name.to_owned()),
         Err(LocateError::NotFound { id, .. }) => Err(CommandError::NothingOf(id)),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Undoes what is left to undo, and removes files of records that nobody needs any more. What is
-/// under way, or waits for a process that does not answer, is left to it. Images of
-/// stopped containers are pushed that were still to be.
+/// Undoes killed operations, and removes files of records that are not needed any more. An
+/// operation that is under way, or waits for a process that does not answer, is left alone. Also
+/// starts the pending pushes of stopped containers' images.
 fn recover(
     settings: &Settings,
     is_meant: impl Fn(&str) -> bool,
@@ -120,12 +119,12 @@ fn recover(
     let unreadable = unreadable(&settings.paths.state_dir, &is_meant);
     found.extend(unreadable.map_err(CommandError::Recover)?);
     remove_rests(&settings.paths.state_dir, is_meant).map_err(CommandError::Recover)?;
-    // What cannot be begun again now can be the next time.
+    // A push that cannot start now can the next time.
     let _ = PushAgain::of(settings).map(|again| again.start());
     Ok(found)
 }
 
-/// What cannot be undone, and keeps every other operation off its container.
+/// Finds unreadable records, which keep every other operation off their containers.
 fn unreadable(state_dir: &Path, is_meant: impl Fn(&str) -> bool) -> io::Result<Vec<Found>> {
     let found = |directory: PathBuf| {
         let error = Undo::read(&directory).err()?;
@@ -146,18 +145,17 @@ fn unreadable(state_dir: &Path, is_meant: impl Fn(&str) -> bool) -> io::Result<V
     Ok(meant.filter_map(found).collect())
 }
 
-/// What nobody is there to undo but `stasis recover`, or the next operation.
+/// Finds the operations that only `stasis recover`, or the next operation, undoes.
 pub(in crate::cli) fn cut_off(state_dir: &Path) -> io::Result<Vec<Undo>> {
     let mut left = Undo::all(state_dir)?;
     left.retain(|undo| Undo::is_cut_off(&directory_of(state_dir, &undo.root, &undo.id)));
     Ok(left)
 }
 
-/// Removes what is left of the records of operations that were killed, with their keepers, while
-/// they removed them.
+/// Removes rests of records whose operations and keepers were killed while they removed them.
 fn remove_rests(state_dir: &Path, is_meant: impl Fn(&str) -> bool) -> io::Result<()> {
     for directory in directories(state_dir)? {
-        // What is under way removes its files itself.
+        // An operation under way removes its files itself.
         if is_meant(id_of(&directory))
             && let Ok(operation) = Operation::begin_recovery(directory)
         {
@@ -196,7 +194,7 @@ fn recover_one(settings: &Settings, undo: &Undo) -> Found {
 fn attempt(settings: &Settings, undo: &Undo) -> Result<Recovered, OperationError> {
     let directory = directory_of(&settings.paths.state_dir, &undo.root, &undo.id);
     let operation = begin_recovery(&directory)?;
-    // It may have been undone before the lock was taken.
+    // The operation may have been undone before the lock was taken.
     let Some(undo) = operation.left_behind()? else {
         return Ok(Recovered::Undone(State::Unharmed));
     };

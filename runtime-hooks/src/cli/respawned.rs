@@ -1,5 +1,5 @@
 //! The processes that our programs start of themselves, for work that goes on after their caller
-//! has its answer, or that must not be cut off with it.
+//! has its answer, or that must not be cut off with the caller.
 
 use crate::checkpoint::at_stop::push::Push;
 use crate::container::inherited_devices::Replacer;
@@ -12,7 +12,7 @@ use crate::low_level::hook::process::HookProcess;
 use crate::recovery::keeper::Keeper;
 use crate::restore::at_create::pull_process::Pull;
 
-/// Each of them: whether this process is one, and then whether it has done its work.
+/// Each kind: `Some` if this process is one, with whether it has done its work.
 const PROCESSES: [fn() -> Option<bool>; 10] = [
     || Some(Keeper::of_this_process()?.run().is_ok()),
     || Some(Replacer::of_this_process()?.run().is_ok()),
@@ -26,8 +26,8 @@ const PROCESSES: [fn() -> Option<bool>; 10] = [
     || SelfTest::of_this_process()?.run(),
 ];
 
-/// Does the work of this process, if it was started as one of those that both programs start;
-/// returns the exit code.
+/// Does the work of this process, if either program started it as one of these; returns the exit
+/// code.
 #[must_use]
 pub fn run() -> Option<u8> {
     let is_done = PROCESSES.iter().find_map(|process| process())?;

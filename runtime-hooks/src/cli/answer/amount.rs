@@ -6,7 +6,7 @@ use crate::host::time::parsed;
 
 const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
 
-/// Bytes, with three digits at most before the point.
+/// Formats bytes, with three digits at most before the point.
 pub(crate) fn size(bytes: u64) -> String {
     let mut amount = bytes as f64;
     let mut unit = 0;
@@ -21,7 +21,7 @@ pub(crate) fn size(bytes: u64) -> String {
     }
 }
 
-/// A duration in its largest unit.
+/// Formats a duration in its largest unit.
 pub(crate) fn age(age: Duration) -> String {
     let seconds = age.as_secs();
     match seconds {
@@ -32,7 +32,7 @@ pub(crate) fn age(age: Duration) -> String {
     }
 }
 
-/// How long something took, a millisecond at least.
+/// Formats how long something took: a millisecond at least.
 pub(crate) fn took(seconds: f64) -> String {
     if seconds >= 0.1 {
         format!("{seconds:.1} s")
@@ -41,7 +41,7 @@ pub(crate) fn took(seconds: f64) -> String {
     }
 }
 
-/// How long ago a time of RFC 3339 is; a time to come is none.
+/// Returns how long ago a time of RFC 3339 is; `None` for a time in the future.
 pub(crate) fn since(time: &str, now: SystemTime) -> Option<Duration> {
     now.duration_since(parsed(time)?).ok()
 }

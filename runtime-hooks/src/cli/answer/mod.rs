@@ -81,8 +81,8 @@ pub(crate) fn write_line(line: &impl Display) -> io::Result<()> {
     write(&format!("{line}\n"))
 }
 
-/// Writes a part of an answer to standard output. Where nobody reads that any more the program ends
-/// by SIGPIPE, without a word, as engines' programs do: Rust ignores that signal at its start.
+/// Writes a part of an answer to standard output. Once its reader is gone the program ends by
+/// SIGPIPE, without a word, as engines' programs do: Rust ignores that signal at its start.
 pub(crate) fn write(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     let written = stdout
@@ -90,19 +90,19 @@ pub(crate) fn write(text: &str) -> io::Result<()> {
         .and_then(|()| stdout.flush());
     written.inspect_err(|error| {
         if error.kind() == io::ErrorKind::BrokenPipe {
-            // What is left in the buffer is lost, as is the error if the signal is blocked.
+            // The buffer's rest is lost, as is the error if the signal is blocked.
             let _ = emulate_default_handler(SIGPIPE);
         }
     })
 }
 
-/// What others have named (a container, a path, whatever an image says of itself), for a report in
-/// text: it neither ends a line nor acts on a terminal.
+/// Escapes text that others have chosen (a container's name, a path, a text of an image), for a
+/// report in text: it neither ends a line nor acts on a terminal.
 pub(crate) fn name(named: &impl Display) -> String {
     escaped(named.to_string().as_bytes())
 }
 
-/// A report, of whose lines none acts on a terminal, also where a name went into it as it is.
+/// Escapes a report line by line: no line acts on a terminal, even if a name in it is unescaped.
 fn lines(report: &impl Display) -> String {
     let text = report.to_string();
     text.split('\n')

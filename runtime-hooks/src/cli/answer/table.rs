@@ -1,5 +1,5 @@
 //! Tables for people. A terminal gets short ids, colours, cells that are wrapped to its width, and
-//! no more columns than it has room for; what is no terminal gets everything.
+//! no more columns than it has room for; a file or pipe gets everything.
 
 use comfy_table::{Cell, Color, ColumnConstraint, ContentArrangement, Table, Width, presets};
 
@@ -7,30 +7,30 @@ use super::name;
 
 /// The space behind a column.
 const GAP: u16 = 2;
-/// The ids of engines have so many hexadecimal digits,
+/// Hexadecimal digits of an engine's id,
 const ID: usize = 64;
-/// and they show so many.
+/// and digits that engines show.
 const SHORT_ID: usize = 12;
 
-/// A word that is not longer is not taken apart.
+/// The longest word that is not split.
 const WORD: usize = 12;
 
-/// How a cell looks on a terminal: all is well, something is under way, somebody has to look.
+/// A cell's colour on a terminal: all is well, something is under way, a person has to look.
 pub(crate) const GOOD: Color = Color::Green;
 pub(crate) const BUSY: Color = Color::Yellow;
 pub(crate) const BAD: Color = Color::Red;
 
-/// Text that others may have named: it neither ends a line nor acts on a terminal.
+/// Makes a cell of text that others may have chosen: it neither ends a line nor acts on a terminal.
 pub(crate) fn cell(text: impl AsRef<str>) -> Cell {
     Cell::new(name(&text.as_ref()))
 }
 
-/// The text, or "-" if there is none.
+/// Makes a cell of the text, or of "-" if there is none.
 pub(crate) fn or_none(text: Option<impl AsRef<str>>) -> Cell {
     text.map_or_else(|| Cell::new("-"), cell)
 }
 
-/// The id of a container, on a terminal as engines show it.
+/// Makes a cell of a container's id, on a terminal as engines show it.
 pub(crate) fn id(id: &str) -> Cell {
     let is_long = id.len() == ID && id.bytes().all(|byte| byte.is_ascii_hexdigit());
     match is_long && Table::new().is_tty() {
@@ -39,8 +39,8 @@ pub(crate) fn id(id: &str) -> Cell {
     }
 }
 
-/// Draws a table: its columns by their titles, each with a number. Of those for which a terminal is
-/// too narrow the ones with the highest numbers go first.
+/// Draws a table: its columns by their titles, each with a number. On a terminal that is too narrow
+/// the columns with the highest numbers are left out first.
 pub(crate) fn table(columns: &[(&str, u8)], rows: Vec<Vec<Cell>>) -> String {
     drawn(columns, rows, Table::new().width())
 }
@@ -67,7 +67,7 @@ fn drawn(columns: &[(&str, u8)], rows: Vec<Vec<Cell>>, width: Option<u16>) -> St
     table.set_header(columns.iter().map(|(title, _)| *title));
     table.add_rows(rows);
     for (at, column) in table.column_iter_mut().enumerate() {
-        // The last one ends with the terminal's line.
+        // The last column ends with the terminal's line.
         let gap = if shown.last() == Some(&at) { 0 } else { GAP };
         column.set_padding((0, gap));
         column.set_constraint(match shown.contains(&at) {
@@ -80,7 +80,7 @@ fn drawn(columns: &[(&str, u8)], rows: Vec<Vec<Cell>>, width: Option<u16>) -> St
     lines.join("\n")
 }
 
-/// The least that a column takes: no short word of it is taken apart.
+/// Returns the least width of a column: no short word in it is split.
 fn least(title: &str, rows: &[Vec<Cell>], at: usize) -> u16 {
     let texts = rows.iter().map(|row| row[at].content());
     let texts: Vec<String> = texts.chain([title.to_owned()]).collect();

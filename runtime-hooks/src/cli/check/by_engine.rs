@@ -1,5 +1,5 @@
-//! What keeps a container's engine from having stasis checkpoint it. Operations that call no engine
-//! (`stasis checkpoint --group`, `suspend`) do not ask for it.
+//! Blockers of a checkpoint by the container's engine. Operations that call no engine (`stasis
+//! checkpoint --group`, `suspend`) do not ask for them.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,7 @@ pub fn check_by_engine(
     Ok(report)
 }
 
-/// Refuses a checkpoint by the container's engine, before that is called.
+/// Refuses a checkpoint by the container's engine before calling the engine.
 pub(in crate::cli) fn admit(settings: &Settings, located: &Located) -> Result<(), Blockers> {
     let context = located.context(settings.clone(), Cancel::not_needed());
     let found = findings(located, || uses_cuda(&context, located));
@@ -39,7 +39,7 @@ pub(in crate::cli) fn admit(settings: &Settings, located: &Located) -> Result<()
 }
 
 impl Report {
-    /// Adds what is in the way of its engine, and what that does with the image.
+    /// Adds the blockers of its engine, and a note if the engine packs the image.
     pub(in crate::cli) fn ask_engine(&mut self, settings: &Settings, located: &Located) {
         let uses_cuda = self.processes.iter().any(|process| process.cuda.is_some());
         for finding in findings(located, || uses_cuda) {
@@ -52,7 +52,7 @@ impl Report {
     }
 }
 
-/// Of a container without an engine stasis is the runtime, and without CUDA any runtime will do.
+/// Without an engine stasis is the container's runtime, and without CUDA any runtime will do.
 fn findings(located: &Located, uses_cuda: impl FnOnce() -> bool) -> Vec<Finding> {
     let Some(engine) = located.known().engine else {
         return Vec::new();
@@ -82,7 +82,7 @@ fn finding(kind: BlockerKind, process: &ProcessRef, evidence: String) -> Finding
     }
 }
 
-/// Whether a process of it has GPU state. Of one that cannot be asked it is taken for granted.
+/// Returns whether a process of the container has GPU state; true if it cannot be asked.
 fn uses_cuda(context: &Context, located: &Located) -> bool {
     let container = &located.container;
     let Ok(snapshot) = container.snapshot() else {

@@ -24,7 +24,7 @@ pub struct DeclaredHook {
     pub command: Vec<String>,
     /// How long it may take, in seconds.
     pub timeout_seconds: u64,
-    /// For people.
+    /// The hook's name, for people.
     #[serde(skip)]
     name: String,
 }

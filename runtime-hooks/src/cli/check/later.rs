@@ -1,11 +1,11 @@
-//! What a checkpoint will know, and can only be guessed before.
+//! Blockers that a checkpoint decides at the lock, and a check can only guess.
 
 use super::Report;
 use crate::preflight::blocker::Finding;
 use crate::preflight::sharing::{Sharing, known_later};
 
 impl Report {
-    /// What is only guessed here, and known to a checkpoint, is no blocker.
+    /// Turns blockers that are only guessed before the lock into notes.
     pub(super) fn leave_to_the_lock(&mut self, sharing: Sharing, found: &mut Vec<Finding>) {
         if sharing == Sharing::AtTheLock {
             let later = known_later(found).into_iter();

@@ -58,11 +58,11 @@ pub struct Report {
     pub processes: Vec<Process>,
     /// All blockers, also those that the settings allow.
     pub blockers: Vec<Blocker>,
-    /// What a checkpoint would run in the container.
+    /// Hooks that a checkpoint would run in the container.
     pub hooks: DeclaredHooks,
-    /// What a checkpoint would do in another way.
+    /// Notes, e.g. on parts of a checkpoint that would take another way.
     pub notes: Vec<String>,
-    /// What CRIU would dump of its GPU contents.
+    /// Bytes of GPU contents that CRIU would dump.
     #[serde(skip)]
     pub by_criu_bytes: u64,
 }
@@ -119,7 +119,7 @@ pub enum CheckError {
     Paused(String),
 }
 
-/// Runs the pre-flight of a checkpoint with these options, with the container as it is found.
+/// Runs the pre-flight of a checkpoint with these options; the container's state is not changed.
 ///
 /// # Errors
 /// [`CheckError`]; reasons for which a checkpoint would be refused are in the report.
@@ -128,7 +128,7 @@ pub fn check(
     container: &Container,
     options: &BTreeSet<CriuOption>,
 ) -> Result<Report, CheckError> {
-    // An operation that is under way changes the state that a checkpoint would find.
+    // An operation under way changes the state that a checkpoint would find.
     let state_dir = &context.settings.paths.state_dir;
     refuse_under_way(state_dir, &context.root, container.id())?;
     let snapshot = container.snapshot().map_err(unreadable)?;
@@ -246,7 +246,7 @@ impl Report {
         Ok(())
     }
 
-    /// CRIU and the low-level runtime, found as a checkpoint finds them.
+    /// Looks for CRIU and the low-level runtime as a checkpoint does.
     fn ask_for_programs(&mut self, context: &Context, has: &Capabilities) {
         if let Err(error) = has.criu.usable() {
             self.refuse(&error.into());
@@ -287,8 +287,8 @@ impl Report {
         self.refusal.get_or_insert(text);
     }
 
-    /// The container is to go on: what `exec` started ends with it, and is in the way of nothing
-    /// else.
+    /// Drops the blockers of `exec` sessions, for a checkpoint that leaves the container running: a
+    /// session ends with the container, and prevents nothing else.
     pub(in crate::cli) fn goes_on(&mut self) {
         let is_exec = |blocker: &Blocker| blocker.finding.kind == BlockerKind::ExecSession;
         self.blockers.retain(|blocker| !is_exec(blocker));

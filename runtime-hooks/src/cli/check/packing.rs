@@ -1,4 +1,4 @@
-//! A container's engine may pack the directory of an image once stasis has written it.
+//! The note on engines that pack an image's directory once stasis has written it.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::cli::locate::engine::Engine;
 const PACKED: u64 = 8 << 30;
 const TOOK: Duration = Duration::from_secs(18);
 
-/// Says that an engine packs so many bytes of GPU contents, how long that is expected to take, and
-/// how it is avoided. `None`: it does not, or contents lie apart from images.
+/// Notes that an engine packs so many bytes of GPU contents, how long that is expected to take, and
+/// how to avoid it. `None` if it packs none, or contents lie apart from images.
 pub(super) fn note(settings: &Settings, engine: Engine, bytes: u64) -> Option<String> {
     if bytes == 0 || settings.gpu_contents.directory().is_some() {
         return None;

@@ -1,4 +1,4 @@
-//! What `stasis check` says of room, and of GPU contents that go through the driver and CRIU.
+//! The report's part on room, and on GPU contents that go through the driver and CRIU.
 
 use super::Report;
 use crate::bulk_memory::plugin;
@@ -17,8 +17,8 @@ use crate::preflight::capabilities::Capabilities;
 use crate::request::Resumes;
 
 impl Report {
-    /// Asks for room in host memory, and on the disk of contents apart. That of the image is not
-    /// known here.
+    /// Checks the room in host memory, and on the disk of contents that lie apart from images. The
+    /// image's disk is not known here.
     pub(super) fn ask_for_room(
         &mut self,
         context: &Context,
@@ -40,7 +40,7 @@ impl Report {
             plugin: plugin.as_ref().map(drop),
             limits,
             captured,
-            // Nothing that is said here depends on it.
+            // Nothing in this report depends on it.
             resumes: Resumes::Later,
             no_file: &|process| why_not_passed(settings, process),
         });
@@ -53,7 +53,7 @@ impl Report {
         Ok(most.admit_apart(settings)?)
     }
 
-    /// What its processes hold on GPUs.
+    /// Returns the bytes that its processes hold on GPUs.
     pub(in crate::cli) fn gpu_bytes(&self) -> u64 {
         let of_gpus = self.processes.iter().flat_map(|process| &process.gpus);
         let bytes = of_gpus.map(|gpu| gpu.memory_bytes.unwrap_or_default());

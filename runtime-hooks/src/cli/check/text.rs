@@ -55,7 +55,7 @@ impl fmt::Display for Report {
 }
 
 impl Report {
-    /// What is in the way of a checkpoint, and what it would do in another way.
+    /// Writes the blockers, hooks, notes and refusal of a checkpoint.
     pub(in crate::cli) fn write_obstacles(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for blocker in &self.blockers {
             writeln!(f, "{blocker}")?;

@@ -23,7 +23,7 @@ pub enum GroupError {
     /// Pods of several namespaces have the name.
     #[error("there are several pods {0}: say NAMESPACE/{0}")]
     SeveralPods(String),
-    /// Images of an earlier group are there.
+    /// The directory has the images of an earlier group.
     #[error(
         "{0} holds the images of a group already; name another directory, and remove that one when \
          nobody needs it"
@@ -44,10 +44,10 @@ pub enum GroupError {
     /// There is no complete group.
     #[error("{0} holds no complete group: there is no group.json in it")]
     NoGroup(PathBuf),
-    /// The group's file names what it may not.
+    /// The group's file is not as stasis writes it.
     #[error("{0}/group.json is not as stasis writes it; restore from a whole copy")]
     Malformed(PathBuf),
-    /// It is not said where a container is to be restored.
+    /// No bundle is named for a container.
     #[error(
         "no bundle is named for {name}; say --bundle {name}=DIRECTORY{}",
         of_engine(.engine.as_deref())
@@ -70,7 +70,7 @@ pub enum GroupError {
 }
 
 impl GroupError {
-    /// Why nothing was done.
+    /// Returns the kind of the error, for scripts.
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
@@ -89,7 +89,7 @@ impl GroupError {
     }
 }
 
-/// Engines restore a container by itself.
+/// Names the engine that had a container: engines restore containers one by one.
 fn of_engine(engine: Option<&str>) -> String {
     let text = |engine| format!(" ({engine} had it, and restores none together with others)");
     engine.map(text).unwrap_or_default()

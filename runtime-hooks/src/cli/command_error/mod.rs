@@ -38,7 +38,7 @@ pub enum CommandError {
     /// `stasis inspect` cannot read the manifest of an image.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// It cannot read the index of its bulk memory.
+    /// `stasis inspect` cannot read the index of an image's bulk memory.
     #[error(transparent)]
     Index(#[from] StoreError),
     /// `stasis checkpoint --group` has not begun.
@@ -53,24 +53,24 @@ pub enum CommandError {
     /// `stasis setup` failed.
     #[error(transparent)]
     Setup(#[from] SetupError),
-    /// `stasis metrics` cannot read or write what it has.
+    /// `stasis metrics` cannot read its sources or write its file.
     #[error("cannot {what} {place}")]
     Metrics {
         /// "read" or "write".
         what: &'static str,
         /// A path.
         place: String,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: std::io::Error,
     },
     /// `stasis gc` was asked for a container that has left nothing.
     #[error("no container whose id is, or begins with, {0} has left anything here")]
     NoImages(String),
-    /// `stasis recover` was asked for a container that there is not.
+    /// `stasis recover` was asked for a container that is not known.
     #[error("no container {0} is known, and no operation of stasis has left anything of it")]
     NothingOf(String),
-    /// The beginning of an id is that of several containers.
+    /// An abbreviated id is the beginning of several containers' ids.
     #[error("{name} is the beginning of the ids of several containers: {found}; give more of it")]
     ImagesOfSeveral {
         /// The text.
@@ -93,7 +93,7 @@ pub enum CommandError {
 }
 
 impl CommandError {
-    /// The kind and the state, for scripts. A failed command has changed no container.
+    /// Returns the kind and the state, for scripts. A failed command has changed no container.
     #[must_use]
     pub fn diagnosis(&self) -> Diagnosis {
         let kind = match self {
@@ -121,16 +121,16 @@ impl CommandError {
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
-    /// There is none.
+    /// The directory has no image.
     #[error("there is no image in {0}")]
     NoImage(PathBuf),
-    /// It cannot be opened.
+    /// The image's directory cannot be opened.
     #[error(transparent)]
     Directory(#[from] ImageDirectoryError),
 }
 
 impl ImageError {
-    /// Why there is no report.
+    /// Returns the kind of the error, for scripts.
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
@@ -140,8 +140,8 @@ impl ImageError {
     }
 }
 
-/// Refuses whoever is not root: containers, what is recorded of operations, and images are root's,
-/// and to others all of it would look as if it were not there.
+/// Refuses callers other than root: containers, records of operations and images are root's, and
+/// would look to others as if they did not exist.
 ///
 /// # Errors
 /// [`CommandError::NotRoot`].
@@ -153,7 +153,7 @@ pub fn refuse_others() -> Result<(), CommandError> {
 }
 
 impl LocateError {
-    /// Why there is not exactly one container of that id.
+    /// Returns the kind of the error, for scripts.
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
@@ -164,7 +164,7 @@ impl LocateError {
 }
 
 impl CheckError {
-    /// Why there is no report.
+    /// Returns the kind of the error, for scripts.
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
@@ -177,7 +177,7 @@ impl CheckError {
 }
 
 impl SetupError {
-    /// Why an engine was not told of stasis.
+    /// Returns the kind of the error, for scripts.
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
@@ -189,7 +189,7 @@ impl SetupError {
     }
 }
 
-/// The kind of an error of the settings.
+/// Returns the kind of an error of the settings.
 #[must_use]
 pub fn of_settings(error: &SettingsError) -> Kind {
     match error {

@@ -1,4 +1,4 @@
-//! Why an image was not pushed or pulled. Nothing that was there before has changed then.
+//! Errors of `stasis push` and `stasis pull`. They leave everything that existed before as it was.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::error::io_kind::{of_image, of_store};
 use crate::error::kind::Kind;
 use crate::image::directory::PARENT;
 
-/// Where an archive has the image.
+/// The image's directory in an archive.
 const CHECKPOINT: &str = "checkpoint";
 
 /// Why an image was not pushed or pulled.
@@ -30,13 +30,13 @@ pub enum MoveError {
     /// Its bulk memory cannot be read.
     #[error(transparent)]
     Memory(#[from] StoreError),
-    /// Nobody could say afterwards whether the image is whole.
+    /// The image lists no files, so a pull could not check that it is whole.
     #[error(
         "the image in {0} does not list its files: stasis did not make it, or its checkpoint \
          was cut off; push one that lists them"
     )]
     Unlisted(PathBuf),
-    /// A part of its memory is in another image, which would not go along.
+    /// The image has a part of its memory in another image, which would not be pushed with it.
     #[error(
         "the image in {0} has a part of its memory in another one (its link {PARENT}); push one that \
          was made without --parent-path"
@@ -48,18 +48,18 @@ pub enum MoveError {
          directory, or what an engine has exported"
     )]
     NoArchive(PathBuf),
-    /// An engine could make no container of it.
+    /// The image has no files of an engine, which could make no container of it.
     #[error(
         "{0} has no files of an engine, so there is no archive of it: it was pushed from a directory; \
          pull it into a directory, or push the archive that the engine has exported"
     )]
     NoEngine(String),
-    /// What was pulled is no image.
+    /// The pulled image cannot be used.
     #[error("the image {reference} cannot be used: {what}")]
     NoImage {
-        /// What was asked for.
+        /// The reference that was asked for.
         reference: String,
-        /// What is wrong with it.
+        /// The defect.
         what: String,
     },
     /// The file system is too small for it.
@@ -69,28 +69,28 @@ pub enum MoveError {
         .needed.div_ceil(1 << 20), .free >> 20
     )]
     NoRoom {
-        /// What was asked for.
+        /// The reference that was asked for.
         reference: String,
-        /// Where it would go.
+        /// The directory for it.
         directory: PathBuf,
         /// Bytes that are to come.
         needed: u64,
         /// Bytes that are free.
         free: u64,
     },
-    /// There is something where the image would go.
+    /// The image's path exists and is not an empty directory.
     #[error("{0} is there and not an empty directory; name one that is not there")]
     There(PathBuf),
     /// Another pull is at work there.
     #[error("another pull into {0} is at work; wait for it, or name another directory")]
     Busy(PathBuf),
-    /// Nothing comes any more.
+    /// No data has come for `deadlines.stalled_s`.
     #[error(
         "nothing more of the image {0} has come for deadlines.stalled_s; look at the registry and \
          the network, and pull it again into the same directory"
     )]
     Stalled(String),
-    /// The process that pulls says so.
+    /// An error of the process that pulls.
     #[error("{why}")]
     Background {
         /// Its kind.
@@ -114,7 +114,7 @@ pub enum MoveError {
 impl MoveError {
     pub(in crate::cli) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
-        // What breaks while it is read from elsewhere says so itself.
+        // An error of the layout or registry names its source itself.
         move |source| match source.downcast() {
             Ok(elsewhere) => Self::Elsewhere(elsewhere),
             Err(source) => Self::Io {
@@ -129,7 +129,7 @@ impl MoveError {
         Self::Refused(Box::new(refusal.into()))
     }
 
-    /// Its kind, for scripts.
+    /// Returns the kind of the error, for scripts.
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {

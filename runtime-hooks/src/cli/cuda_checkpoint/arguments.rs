@@ -90,7 +90,7 @@ impl Arguments {
         }
     }
 
-    /// The timeout of a lock. NVIDIA's program has none by default.
+    /// Returns the timeout of a lock. NVIDIA's program has none by default.
     pub(crate) fn lock_timeout(&self) -> Option<Duration> {
         let millis = self.timeout.filter(|millis| *millis > 0)?;
         Some(Duration::from_millis(millis.into()))

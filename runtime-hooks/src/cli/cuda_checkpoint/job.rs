@@ -39,7 +39,7 @@ pub(super) fn run(settings: Settings, arguments: &Arguments) -> Result<String, E
     let mut done = Done::default();
     let changed = carry_out(context, found.container, order, &mut done);
     for note in done.notes {
-        // Nobody has to read it.
+        // Standard error may be closed.
         let _ = writeln!(io::stderr(), "{NAME}: {note}");
     }
     changed?;

@@ -29,7 +29,7 @@ use arguments::Arguments;
 /// The program name that selects this command line.
 pub const NAME: &str = "cuda-checkpoint";
 
-/// Its command line, for what is made of it.
+/// Returns its command line, for documents made from it.
 #[must_use]
 pub fn command_line() -> clap::Command {
     Arguments::command()
@@ -101,7 +101,7 @@ impl Error {
         }
     }
 
-    /// How a container is now, for scripts. What is not listed here has changed nothing.
+    /// Returns the container's state, for scripts. Errors not listed here have changed nothing.
     fn state(&self) -> State {
         match self {
             Self::Call { .. } => State::Unknown,
@@ -144,8 +144,8 @@ pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
     }
 }
 
-/// The answer. Operations that change a state print nothing, so that callers can use the output as
-/// a value.
+/// Returns the answer. Operations that change a state print nothing, so that callers can use the
+/// output as a value.
 fn run(arguments: &Arguments) -> Result<String, Error> {
     let settings = Settings::load(None)?;
     match arguments.target.pid {

@@ -112,7 +112,7 @@ impl Target<'_> {
         }
     }
 
-    /// The driver's error, the process's state now, and advice.
+    /// Describes the driver's error, the process's state now, and advice.
     fn explain(&self, step: Step, error: CudaError) -> Error {
         if error == CudaError::NotInitialized {
             return Error::NoCuda {
@@ -141,7 +141,7 @@ impl Target<'_> {
     }
 }
 
-/// Advice about a driver error.
+/// Returns advice about a driver error.
 fn advice(step: Step, error: CudaError) -> &'static str {
     match (step, error) {
         (Step::Lock, CudaError::NotReady) => {

@@ -7,8 +7,7 @@ use clap::Command;
 /// The commands, each as `[NAME]` with its examples below: a command line, and what it does.
 const EXAMPLES: &str = include_str!("examples.txt");
 
-/// The examples of a command, by its name and those of the commands that it is one of: each with
-/// what it does.
+/// Returns the examples of a command, by its full name: command lines, each with what it does.
 pub(super) fn of(name: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
     let head = format!("[{name}]");
     let below = EXAMPLES
@@ -24,8 +23,8 @@ fn named() -> impl Iterator<Item = &'static str> {
         .filter_map(|line| line.strip_prefix('[')?.strip_suffix(']'))
 }
 
-/// What is wrong with the examples of a command line: one that it does not take, a command without
-/// any, and examples of none.
+/// Lists faults in the examples of a command line: an example that it does not take, a command
+/// without examples, and examples of a command that does not exist.
 #[must_use]
 pub fn faults(root: &Command) -> Vec<String> {
     let mut root = root.clone();
@@ -48,7 +47,7 @@ pub fn faults(root: &Command) -> Vec<String> {
     faults
 }
 
-/// The names of all commands that are called.
+/// Collects the names of all commands that can be called.
 fn collect(command: &Command, names: &mut Vec<String>) {
     let shown: Vec<&Command> = command
         .get_subcommands()
@@ -61,7 +60,7 @@ fn collect(command: &Command, names: &mut Vec<String>) {
     shown.into_iter().for_each(|verb| collect(verb, names));
 }
 
-/// The same command line, with the examples behind the help of each command.
+/// Adds the examples to the help of each command.
 #[must_use]
 pub fn with_examples(command: Command) -> Command {
     let name = command.get_name().to_owned();
@@ -75,7 +74,7 @@ fn shown(command: Command, name: &str) -> Command {
     });
     let mut text = String::new();
     for (line, what) in of(name) {
-        // A string takes all that is written to it.
+        // Writing to a string cannot fail.
         let _ = write!(text, "\n  {line}\n          {what}");
     }
     match text.is_empty() {

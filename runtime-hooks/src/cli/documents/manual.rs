@@ -8,11 +8,11 @@ use clap_mangen::Man;
 
 use super::with_examples;
 
-/// Behind the help of all commands.
+/// The text behind the help of all commands.
 const FILES: &str = "/etc/stasis/stasis.toml has the settings, each described there, \
     /var/log/stasis what was done, and /usr/share/doc/stasis/docs more.";
 
-/// Writes the pages of a command and of all that it has.
+/// Writes the pages of a command and of all its subcommands.
 pub(super) fn write(command: Command, directory: &Path) -> io::Result<()> {
     let mut command = with_examples(command.disable_help_subcommand(true));
     command.build();
@@ -21,7 +21,7 @@ pub(super) fn write(command: Command, directory: &Path) -> io::Result<()> {
 
 fn pages(command: &Command, directory: &Path) -> io::Result<()> {
     let mut shown = command.clone();
-    // `stasis ps`, and not `stasis-ps`, is what one calls.
+    // Users call `stasis ps`, and not `stasis-ps`.
     let usage = shown.render_usage().to_string();
     let usage = usage.strip_prefix("Usage: ").unwrap_or(&usage).to_owned();
     let help = command.get_after_long_help().map(ToString::to_string);

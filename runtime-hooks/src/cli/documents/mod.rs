@@ -1,5 +1,5 @@
-//! Manual pages and completions of shells, made from the command lines themselves, so that none of
-//! them misses a command or an option.
+//! Manual pages and completions of shells, made from the command lines themselves, so that no page
+//! or completion misses a command or an option.
 
 mod examples;
 mod manual;
@@ -13,14 +13,14 @@ use clap_complete::Shell;
 
 pub use examples::{faults, with_examples};
 
-/// Where each shell looks for completions, below `share`.
+/// The directory of each shell's completions, below `share`.
 const SHELLS: [(Shell, &str); 3] = [
     (Shell::Bash, "bash-completion/completions"),
     (Shell::Zsh, "zsh/vendor-completions"),
     (Shell::Fish, "fish/vendor_completions.d"),
 ];
 
-/// A directory, or something in it, could not be written.
+/// A directory, or a file in it, could not be written.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write to {directory}")]
 pub struct DocumentsError {
@@ -28,10 +28,10 @@ pub struct DocumentsError {
     pub(crate) source: io::Error,
 }
 
-/// Writes those of these command lines below `share`.
+/// Writes the pages and completions of these command lines below `share`.
 ///
 /// # Errors
-/// Something cannot be written.
+/// A file or directory cannot be written.
 pub fn write(commands: [Command; 2], share: &Path) -> Result<(), DocumentsError> {
     for mut command in commands {
         let name = command.get_name().to_owned();

@@ -1,4 +1,4 @@
-//! The lines of `operations.log`, as they are read again.
+//! The lines of `operations.log`, as readers see them.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::error::operations_log::{EARLIER, FILE_NAME};
 use crate::host::time::parsed;
 use crate::operation::timeline::{Phase, most_bytes, seconds_of};
 
-/// No more is read of a file: they are put aside at 64 MiB.
+/// The most that is read of a file: files are put aside at 64 MiB.
 const MOST_BYTES: u64 = 128 << 20;
 
 /// One operation, as it was logged.
@@ -25,10 +25,10 @@ pub struct Line {
     pub operation: String,
     /// The container's id.
     pub container: String,
-    /// Where its image is or was.
+    /// The path of its image, now or earlier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_path: Option<PathBuf>,
-    /// Who has asked for it.
+    /// The caller.
     #[serde(default)]
     pub caller: Caller,
     /// The error, if it failed.
@@ -40,45 +40,45 @@ pub struct Line {
     /// The state of the container afterwards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    /// What people should know.
+    /// Notes for people.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// What it did, in order.
+    /// Its phases, in order.
     #[serde(default)]
     pub phases: Vec<Phase>,
-    /// What went through bulk memory.
+    /// The report of bulk memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bulk_memory: Option<Report>,
-    /// Whatever else was logged.
+    /// All other logged fields.
     #[serde(flatten)]
     pub more: serde_json::Map<String, Value>,
 }
 
-/// Who has asked for an operation.
+/// The caller of an operation.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Caller {
     /// The command name of the parent process.
     #[serde(default)]
     pub name: Option<String>,
-    /// Whatever else was logged.
+    /// All other logged fields.
     #[serde(flatten)]
     pub more: serde_json::Map<String, Value>,
 }
 
 impl Line {
-    /// How long it took. A part of a phase is in the phase's time.
+    /// Returns the seconds that it took. A part of a phase is in the phase's time.
     #[must_use]
     pub fn seconds(&self) -> f64 {
         seconds_of(&self.phases)
     }
 
-    /// The most bytes that one phase has moved: the same contents go from phase to phase.
+    /// Returns the most bytes that one phase has moved: the same contents go from phase to phase.
     #[must_use]
     pub fn bytes(&self) -> Option<u64> {
         most_bytes(&self.phases, self.bulk_memory.as_ref())
     }
 
-    /// Whether it failed, or was refused.
+    /// Returns whether it failed, or was refused.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.error.is_some()
@@ -89,10 +89,10 @@ impl Line {
     }
 }
 
-/// Reads all lines, the oldest first. What is no line, such as one that is cut off, is left out.
+/// Reads all lines, the oldest first. Leaves out text that is no line, such as one that is cut off.
 ///
 /// # Errors
-/// The I/O error; a log that is not there is an empty one.
+/// The I/O error; a missing log counts as empty.
 pub(crate) fn read(log_dir: &Path, mut each: impl FnMut(Line)) -> io::Result<()> {
     for name in [EARLIER, FILE_NAME] {
         let Some(file) = file::open(&log_dir.join(name))? else {

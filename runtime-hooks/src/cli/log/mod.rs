@@ -43,7 +43,7 @@ pub struct Arguments {
     output: Output,
 }
 
-/// Carries the command out; its exit code.
+/// Carries the command out and returns the exit code.
 ///
 /// # Errors
 /// The log cannot be read.
@@ -67,7 +67,7 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandErro
 fn matching(settings: &Settings, arguments: &Arguments) -> std::io::Result<Vec<Line>> {
     let now = SystemTime::now();
     let since = arguments.since.as_ref().map(|since| since.before(now));
-    // Of a container that runs its name is known.
+    // The name is known of a container that runs.
     let id = arguments.container.as_ref().map(|name| {
         let located = locate(name, None).ok();
         located.map_or_else(|| name.clone(), |found| found.container.id().to_owned())

@@ -1,5 +1,5 @@
-//! What the log of operations tells of containers: their last images, and what checkpoints and
-//! restores took.
+//! Facts about containers in the log of operations: their last images, and the times of their
+//! checkpoints and restores.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,7 +12,7 @@ use crate::cli::answer::amount::{since, size, took};
 use crate::cli::log::line::{Line, read};
 use crate::operation::verb::Verb;
 
-/// The operations on a container from which the next one is foretold.
+/// The operations on a container from which the next one is predicted.
 const MOST: usize = 5;
 
 /// The last checkpoints and restores of each container that succeeded, the oldest first.
@@ -26,22 +26,22 @@ pub(crate) struct LastImage {
     pub(crate) created: String,
     /// How long ago that is.
     pub(crate) age_seconds: Option<u64>,
-    /// Where it was written; its engine may have moved it since.
+    /// The path it was written to; its engine may have moved it since.
     pub(crate) path: Option<PathBuf>,
 }
 
-/// What the next operation is expected to take: the median of the last ones on the container.
+/// The expected time and bytes of the next operation: the median of the last on the container.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Predicted {
     pub(crate) seconds: f64,
     /// Bytes of GPU and bulk memory that it moves.
     pub(crate) bytes: Option<u64>,
-    /// How many operations it is from.
+    /// The number of operations it is based on.
     pub(crate) from: usize,
 }
 
 impl Predicted {
-    /// For people.
+    /// Formats it for people.
     pub(crate) fn text(&self) -> String {
         let bytes = self.bytes.map(|bytes| format!(", {}", size(bytes)));
         took(self.seconds) + &bytes.unwrap_or_default()
@@ -80,7 +80,7 @@ impl Past {
         })
     }
 
-    /// What the next operation of this kind is expected to take.
+    /// Predicts the next operation of this kind.
     pub(crate) fn predicted(&self, next: Verb, container: &str) -> Option<Predicted> {
         let lines = self.of(next, container)?;
         let mut seconds: Vec<f64> = lines.iter().map(Line::seconds).collect();

@@ -40,7 +40,7 @@ impl FromStr for Since {
 }
 
 impl Since {
-    /// The time itself. What began before there was any time began at its beginning.
+    /// Returns the time itself; the epoch, if it is too far back to be represented.
     pub(crate) fn before(self, now: SystemTime) -> SystemTime {
         match self {
             Self::Ago(ago) => now.checked_sub(ago).unwrap_or(SystemTime::UNIX_EPOCH),

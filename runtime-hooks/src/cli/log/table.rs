@@ -44,7 +44,7 @@ fn row(line: &Line) -> Vec<Cell> {
     ]
 }
 
-/// "done", or the kind of its error.
+/// Returns "done", or the kind of its error.
 pub(super) fn outcome(line: &Line) -> &str {
     match line.has_failed() {
         false => "done",

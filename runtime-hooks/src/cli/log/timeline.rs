@@ -9,13 +9,13 @@ use crate::cli::answer::name;
 use crate::cli::answer::table::id;
 use crate::operation::timeline::Phase;
 
-/// Columns without a terminal.
+/// The columns if there is no terminal.
 const USUAL: u16 = 100;
-/// No bar is shorter, however narrow the terminal is.
+/// The shortest bar, however narrow the terminal is.
 const SHORTEST: usize = 10;
-/// In front of a bar: the phase's name and its seconds.
+/// Columns in front of a bar: the phase's name and its seconds.
 const BEFORE: usize = 36;
-/// Behind a bar: bytes and rate.
+/// Columns behind a bar: bytes and rate.
 const BEHIND: usize = 24;
 
 /// A phase, and when it began, in seconds after the operation.
@@ -62,7 +62,7 @@ fn moved(phase: &Phase) -> String {
     }
 }
 
-/// Phases follow each other, and so do the parts of one from its beginning.
+/// Places phases one after the other, and the parts of a phase from its beginning.
 fn placed(phases: &[Phase]) -> Vec<Placed<'_>> {
     let (mut next, mut next_part) = (0.0, 0.0);
     let place = |phase| {
@@ -79,12 +79,12 @@ fn placed(phases: &[Phase]) -> Vec<Placed<'_>> {
     phases.iter().map(place).collect()
 }
 
-/// A bar of one column at least, `length` columns for `whole` seconds.
+/// Draws a bar of one column at least, `length` columns for `whole` seconds.
 fn bar(start: f64, seconds: f64, whole: f64, length: usize) -> String {
     let columns = |seconds: f64| {
         let whole = whole.max(f64::MIN_POSITIVE);
         let share = (seconds / whole).clamp(0.0, 1.0);
-        // Not more than `length`.
+        // At most `length`.
         (0..length)
             .filter(|at| (*at as f64) < share * length as f64)
             .count()

@@ -103,7 +103,7 @@ fn last_checkpoints(rows: &[Row]) -> Family {
     family
 }
 
-/// As the JSON of `stasis ps` has it.
+/// Names a state as the JSON of `stasis ps` does.
 fn name(state: State) -> String {
     let value = state.to_possible_value();
     value.map_or_else(String::new, |value| value.get_name().to_owned())

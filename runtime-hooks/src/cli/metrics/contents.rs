@@ -1,4 +1,4 @@
-//! GPU contents that lie apart from images, and what operations have left.
+//! GPU contents that lie apart from images, and killed operations that are not undone.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -50,7 +50,7 @@ fn unread(path: &Path) -> impl Fn(io::Error) -> CommandError {
     failed("read", path.display().to_string())
 }
 
-/// The bytes of all contents in a directory, and the first of them that could not be read.
+/// Returns the bytes of all contents in a directory, and the first error of reading them.
 fn used_in(parent: &Path) -> (u64, Option<(PathBuf, io::Error)>) {
     let (contents, mut unreadable) = match names_in(parent) {
         Ok(contents) => (contents, None),
@@ -66,8 +66,8 @@ fn used_in(parent: &Path) -> (u64, Option<(PathBuf, io::Error)>) {
     (bytes, unreadable)
 }
 
-/// The bytes of the files in a directory. A file that is removed meanwhile has none, and what is no
-/// directory is nobody's contents.
+/// Returns the bytes of the files in a directory. A file that is removed meanwhile has none, and a
+/// file in place of the directory is not counted.
 fn bytes_of(directory: &Path) -> io::Result<u64> {
     let entries = match fs::read_dir(directory) {
         Err(error) if [ErrorKind::NotFound, ErrorKind::NotADirectory].contains(&error.kind()) => {

@@ -36,7 +36,7 @@ pub struct Arguments {
     textfile: Option<PathBuf>,
 }
 
-/// Carries the command out; its exit code.
+/// Carries the command out and returns the exit code.
 ///
 /// # Errors
 /// The metrics cannot be written.
@@ -51,8 +51,8 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandErro
     Ok(0)
 }
 
-/// The directory is mostly another user's, who may put a link in its place: it is opened once, and
-/// no link is followed there.
+/// Writes the file. Its directory is mostly another user's, who may put a link in its place: it is
+/// opened once, and no link is followed there.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let absolute = path::absolute(path)?;
     let (Some(above), Some(name)) = (absolute.parent(), absolute.file_name()) else {

@@ -1,9 +1,9 @@
-//! What operations have added up to.
+//! Totals of operations.
 
 use super::text::Family;
 use crate::error::operations_log::{BYTES, Distribution, SECONDS, Total, Totals};
 
-/// The label that kubelet and containerd have for it.
+/// The label that kubelet and containerd use for an operation.
 const OPERATION: &str = "operation_type";
 
 pub(super) fn families(totals: &Totals) -> Vec<Family> {

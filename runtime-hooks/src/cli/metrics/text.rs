@@ -7,7 +7,7 @@ use crate::cli::command_error::CommandError;
 use crate::error::chain;
 use crate::error::operations_log::Distribution;
 
-/// What a family counts.
+/// The type of a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Type {
     Counter,
@@ -46,12 +46,12 @@ impl Family {
         }
     }
 
-    /// Adds the sample with these labels. An empty label is as one that is not there.
+    /// Adds the sample with these labels. An empty label counts as absent.
     pub(super) fn add(&mut self, labels: &[(&str, &str)], value: f64) {
         self.sample("", labels, value);
     }
 
-    /// Adds how values are distributed that were observed with these bounds.
+    /// Adds the distribution of values that were observed with these bounds.
     pub(super) fn add_histogram(
         &mut self,
         labels: &[(&str, &str)],
@@ -86,8 +86,8 @@ impl Family {
     }
 }
 
-/// A label's value: three characters have to be escaped, and others that act on a terminal are as
-/// well.
+/// Quotes a label's value: three characters have to be escaped, and characters that act on a
+/// terminal are as well.
 fn quoted(value: &str) -> String {
     let mut quoted = String::new();
     for character in value.chars() {
@@ -117,7 +117,7 @@ impl fmt::Display for Family {
     }
 }
 
-/// Which parts could be read, and which could not: nothing that is unreadable hides the rest.
+/// Which parts could be read: an unreadable part hides no other.
 #[derive(Debug)]
 pub(super) struct Parts {
     family: Family,
@@ -134,7 +134,7 @@ impl Parts {
         }
     }
 
-    /// Takes down whether a part could be read; why it could not goes to standard error.
+    /// Records whether a part could be read; the error goes to standard error.
     pub(super) fn read<T>(&mut self, part: &str, read: Result<T, CommandError>) -> Option<T> {
         let success = f64::from(u8::from(read.is_ok()));
         self.family.add(&[("part", part)], success);

@@ -1,4 +1,4 @@
-//! Programs of this machine: where they are, and their versions as they say themselves.
+//! Programs of this machine: their paths, and the versions that they print.
 
 mod version;
 
@@ -17,25 +17,25 @@ pub(crate) use version::{Program, Version};
 const DEADLINE: Duration = Duration::from_secs(5);
 const MOST_BYTES: u64 = 4096;
 
-/// Which program this is, whatever its file is called, and its version; `None` if it does not say.
+/// Returns which program this is, whatever its file is called, and its version; `None` if unknown.
 pub(crate) fn version_at(path: &Path) -> Option<(Program, Version)> {
     version::read(&ask(path).ok()?)
 }
 
-/// The version of the program of this name in `PATH`, if it is the one that is meant.
+/// Returns the version of the program of this name in `PATH`, if it is the expected one.
 pub(crate) fn version_of(name: &str, program: Program) -> Option<Version> {
     let (found, version) = version_at(&in_path(name)?)?;
     (found == program).then_some(version)
 }
 
-/// How the program of this name in `PATH` ends with this argument. `None` if it does not, or is not
-/// there.
+/// Runs the program of this name in `PATH` with this argument; returns its exit status. `None` if
+/// it does not end, or does not exist.
 pub(crate) fn exit_of(name: &str, argument: &str) -> Option<ExitStatus> {
     let (status, _) = run(&in_path(name)?, argument).ok()?;
     Some(status)
 }
 
-/// Where the program of this name in `PATH` is.
+/// Finds the program of this name in `PATH`.
 pub(crate) fn in_path(name: &str) -> Option<PathBuf> {
     let path = environment::path();
     let mut files = std::env::split_paths(&path).map(|directory| directory.join(name));
@@ -47,14 +47,14 @@ fn is_program(file: &Path) -> bool {
     metadata.is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
-/// What a program answers to `--version`.
+/// Returns a program's answer to `--version`.
 fn ask(program: &Path) -> io::Result<String> {
     let (_, answer) = run(program, "--version")?;
     Ok(answer)
 }
 
-/// How a program ends, and what it answers: one that does not end is killed, and no more is read
-/// than is there then.
+/// Runs a program and returns its exit status and its answer. A program that does not end is
+/// killed, and no output after its end is waited for.
 fn run(program: &Path, argument: &str) -> io::Result<(ExitStatus, String)> {
     let mut command = Command::new(program);
     environment::make(&mut command);
@@ -70,7 +70,7 @@ fn run(program: &Path, argument: &str) -> io::Result<(ExitStatus, String)> {
     let status = ended?;
     let mut answer = Vec::new();
     if let Some(stdout) = child.stdout.take() {
-        // Something that it has left behind may hold the other end.
+        // A process that it has left behind may hold the other end.
         rustix::io::ioctl_fionbio(&stdout, true)?;
         match stdout.take(MOST_BYTES).read_to_end(&mut answer) {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
@@ -99,8 +99,8 @@ mod tests {
 
     use super::*;
 
-    /// Written by a process of its own: a descriptor of ours that can write to it would be a moment
-    /// in what other tests start, and execve(2) refuse it (ETXTBSY).
+    /// Writes a script by another process: programs that other tests start would inherit our
+    /// writable descriptor for a moment, and execve(2) would refuse the script (ETXTBSY).
     fn script(directory: &Path, text: &str) -> PathBuf {
         let path = directory.join("runc");
         let write = r#"printf '#!/bin/sh\n%s\n' "$1" >"$0" && chmod 755 "$0""#;
@@ -115,7 +115,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = script(directory.path(), "yes runc version | head -c 20000; exit 3");
         assert_eq!(ask(&path).unwrap().len(), 4096);
-        // Nobody waits for what is left behind.
+        // The process that is left behind is not waited for.
         let leaves = r#"echo runc version 1.3.6; sleep 60 & echo $! >"$0.left""#;
         let path = script(directory.path(), leaves);
         assert_eq!(ask(&path).unwrap(), "runc version 1.3.6\n");

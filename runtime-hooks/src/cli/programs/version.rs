@@ -24,7 +24,7 @@ pub(crate) enum Program {
 }
 
 impl Version {
-    /// A version of these numbers.
+    /// Makes a version of these numbers.
     pub(crate) const fn of(major: u32, minor: u32, patch: u32) -> Self {
         Self {
             major,
@@ -33,7 +33,7 @@ impl Version {
         }
     }
 
-    /// "v1.4.0-rc.3", and as distributions have it: "1.1.15+ds1", "1.7.24~ds1".
+    /// Parses "v1.4.0-rc.3", and distributions' forms: "1.1.15+ds1", "1.7.24~ds1".
     fn parse(word: &str) -> Option<Self> {
         let word = word.strip_prefix('v').unwrap_or(word);
         let end = word.find(|c: char| !c.is_ascii_digit() && c != '.');
@@ -45,8 +45,8 @@ impl Version {
     }
 }
 
-/// Which program has answered `--version`, and its version. What stands in front of runc
-/// (nvidia-container-runtime) tells its own version before runc's, and is skipped.
+/// Reads which program has answered `--version`, and its version. A program in front of runc
+/// (nvidia-container-runtime) prints its own version before runc's, and is skipped.
 pub(super) fn read(answer: &str) -> Option<(Program, Version)> {
     answer.lines().find_map(|line| {
         let mut words = line.split_ascii_whitespace();

@@ -1,5 +1,5 @@
 //! Looks at all containers at the same time, so that one whose driver or process does not answer
-//! delays no other, and is shown as what it is.
+//! delays no other, and is shown as such.
 
 use std::collections::HashSet;
 use std::sync::mpsc::{self, Sender};
@@ -15,10 +15,10 @@ use crate::cli::log::past::Past;
 use crate::cuda::nvml::Inventory;
 use crate::host::deadline::left_behind;
 
-/// In seconds. Who answers does so in a fraction of one.
+/// Seconds until a container counts as not answering; an answer takes a fraction of one.
 const PATIENCE: u32 = 10;
 
-/// What is asked about containers, and by whom it is still waited for.
+/// The settings for looks at containers, and the looks that have not ended.
 #[derive(Debug)]
 pub(super) struct Looks {
     settings: Arc<Settings>,
@@ -27,7 +27,7 @@ pub(super) struct Looks {
     waiting: Arc<Mutex<HashSet<i32>>>,
 }
 
-/// What is known without asking a container.
+/// Facts known without asking a container.
 #[derive(Debug)]
 struct Known {
     settings: Arc<Settings>,
@@ -47,11 +47,11 @@ impl Looks {
         }
     }
 
-    /// The rows of those that use a GPU, and of those that cannot be looked at.
+    /// Returns the rows of containers that use a GPU, and of containers that cannot be inspected.
     pub(super) fn at(&self, found: Vec<Located>, past: Past) -> Vec<Row> {
         let known = Arc::new(Known {
             settings: Arc::clone(&self.settings),
-            // Without NVML the driver still tells the states.
+            // Without NVML the driver still reports the states.
             inventory: Inventory::read(&self.settings).unwrap_or_default(),
             past,
             now: SystemTime::now(),
@@ -65,7 +65,7 @@ impl Looks {
         }
         drop(answer);
         let (began, limit) = (Instant::now(), Duration::from_secs(PATIENCE.into()));
-        // An error: all have answered, or nobody does in time.
+        // An error: all have answered, or the others have not in time.
         while let Ok((number, row)) = answers.recv_timeout(limit.saturating_sub(began.elapsed())) {
             if let Some(place) = rows.get_mut(number) {
                 *place = Some(row);
@@ -81,7 +81,7 @@ impl Looks {
             .collect()
     }
 
-    /// Has a thread look at a container. One that is waited for, or cannot be asked, has no answer.
+    /// Has a thread look at a container. No answer is sent while one is awaited, or without thread.
     fn ask(
         &self,
         number: usize,
@@ -104,7 +104,7 @@ impl Looks {
             } = &*known;
             let row = Row::of(settings, &located, inventory, past, *now);
             lock(&waiting).remove(&pid);
-            // Nobody listens any more if it comes too late.
+            // An answer that comes too late has no receiver.
             let _ = answer.send((number, row));
         };
         if Builder::new().spawn(look).is_err() {

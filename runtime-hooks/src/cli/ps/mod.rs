@@ -1,5 +1,5 @@
-//! `stasis ps`: the containers of all engines that use a GPU, and what a checkpoint of each would
-//! meet and cost. Changes nothing.
+//! `stasis ps`: the containers of all engines that use a GPU, with blockers and expected cost of a
+//! checkpoint. Changes nothing.
 
 mod looks;
 pub(in crate::cli) mod row;
@@ -51,10 +51,10 @@ const NO_GPU: u8 = 1;
 /// Clears a terminal from its first line on (ECMA-48: CUP, ED).
 const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 
-/// Carries the command out; its exit code.
+/// Carries the command out and returns the exit code.
 ///
 /// # Errors
-/// A named container is not there, or the log of operations cannot be read.
+/// A named container does not exist, or the log of operations cannot be read.
 pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandError> {
     let looks = Looks::new(settings);
     loop {
@@ -71,13 +71,13 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandErro
     }
 }
 
-/// All containers with GPU state. Of a log that cannot be read nothing is known.
+/// Returns all containers with GPU state. An unreadable log counts as empty.
 pub(in crate::cli) fn all(settings: &Settings) -> Vec<Row> {
     let past = Past::read(&settings.paths.log_dir).unwrap_or_default();
     Looks::new(settings).at(running(None), past)
 }
 
-/// The containers with GPU state, or those of them that are named.
+/// Returns the containers with GPU state, or the named ones of them.
 fn list(settings: &Settings, looks: &Looks, names: &[String]) -> Result<Vec<Row>, CommandError> {
     let found: Vec<Located> = if names.is_empty() {
         running(None)

@@ -35,18 +35,18 @@ pub(in crate::cli) struct Row {
     pub(in crate::cli) state: State,
     /// The operation that is under way.
     pub(in crate::cli) operation: Option<UnderWay>,
-    /// The GPUs that it uses; those that it used, if it is suspended.
+    /// The GPUs that it uses; if it is suspended, the GPUs that it used.
     pub(in crate::cli) gpus: Vec<Used>,
     /// Its processes with GPU state; empty while an operation is under way.
     processes: Vec<Process>,
     pub(in crate::cli) last_image: Option<LastImage>,
     /// Whether a checkpoint would begin now; `None` if that cannot be told now.
     pub(in crate::cli) checkpointable: Option<bool>,
-    /// What is in the way of one.
+    /// The blockers of a checkpoint.
     pub(in crate::cli) blockers: Vec<String>,
     /// The kind with which it would be refused.
     pub(in crate::cli) kind: Option<Kind>,
-    /// Why it cannot be told, or would be refused, if not for a blocker.
+    /// Why that cannot be told, or a checkpoint would be refused, if not for a blocker.
     error: Option<String>,
     pub(in crate::cli) predicted_checkpoint: Option<Predicted>,
     pub(in crate::cli) predicted_restore: Option<Predicted>,
@@ -58,7 +58,7 @@ pub(in crate::cli) struct Used {
     /// Its number as nvidia-smi shows it.
     pub(in crate::cli) index: Option<u32>,
     pub(in crate::cli) uuid: GpuUuid,
-    /// What the container holds there, or will hold again.
+    /// Bytes that the container holds there, or will hold again.
     pub(in crate::cli) memory_bytes: u64,
 }
 
@@ -92,7 +92,7 @@ impl Row {
             add(&mut held, &GpuBytes::from([(listed.uuid, bytes)]));
         }
         if held.is_empty() {
-            // Of a process without its GPU only the record knows what it needs.
+            // The bytes that a process without its GPU needs are only in the record.
             let intent = recorded.intent.iter();
             for process in intent.flat_map(Intent::processes) {
                 add(&mut held, &process.gpu_bytes());
@@ -103,7 +103,7 @@ impl Row {
         Some(row)
     }
 
-    /// What is known of a container before anybody is asked.
+    /// Makes the row from facts known without a query of processes or driver.
     fn begun(located: &Located, past: &Past, now: SystemTime) -> Self {
         let (container, id) = (&located.container, located.container.id());
         let Known { engine, name } = located.known();
@@ -127,7 +127,7 @@ impl Row {
         }
     }
 
-    /// A container that cannot be looked at.
+    /// Makes the row of a container that cannot be inspected.
     pub(super) fn unknown(located: &Located, past: &Past, now: SystemTime, why: String) -> Self {
         Self {
             kind: Some(Kind::Hung),
@@ -176,7 +176,7 @@ impl Row {
         Some(())
     }
 
-    /// All that it holds on GPUs.
+    /// Returns all bytes that it holds on GPUs.
     pub(in crate::cli) fn gpu_bytes(&self) -> u64 {
         let bytes = self.gpus.iter().map(|gpu| gpu.memory_bytes);
         bytes.fold(0, u64::saturating_add)

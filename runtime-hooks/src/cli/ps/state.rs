@@ -1,4 +1,4 @@
-//! The state of a container that uses a GPU, as its operators think of it.
+//! The state of a container that uses a GPU, in its operators' terms.
 
 use std::fmt;
 
@@ -33,33 +33,33 @@ pub(in crate::cli) enum State {
     Suspending,
     /// An operation was killed or has failed, and is undone.
     Recovering,
-    /// An operation was killed, and nobody undoes it: `stasis recover`.
+    /// An operation was killed, and no keeper undoes it: `stasis recover`.
     CutOff,
     /// Its GPU contents go back as soon as its GPUs have room.
     WaitingForRoom,
-    /// It is brought back as soon as all its processes answer the driver.
+    /// Its GPU contents go back as soon as all its processes answer the driver.
     WaitingForAnswers,
     /// The driver has lost a process: it has to be killed.
     Failed,
     /// Its processes are in different states.
     Mixed,
-    /// It cannot be looked at.
+    /// It cannot be inspected.
     Unknown,
 }
 
-/// What is recorded of operations on a container.
+/// The records of operations on a container.
 pub(crate) struct Recorded {
     /// The operation that is under way.
     pub(crate) under_way: Option<UnderWay>,
     pub(crate) undo: Option<Undo>,
-    /// Whether nobody undoes it.
+    /// Whether no keeper undoes it.
     is_cut_off: bool,
-    /// What its processes held on GPUs.
+    /// The record of what its processes held on GPUs.
     pub(super) intent: Option<Intent>,
 }
 
 impl Recorded {
-    /// Reads it. What cannot be read is not known: it may just be written or removed.
+    /// Reads the records. An unreadable one counts as absent: it may just be written or removed.
     pub(crate) fn of(settings: &Settings, located: &Located) -> Self {
         let (state_dir, id) = (&settings.paths.state_dir, located.container.id());
         let directory = directory_of(state_dir, &located.root, id);
@@ -72,8 +72,8 @@ impl Recorded {
         }
     }
 
-    /// The state of a container on which somebody works. The driver must not be asked then: it may
-    /// not answer before that is over.
+    /// Returns the state of a container with an operation at work. The driver must not be asked
+    /// then: it may not answer before the operation is over.
     pub(super) fn at_work(&self, located: &Located) -> Option<State> {
         if let Some(under_way) = &self.under_way {
             return Some(match under_way.operation.as_str() {
@@ -96,7 +96,7 @@ impl Recorded {
 }
 
 impl State {
-    /// The state of a container on which nobody works.
+    /// Returns the state of a container with no operation at work.
     pub(super) fn at_rest(located: &Located, states: impl Iterator<Item = CudaState>) -> Self {
         let freezer = located.container.cgroup().freezer_state();
         if matches!(freezer, Ok(FreezerState::Frozen)) {

@@ -11,7 +11,7 @@ use crate::cli::answer::table::{BAD, BUSY, GOOD, cell, id, or_none, table};
 use crate::cli::log::past::Predicted;
 use crate::operation::progress::UnderWay;
 
-/// The columns, and which of them go first from a narrow terminal.
+/// The columns, and the order in which a narrow terminal leaves them out.
 const COLUMNS: [(&str, u8); 10] = [
     ("CONTAINER", 0),
     ("ENGINE", 6),
@@ -24,7 +24,7 @@ const COLUMNS: [(&str, u8); 10] = [
     ("CHECKPOINT", 7),
     ("RESTORE", 9),
 ];
-/// As much of a UUID as tells the GPUs of a machine apart: "GPU-" and eight digits.
+/// The length of UUID that tells a machine's GPUs apart: "GPU-" and eight digits.
 const SHORT_UUID: usize = 12;
 
 pub(super) fn of(rows: &[Row]) -> String {

@@ -1,4 +1,4 @@
-//! Brings a container where its GPU contents shall be, with a line in `operations.log`.
+//! Moves a container's GPU contents to host memory or back, with a line in `operations.log`.
 
 use std::time::{Instant, SystemTime};
 
@@ -17,8 +17,8 @@ use crate::operation::timeline::Timeline;
 use crate::operation::{Intent, peek};
 use crate::suspend::{Asked, Change, Done, Error, Order, carry_out};
 
-/// Brings a container where it shall be. A failed step has brought back all processes that it names
-/// no failure of.
+/// Brings a container to its goal. A failed step has brought back all processes, except those for
+/// which it names a failure.
 pub(super) fn bring(settings: &Settings, name: &str, located: Located, goal: Goal) -> Outcome {
     let (began, start) = (SystemTime::now(), Instant::now());
     let (root, id) = (located.root.clone(), located.container.id().to_owned());

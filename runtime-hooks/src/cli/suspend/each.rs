@@ -14,13 +14,13 @@ use super::{Arguments, Goal};
 use crate::error::kind::{Diagnosis, Kind, State};
 use crate::host::cancel::Cancel;
 
-/// This program, also if it was replaced meanwhile.
+/// This program, even if its file was replaced meanwhile.
 const OWN: &str = "/proc/self/exe";
-/// How often it is looked whether a signal has come, or the processes have ended.
+/// The interval of looks for a signal, and for processes that have ended.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Brings all of them where they shall be, each by a process of its own; the outcomes in their
-/// order. A signal to this process is a signal to all of them: each rolls its operation back.
+/// Brings all containers to their goal, each by a process of its own; returns the outcomes in their
+/// order. A signal to this process is passed on to all of them: each rolls its operation back.
 pub(super) fn apart(
     arguments: &Arguments,
     goal: Goal,
@@ -43,7 +43,7 @@ pub(super) fn apart(
             if cancel.requested() && !told {
                 told = true;
                 for process in works.iter().filter_map(|(_, process, _)| process.as_ref()) {
-                    // It may just have ended.
+                    // The process may just have ended.
                     let _ = process.terminate();
                 }
             }
@@ -108,7 +108,7 @@ fn outcome(name: &str, ended: io::Result<Output>) -> Outcome {
     })
 }
 
-/// Of a container whose process of ours gave no answer.
+/// Makes the outcome of a container whose process of ours gave no answer.
 fn unknown(name: &str, error: String) -> Outcome {
     Outcome::failed(name, None, error, Diagnosis::new(Kind::Io, State::Unknown))
 }

@@ -24,7 +24,7 @@ use crate::error::kind::{Diagnosis, State};
 use bring::bring;
 use outcome::Outcome;
 
-/// Where the GPU contents of a container shall be.
+/// The place of a container's GPU contents after the operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Goal {
     /// In host memory: its GPUs are free.
@@ -34,7 +34,7 @@ pub enum Goal {
 }
 
 impl Goal {
-    /// The operation, by its name in `operations.log`.
+    /// Returns the operation's name in `operations.log`.
     fn verb(self) -> &'static str {
         match self {
             Self::Suspended => "suspend",
@@ -43,7 +43,7 @@ impl Goal {
     }
 }
 
-/// How often a container that has to wait is tried again.
+/// The interval of tries for a container that has to wait.
 const AGAIN: Duration = Duration::from_secs(1);
 const FAILED: u8 = 1;
 
@@ -70,11 +70,11 @@ pub struct Arguments {
     output: Output,
 }
 
-/// Carries the command out; its exit code. `config` is the file of the settings, if one was named.
+/// Carries the command out and returns the exit code. `config`: the settings' file, if named.
 ///
 /// # Errors
-/// The answer cannot be written, or processes cannot be started; what becomes of each container is
-/// in its outcome.
+/// The answer cannot be written, or processes cannot be started; a container's failure is in its
+/// outcome.
 pub fn run(
     settings: &Settings,
     arguments: &Arguments,

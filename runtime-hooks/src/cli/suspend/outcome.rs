@@ -1,4 +1,4 @@
-//! What has become of one container.
+//! The outcome for one container.
 
 use std::time::Duration;
 
@@ -10,20 +10,20 @@ use crate::cli::answer::name;
 use crate::error::kind::{Diagnosis, Kind, State};
 use crate::suspend::Change;
 
-/// What has become of one container.
+/// The outcome for one container.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Outcome {
-    /// What the command line names it.
+    /// Its name on the command line.
     name: String,
     /// Its id, if it was found.
     container: Option<String>,
     result: Word,
-    /// What it holds, or held, on its GPUs.
+    /// Bytes that it holds, or held, on its GPUs.
     #[serde(skip_serializing_if = "Option::is_none")]
     gpu_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     seconds: Option<f64>,
-    /// What was done in another way.
+    /// Notes on steps that took another way.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     notes: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -39,14 +39,14 @@ pub(super) struct Outcome {
 #[serde(rename_all = "kebab-case")]
 enum Word {
     Done,
-    /// It was so before.
+    /// The container was in that state before.
     Already,
     Failed,
 }
 
 impl Outcome {
-    /// Of one that is as it was asked for, with what it holds, or held, on its GPUs, and how long
-    /// that took.
+    /// Makes the outcome of a container that has reached its goal, with the bytes that it holds, or
+    /// held, on its GPUs, and the time that took.
     pub(super) fn changed(
         name: &str,
         container: &str,
@@ -89,8 +89,8 @@ impl Outcome {
         }
     }
 
-    /// Whether it may succeed later without anybody's doing: once others have made room, or have
-    /// done with the container.
+    /// Returns whether it may succeed later by itself: once others have made room, or have finished
+    /// with the container.
     pub(super) fn may_pass(&self) -> bool {
         let kinds = [Kind::NoGpuMemory, Kind::NoHostMemory, Kind::Busy].map(Kind::name);
         let is_one = self
@@ -104,14 +104,14 @@ impl Outcome {
         self.result != Word::Failed
     }
 
-    /// The message of a failure.
+    /// Returns the message of a failure.
     pub(super) fn failure(&self) -> Option<String> {
         let error = self.error.as_ref()?;
         let kind = self.kind.as_deref().unwrap_or_default();
         Some(format!("{}: {error} [{kind}]", self.name))
     }
 
-    /// What was achieved.
+    /// Describes the success.
     pub(super) fn text(&self, goal: Goal) -> String {
         let bytes = size(self.gpu_bytes.unwrap_or_default());
         let seconds = took(self.seconds.unwrap_or_default());
