@@ -40,14 +40,14 @@ pub(crate) struct MemoryDump<'a> {
     store: Option<DumpStore>,
 }
 
-/// What CRIU does not dump.
+/// The store of GPU contents that CRIU does not dump.
 #[derive(Debug)]
 struct DumpStore {
     requests: Requests,
-    /// The driver's, that it is stored from.
+    /// The driver's files that the contents are stored from.
     files: NewFiles,
     contents: Contents,
-    /// The store, before the image is where the origin says.
+    /// Keeps the store until the image is at the path that the origin records.
     in_use: Option<InUse>,
 }
 
@@ -72,7 +72,7 @@ impl<'a> MemoryDump<'a> {
         })
     }
 
-    /// Prepares what GPU contents in files are stored in; returns what the files are to be.
+    /// Prepares the store for GPU contents in files; returns the kind of files to make for them.
     pub(crate) fn prepare(&mut self, requests: Requests) -> Result<NewFiles, Failure> {
         let store = self.store.insert(DumpStore {
             requests,
@@ -80,7 +80,7 @@ impl<'a> MemoryDump<'a> {
             contents: Contents::Unstored,
             in_use: None,
         });
-        // If they cannot be made, there is something to undo as well.
+        // If the files cannot be prepared, the store has to be undone as well.
         store.files = store.requests.new_files()?;
         Ok(store.files.clone())
     }
@@ -120,13 +120,13 @@ impl<'a> MemoryDump<'a> {
         if let Contents::Dumped(stored) = &store.contents {
             timeline.set_bulk_memory(stored.clone());
         }
-        // What is staged is nobody's to keep.
+        // A staged store is temporary: it gets no origin.
         if store.requests.afterwards.is_none() {
             self.write_origin_or_note(timeline);
         }
     }
 
-    /// Records whose contents are in the store, and keeps it from being removed.
+    /// Records the container to which the contents belong, and holds the store against removal.
     fn write_origin(&mut self) -> io::Result<()> {
         if let Some(store) = &mut self.store
             && let Some(directory) = &store.requests.now.wanted.directory
@@ -138,15 +138,15 @@ impl<'a> MemoryDump<'a> {
         Ok(())
     }
 
-    /// The same for an image that can be restored without this file.
+    /// [`Self::write_origin`] for an image that can be restored without the origin.
     fn write_origin_or_note(&mut self, timeline: &mut Timeline<'_>) {
         if let Err(error) = self.write_origin() {
             timeline.note(format!("cannot write whose its GPU contents are: {error}"));
         }
     }
 
-    /// After a failure: gives back what is away, and removes what was stored. CRIU would dump all
-    /// memory then.
+    /// After a failure: gives the contents back to their processes and removes the store. A dump
+    /// after this has all memory in CRIU's images.
     pub(crate) fn undo(&mut self, container: &Container) {
         let Some(store) = &mut self.store else {
             return;
@@ -160,7 +160,7 @@ impl<'a> MemoryDump<'a> {
         }
     }
 
-    /// Removes all that was written of it, unless processes lack what is in it.
+    /// Removes all files of the store, unless processes lack contents that are in it.
     pub(crate) fn remove_unused(&mut self) {
         if let Some(store) = self.store.take()
             && !self.is_stored_alone()

@@ -1,5 +1,5 @@
-//! A restore that has found the packs of a store, and the checkpoint that made it, keep it from
-//! being removed. The lock is on the directory itself, so it ends with whoever has it.
+//! Keeps a store from being removed by others: a restore that has found its packs and the
+//! checkpoint that made it lock the directory itself, so the lock ends with its process.
 
 use std::io;
 use std::path::Path;
@@ -13,15 +13,15 @@ use crate::host::file_lock::{Lock, Sharing};
 #[derive(Debug)]
 pub(crate) struct InUse(#[expect(dead_code, reason = "it is locked as long as it lives")] Lock);
 
-/// What became of a store that was to be removed.
+/// The result of removing a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Removed {
     Yes,
-    /// Somebody uses it.
+    /// A process uses it.
     InUse,
 }
 
-/// Keeps a store from being removed. `None` if there is none, or it is being removed.
+/// Keeps a store from being removed. `None` if it does not exist, or is being removed.
 pub(crate) fn hold(directory: &Path) -> io::Result<Option<InUse>> {
     Ok(match lock_directory(directory, Sharing::Shared)? {
         Locked::Ours(lock) => Some(InUse(Lock::of(lock))),
@@ -29,7 +29,7 @@ pub(crate) fn hold(directory: &Path) -> io::Result<Option<InUse>> {
     })
 }
 
-/// Removes a store, if nobody uses it. That there is none is no error.
+/// Removes a store, if no process uses it. A store that does not exist is no error.
 pub(crate) fn remove(directory: &Path) -> Result<Removed, StoreError> {
     let locked =
         lock_directory(directory, Sharing::Exclusive).map_err(|source| StoreError::Io {

@@ -3,8 +3,8 @@
 //! The engine decides before a dump or a restore whether the plugin can be used (`plugin.rs`) and
 //! where the memory goes (`places.rs`, `staging.rs`), writes a request for it (`request.rs`),
 //! reads its report afterwards (`dump.rs`, `restore.rs`), and records whose memory it is
-//! (`origin.rs`). What lies apart from images (`apart.rs`) is not removed as long as somebody uses
-//! it (`in_use.rs`).
+//! (`origin.rs`). Stores apart from images (`apart.rs`) are not removed while a process uses them
+//! (`in_use.rs`).
 
 pub(crate) mod apart;
 pub(crate) mod dump;

@@ -1,4 +1,4 @@
-//! A record of whose the contents are that lie apart from an image.
+//! The record of the container to which contents apart from an image belong.
 
 use std::io;
 use std::path::{self, Path, PathBuf};
@@ -28,7 +28,7 @@ pub(crate) struct Origin {
 }
 
 impl Origin {
-    /// Of a checkpoint that began then.
+    /// The origin of contents whose checkpoint began at `began`.
     pub(crate) fn new(container: &str, image_path: &Path, began: SystemTime) -> Self {
         Self {
             version: VERSION,
@@ -38,7 +38,7 @@ impl Origin {
         }
     }
 
-    /// Writes the origin. What brings the contents to disk brings it there as well.
+    /// Writes the origin. The sync that brings the contents to disk includes it.
     pub(crate) fn write(&self, directory: &Path) -> io::Result<()> {
         let (path, text) = (directory.join(ORIGIN_FILE), serde_json::to_vec(self)?);
         file::replace(&path, &text, Access::Private, Durability::Volatile)

@@ -1,4 +1,4 @@
-//! What is to be stored, or told our CRIU plugin, and how far that is: files in the operation's
+//! Requests to store contents, or to our CRIU plugin, and their progress: files in the operation's
 //! directory.
 
 use std::io;
@@ -29,7 +29,7 @@ impl RequestFiles {
         }
     }
 
-    /// The same of what is stored once the processes go on ([`super::dump`]).
+    /// The files for contents that are stored once the processes resume ([`super::dump`]).
     pub(crate) fn of_staged(directory: &Path) -> Self {
         Self {
             request: directory.join("memory-request-of-staged.json"),
@@ -37,8 +37,8 @@ impl RequestFiles {
         }
     }
 
-    /// Writes the request, whole or not at all: whoever recovers the operation finds by it what was
-    /// stored. Removes the progress of an earlier one.
+    /// Writes the request, whole or not at all: a recovery of the operation finds by it what was
+    /// stored. Removes the progress of an earlier request.
     pub(crate) fn write(&self, request: &impl Serialize) -> Result<(), OperationError> {
         let write = || {
             file::remove(&self.progress)?;
@@ -51,10 +51,10 @@ impl RequestFiles {
         })
     }
 
-    /// Waits until nobody stores any more what is requested: who does keeps the file locked. No
-    /// longer than `limit`.
+    /// Waits, no longer than `limit`, until no process stores contents for this request. A process
+    /// that does keeps the file locked.
     pub(crate) fn wait_until_done(&self, limit: Duration) {
-        // Nobody works on a request whose file is gone.
+        // If the file is gone, no process works on the request.
         if let Ok(Some(request)) = file::open(&self.request) {
             let _ = lock_within(limit, &request, Sharing::Exclusive);
         }
@@ -70,7 +70,7 @@ impl Drop for RequestFiles {
     }
 }
 
-/// How many threads move contents to or from a directory apart from images, or an image.
+/// Returns the number of threads that move contents to or from a directory apart, or an image.
 pub(crate) fn threads(settings: &Settings, apart: Option<&Path>) -> usize {
     match apart {
         Some(directory) if !places::in_memory(directory) => settings.gpu_contents.threads_on_disk(),

@@ -43,15 +43,14 @@ pub(crate) struct MemoryRestore {
     threads: usize,
     /// Processes that have holes, by their pids in the container.
     holes: Vec<i32>,
-    /// What is there of their contents before CRIU begins.
+    /// How much of their contents is loaded before CRIU begins.
     until: Until,
-    /// Nobody removes it before the restore is over.
+    /// Keeps the store until the restore is over.
     _in_use: Option<InUse>,
 }
 
 impl MemoryRestore {
-    /// Prepares the restore of what was found of an image. `directory` is
-    /// the operation's.
+    /// Prepares the restore of an image's bulk memory. `directory` is the operation's.
     pub(crate) fn of(
         settings: &Settings,
         image: &Path,
@@ -83,19 +82,19 @@ impl MemoryRestore {
         }
     }
 
-    /// The host memory that it takes, bytes.
+    /// The host memory that the restore takes, bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.extent.new_bytes
     }
 
-    /// Whether the GPU contents of all processes go into files of ours.
+    /// Returns whether the GPU contents of all processes go into files of ours.
     pub(crate) fn has_gpu_contents_of(&self, manifest: &Manifest) -> bool {
         let mut processes = manifest.processes.iter();
         processes.all(|process| gpu_bytes([process]) == 0 || self.holes.contains(&process.pid))
     }
 
-    /// Waits for the rest of an image that arrives, if some of it is used where nothing can be
-    /// taken back: nothing that is not known to be whole is loaded before CRIU begins.
+    /// Waits for the rest of an image that is still arriving, if contents are used where that
+    /// cannot be undone: only contents that are known to be whole are loaded before CRIU begins.
     ///
     /// # Errors
     /// [`Failure::Store`], [`Failure::Cancelled`].
@@ -118,7 +117,7 @@ impl MemoryRestore {
         }
     }
 
-    /// Loads GPU contents into files of ours, or begins with it.
+    /// Loads GPU contents into files of ours, or begins to.
     ///
     /// # Errors
     /// [`Failure::GpuContents`], [`Failure::Cancelled`].
@@ -140,7 +139,7 @@ impl MemoryRestore {
         Ok(loaded?)
     }
 
-    /// Writes the request to the plugin, which freezes this cgroup at last.
+    /// Writes the request to the plugin, which freezes the cgroup `freeze` at the end.
     pub(crate) fn request(&self, freeze: Option<&Path>) -> Result<(), Failure> {
         let request = RestoreRequest {
             holes: Holes::Engine,
@@ -150,7 +149,7 @@ impl MemoryRestore {
         Ok(self.files.write(&request)?)
     }
 
-    /// Tells the log of it, once CRIU is done.
+    /// Adds the figures to the log, once CRIU is done.
     pub(crate) fn tell(&self, timeline: &mut Timeline<'_>) {
         timeline.set_bulk_memory(Report {
             processes: self.holes.len(),
@@ -161,8 +160,8 @@ impl MemoryRestore {
     }
 }
 
-/// Loading from memory takes no longer than all else does, and a driver that copies alone waits for
-/// all contents.
+/// Loading from memory takes no longer than the rest of the restore, so it is completed first. A
+/// driver that copies alone needs all contents.
 fn until(settings: &Settings, packs: Option<&Path>, files: &RequestFiles) -> Until {
     match settings.gpu_checkpoint.path {
         GpuCheckpointPath::Auto if !packs.is_some_and(places::in_memory) => Until::Begun,
@@ -172,8 +171,8 @@ fn until(settings: &Settings, packs: Option<&Path>, files: &RequestFiles) -> Unt
     }
 }
 
-/// The environment that passes the plugin directory and the request to CRIU at a restore: that of
-/// the memory, or `other` if there is none.
+/// The environment that passes the plugin directory and the request to CRIU at a restore: the
+/// request for `memory`, or `other` without one.
 pub(crate) fn environment<'a>(
     plugins: &'a PluginsForRestore,
     memory: Option<&'a MemoryRestore>,

@@ -29,24 +29,24 @@ pub struct Captured {
     pub manifest: Manifest,
     /// The processes that `exec` started: their GPU has to be freed too, but no image has them.
     pub exec: Vec<CudaProcess>,
-    /// How all of them, and the container, were found.
+    /// The state in which all of them, and the container, were found.
     pub intent: Intent,
     /// The bytes that are still on GPUs, or in files in memory, and become memory of processes.
     pub to_host_bytes: u64,
-    /// Of it, what each process holds on GPUs.
+    /// The part of it that each process holds on GPUs.
     pub on_gpu: Vec<OnGpu>,
-    /// Of it, what is in files in memory.
+    /// The part of it that is in files in memory.
     pub in_file_bytes: u64,
 }
 
-/// What a process holds on GPUs.
+/// The GPU memory of a process.
 #[derive(Debug, Clone, Copy)]
 pub struct OnGpu {
     /// The process.
     pub id: ProcessId,
     /// On all GPUs together, its contexts included.
     pub bytes: u64,
-    /// Whose memory is near to all of them.
+    /// The NUMA node that is near to all of these GPUs.
     pub near: Option<NumaNode>,
 }
 
@@ -57,7 +57,7 @@ pub struct Found<'a> {
     pub members: &'a [(&'a ProcessRef, SafeState)],
     /// Its freezer.
     pub freezer: FreezerState,
-    /// What an earlier operation, or an earlier look, has recorded.
+    /// The record of an earlier operation, or of an earlier look.
     pub earlier: Option<&'a Intent>,
 }
 
@@ -129,15 +129,15 @@ impl Captured {
         })
     }
 
-    /// How much of it is, or is to be, in files of ours: what processes hold that hold at least
-    /// `minimum` bytes, and what is in files already.
+    /// Returns the bytes that are in files of ours, or are to be: the GPU memory of processes that
+    /// hold at least `minimum` bytes, and the bytes that are in files already.
     pub(crate) fn in_files_bytes(&self, minimum: u64) -> u64 {
         let to_files = self.on_gpu.iter().map(|on_gpu| on_gpu.bytes);
         let to_files: u64 = to_files.filter(|bytes| *bytes >= minimum).sum();
         to_files.saturating_add(self.in_file_bytes)
     }
 
-    /// The processes that hold at least `minimum` bytes on GPUs, and how much.
+    /// The processes that hold at least `minimum` bytes on GPUs, with their bytes.
     pub(crate) fn held(&self, minimum: u64) -> Vec<(ProcessRef, u64)> {
         let large = self.on_gpu.iter();
         let large = large.filter(|on_gpu| on_gpu.bytes >= minimum);
@@ -145,7 +145,7 @@ impl Captured {
         held.collect()
     }
 
-    /// Whose memory is near to all GPUs of a process.
+    /// The NUMA node that is near to all GPUs of a process.
     pub(crate) fn near(&self, process: &ProcessRef) -> Option<NumaNode> {
         let mut on_gpu = self.on_gpu.iter();
         on_gpu
@@ -153,8 +153,8 @@ impl Captured {
             .near
     }
 
-    /// The processes of which nobody knows what they held on GPUs: another program has moved their
-    /// state to host memory, where NVML does not see it.
+    /// The processes whose GPU use is not known: another program has moved their state to host
+    /// memory, where NVML does not see it.
     pub(crate) fn unknown(&self) -> Vec<Finding> {
         let members = self.intent.members.iter();
         let unknown = members.filter(|member| {
@@ -169,7 +169,7 @@ impl Captured {
         unknown.map(finding).collect()
     }
 
-    /// Whether exactly these processes are described.
+    /// Returns whether exactly these processes are described.
     #[must_use]
     pub fn is_of(
         &self,

@@ -1,4 +1,4 @@
-//! Looks for room on disks before anything is locked: a disk that is full in the middle costs a GPU
+//! Checks free disk space before anything is locked: a disk that fills up in the middle costs a GPU
 //! checkpoint, a dump and a rollback.
 
 use std::path::Path;
@@ -16,8 +16,8 @@ use crate::image::disk_space::{NoDiskSpace, admit, free};
 use crate::operation::estimate::anonymous_of;
 use crate::request::CheckpointRequest;
 
-/// What a checkpoint may write: all contents of GPUs, all memory of processes, and the files that
-/// their image carries. That is the most it can be: zeros are not written.
+/// The most that a checkpoint may write: all contents of GPUs, all memory of processes, and the
+/// files that the image carries. It may be less: zeros are not written.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MostWritten {
     /// Into the image directory, bytes.
@@ -27,7 +27,7 @@ pub(crate) struct MostWritten {
 }
 
 impl MostWritten {
-    /// With so many bytes on GPUs, of which CRIU dumps `by_criu`.
+    /// Computes it for `gpu_bytes` on GPUs, of which CRIU dumps `by_criu`.
     ///
     /// # Errors
     /// The container's processes cannot be read.
@@ -40,7 +40,7 @@ impl MostWritten {
         let anonymous = anonymous_of(container).map_err(ContainerError::Processes)?;
         let (in_image, apart) = match settings.directory() {
             None => (gpu_bytes, 0),
-            // What a tmpfs has no room for goes into the image.
+            // Contents that a tmpfs has no room for go into the image.
             Some(apart) if places::in_memory(apart) && lacks(apart, gpu_bytes) => (gpu_bytes, 0),
             Some(_) => (by_criu, gpu_bytes.saturating_sub(by_criu)),
         };
@@ -49,7 +49,7 @@ impl MostWritten {
         Ok(Self { image, apart })
     }
 
-    /// Refuses if the disk of the image directory has less room.
+    /// Refuses if the disk of the image directory has less free space.
     ///
     /// # Errors
     /// [`NoDiskSpace`], with both figures.
@@ -64,7 +64,7 @@ impl MostWritten {
         }
     }
 
-    /// Refuses if the disk of contents apart from images has less room.
+    /// Refuses if the disk of contents apart from images has less free space.
     ///
     /// # Errors
     /// [`NoDiskSpace`], with both figures.

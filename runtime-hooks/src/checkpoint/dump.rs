@@ -35,11 +35,11 @@ pub(crate) struct Dump<'a, 'm> {
     pub(crate) container: &'a Container,
     pub(crate) image: &'a NewImage,
     pub(crate) memory: &'a mut MemoryDump<'m>,
-    /// As it is before CRIU is started.
+    /// CRIU's log, looked up before CRIU is started.
     pub(crate) log: CriuLog,
     /// The CUDA processes that the manifest lists.
     pub(crate) recorded: &'a [CudaProcess],
-    /// Those that `exec` started, which no image has.
+    /// The processes that `exec` started, which no image has.
     pub(crate) exec: &'a [CudaProcess],
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn log_of(
 }
 
 impl Dump<'_, '_> {
-    /// Lets the low-level runtime and CRIU dump the container, and gives GPU contents back that
+    /// Runs the low-level runtime and CRIU to dump the container, and gives GPU contents back that
     /// were away. Returns the low-level runtime's output.
     pub(crate) fn run(
         &mut self,
@@ -109,10 +109,10 @@ impl Dump<'_, '_> {
         Ok(output)
     }
 
-    /// The directories whose files go into the image as well, or are told of there.
+    /// The directories whose files the image carries as well, or lists.
     ///
     /// # Errors
-    /// [`Refusal::Directory`]: one has files that end, and CRIU starts nobody who could store them.
+    /// [`Refusal::Directory`]: one has files that end, and CRIU starts no program to store them.
     fn mounted(&self) -> Result<Vec<Mounted>, Failure> {
         let failed = |path: &Path, source| Refusal::Directory {
             what: "the files of the container's mounts for its image, in",
@@ -154,7 +154,7 @@ impl Dump<'_, '_> {
         }
     }
 
-    /// Why the script behind the dump refused it, in the words of [`Dump::verify`].
+    /// Returns why the script behind the dump refused it, as [`Dump::verify`] would.
     fn mismatch(&self) -> Option<PstreeError> {
         match pstree::verify(self.image.path(), self.recorded, self.exec) {
             Err(mismatch) if mismatch.kind() == Kind::ProcessEnded => Some(mismatch),

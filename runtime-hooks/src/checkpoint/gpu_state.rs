@@ -1,4 +1,4 @@
-//! The GPU state of the processes goes into host memory.
+//! Moves the GPU state of the processes into host memory.
 
 use stasis_linux::ProcessRef;
 
@@ -50,9 +50,9 @@ pub(super) fn note_ended(
     }
 }
 
-/// Admits GPU contents that the driver moves into the container's memory. They may have become more
-/// than the pre-flight found. Nobody is waited for while they are locked. Those that go into files
-/// need no more of the host: the files have their memory.
+/// Admits GPU contents that the driver moves into the container's memory: they may have grown since
+/// the pre-flight. Waits for no other operation while the processes are locked. Contents that go
+/// into files need no more of the host: the files have their memory.
 pub(super) fn admit_memory(
     plan: &Plan<'_>,
     captured: &Captured,
@@ -69,8 +69,8 @@ pub(super) fn admit_memory(
     Ok(host_memory::admit_limits(&cgroup, bytes)?)
 }
 
-/// Moves the GPU state of all processes into host memory. `is_done` is called for each whose state
-/// is there, while that of others is still moved.
+/// Moves the GPU state of all processes into host memory. Calls `is_done` for each process when its
+/// state is there, while the state of others is still moved.
 ///
 /// # Errors
 /// [`Failure::Job`]; every process has been brought back.
@@ -82,8 +82,8 @@ pub(super) fn gpu_checkpoint<'p>(
     is_done: impl Fn(&ProcessRef) + Sync,
 ) -> Result<CudaJob<'p, Checkpointed>, Failure> {
     let reservation = plan.operation.reservation();
-    // Nobody else is to get the room that they may need again. If this cannot be written, others
-    // may, and these wait for it.
+    // Reserves the GPU memory that the processes may need again. If the record cannot be written,
+    // others may take that memory, and these processes wait for it.
     let _ = reservation.hold(&Amounts::from(&captured.intent.room_to_go_back()));
     let bytes = |process: &ProcessRef| captured.intent.bytes_of(process);
     let held = job

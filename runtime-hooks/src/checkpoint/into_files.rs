@@ -1,4 +1,4 @@
-//! GPU contents go into files of ours, and are found where they are.
+//! Puts GPU contents into files of ours, and finds them there.
 
 use stasis_linux::ProcessRef;
 
@@ -35,7 +35,7 @@ pub(super) fn make_files(
         limits: &limits,
         captured,
         resumes: plan.resumes(),
-        // Who is to make them says so.
+        // Making the files shows which process gets none.
         no_file: &|_| None,
     });
     let copied = captured.held(route.copied_from(settings));
@@ -52,7 +52,7 @@ pub(super) fn make_files(
     Ok(route)
 }
 
-/// Makes files for what these processes hold. Returns the route that it takes.
+/// Makes files for the contents of these processes. Returns the route that the contents take.
 fn into_new_files(
     plan: &Plan<'_>,
     captured: &Captured,
@@ -76,8 +76,8 @@ fn into_new_files(
     )
 }
 
-/// What contents of so many bytes are stored in, and their route then: if there is no room to stage
-/// them, nobody is waited for.
+/// Returns the requests for contents of so many bytes, and their route. Without room to stage them,
+/// stores them in place instead of waiting for room.
 fn requests(
     plan: &Plan<'_>,
     route: GpuContentsRoute,
@@ -107,7 +107,7 @@ fn limits(plan: &Plan<'_>) -> Result<MemoryCgroup, ContainerError> {
 }
 
 /// Has the driver's checkpoint of the locked processes put GPU contents into their files: either
-/// all of them, or none. Returns the route that they take.
+/// all of them, or none. Returns the route that the contents take.
 pub(super) fn lead_into_files(
     plan: &Plan<'_>,
     captured: &Captured,
@@ -125,7 +125,7 @@ pub(super) fn lead_into_files(
     route
 }
 
-/// One of them gets no file: they go into memory after all.
+/// Gives the files up, since one process gets none: all contents go into memory.
 fn give_up(
     plan: &Plan<'_>,
     captured: &Captured,
@@ -168,7 +168,7 @@ fn pid_in_image(plan: &Plan<'_>, captured: &Captured, process: &ProcessRef) -> O
 }
 
 /// Finds the GPU contents of checkpointed processes that are in files, and are to be stored from
-/// there. Without any, all are memory of their processes.
+/// there. Without any, all contents are memory of their processes.
 ///
 /// # Errors
 /// [`Failure::ContentsInFile`], [`Failure::GpuContents`].

@@ -1,4 +1,4 @@
-//! What becomes of the processes once CRIU has written the image, or there is none.
+//! Resumes the processes once CRIU has written the image, or the checkpoint has failed.
 
 use stasis_linux::cgroup::FreezerState;
 
@@ -21,10 +21,10 @@ use crate::recovery::hand_over;
 use crate::recovery::rollback::roll_back;
 use crate::request::AfterDump;
 
-/// Lets the processes go on, if the container is to go on now.
+/// Restores and unlocks the processes, if the container is to resume now.
 ///
 /// # Errors
-/// [`Failure`]: not all of them do.
+/// [`Failure`]: not all of them resume.
 pub(crate) fn let_go(
     plan: &Plan<'_>,
     captured: &Captured,
@@ -47,7 +47,7 @@ pub(crate) fn let_go(
     Ok(())
 }
 
-/// The state of a container whose processes did not all go on, whether its image was sealed or not.
+/// Returns the state of a container whose processes did not all resume, sealed image or not.
 pub(crate) fn after_let_go(
     plan: &Plan<'_>,
     captured: &Captured,
@@ -57,7 +57,7 @@ pub(crate) fn after_let_go(
 ) -> (Failure, AfterFailure) {
     let is_sealed = sealed.is_ok();
     if let Err(error) = sealed {
-        // What there is of it stays: it may be all that there is of processes that are lost.
+        // The files of the image stay: they may be all that is left of lost processes.
         timeline.note(format!("the image is not whole: {}", chain(&error)));
     }
     let after_failure = match &mut cause {
@@ -73,7 +73,7 @@ pub(crate) fn after_let_go(
     (cause, after_failure)
 }
 
-/// Reports that the container did not resume after its image was written.
+/// Returns the state of a container that did not resume after its image was written.
 fn image_complete(
     plan: &Plan<'_>,
     captured: &Captured,
@@ -122,8 +122,8 @@ pub(crate) fn take_back(
     )
 }
 
-/// Somebody may have paused the container meanwhile, and believes so. But CRIU freezes it, too, and
-/// so do we if it waits for others.
+/// Another process may have paused the container meanwhile, and relies on it. But CRIU freezes it,
+/// too, and so does stasis if the container waits for others.
 fn freezer_to_leave(plan: &Plan<'_>, cause: &Failure) -> FreezerState {
     let is_of_dump = matches!(
         cause,

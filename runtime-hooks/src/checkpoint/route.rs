@@ -13,32 +13,32 @@ use crate::container::memory_limit::MemoryCgroup;
 use crate::request::Resumes;
 pub(crate) use by_criu::{ByCriu, Cause};
 
-/// The route of GPU contents. In each but [`Self::ByCriu`] those of processes that hold at least
-/// `minimum` bytes go into files of ours, and CRIU finds a hole where they were; for less a file
-/// takes longer, so the driver and CRIU move it.
+/// The route of GPU contents. In each but [`Self::ByCriu`] contents of processes that hold at least
+/// `minimum` bytes go into files of ours, and CRIU finds a hole in their place; smaller contents
+/// take longer by a file, so the driver and CRIU move them.
 ///
-/// Whoever recovers a killed operation finds the files' store by the request in the operation's
-/// directory, and a record there of what is away from processes; of [`Self::ByCriu`] there is
-/// neither, and nothing to give back or remove but the image.
+/// The recovery of a killed operation finds the files' store by the request in the operation's
+/// directory, and a record there of contents that are away; [`Self::ByCriu`] has neither, and only
+/// the image has to be removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum GpuContentsRoute {
     /// Threads of ours copy them to a file, from which they are stored in the image, or in the
-    /// directory apart, while the driver is at work. On a tmpfs the file is what is stored. Taken
-    /// if no other is: the processes stand still until all is stored.
+    /// directory apart, while the driver is at work. On a tmpfs the file is the store. The default
+    /// route: the processes stand still until all is stored.
     ToImage { minimum: u64 },
-    /// The same into memory: the processes go on before a disk has their contents, which go to
-    /// their place then. The memory is free only after that. Taken if the processes go on at once,
-    /// their place is a disk, and memory has room. Recovery finds a second request then.
+    /// Like `ToImage`, but into memory: the processes resume before a disk has their contents,
+    /// which go to their place then. The memory is free only after that. Taken if the processes
+    /// resume at once, the place is a disk, and memory has room. Recovery finds two requests.
     Staged { minimum: u64 },
-    /// What the operator has suspended is in files of ours already, and is stored from these, which
-    /// are no packs, as [`Self::ToImage`]. It does not go on, so nothing is won by staging.
+    /// Contents that the operator has suspended are in files of ours, which are no packs. They are
+    /// stored from these as by [`Self::ToImage`]. The process does not resume: no use in staging.
     Suspended { minimum: u64 },
-    /// The driver copies all into memory of the processes, where CRIU dumps it as any other, for
-    /// this reason. One thread each, and the container's limits must have room.
+    /// The driver copies all into memory of the processes, where CRIU dumps it, for this reason.
+    /// One thread each, and the container's limits must have room.
     ByCriu(Cause),
 }
 
-/// What a route is decided by.
+/// The facts that decide a route.
 pub(crate) struct Facts<'f> {
     pub(crate) settings: &'f Settings,
     /// Why an image cannot have holes.
@@ -52,8 +52,8 @@ pub(crate) struct Facts<'f> {
 }
 
 impl GpuContentsRoute {
-    /// The route that is taken if all goes well: what a check says, the pre-flight has room for,
-    /// and a checkpoint begins with.
+    /// Returns the route that is taken if all goes well: a check reports it, the pre-flight has
+    /// room for it, and a checkpoint begins with it.
     pub(crate) fn decide(facts: &Facts<'_>) -> Self {
         let (settings, captured) = (facts.settings, facts.captured);
         if settings.gpu_checkpoint.path == GpuCheckpointPath::Driver {
@@ -66,7 +66,7 @@ impl GpuContentsRoute {
         let little = captured.to_host_bytes;
         let little = little.saturating_sub(captured.in_files_bytes(minimum));
         if admit_limits(facts.limits, little).is_err() {
-            // Nothing goes into memory, though for little a file takes longer.
+            // No contents go into memory, though small contents take longer by a file.
             minimum = 1;
         }
         if captured.in_files_bytes(minimum) == 0 {
@@ -90,13 +90,13 @@ impl GpuContentsRoute {
         }
     }
 
-    /// The route of all once one process turns out to get no file.
+    /// Returns the route of all once one process turns out to get no file.
     pub(super) fn without_file(process: &ProcessRef, why: &str) -> Self {
         let why = format!("{process} has no file for it: {why}");
         Self::ByCriu(Cause::NoFile(why))
     }
 
-    /// From how many bytes of a process on they go into a file; `None`: those of no process do.
+    /// From how many bytes on a process's contents go into a file; `None`: never.
     pub(crate) fn in_files(&self) -> Option<u64> {
         match self {
             Self::ToImage { minimum } | Self::Staged { minimum } | Self::Suspended { minimum } => {
@@ -106,24 +106,24 @@ impl GpuContentsRoute {
         }
     }
 
-    /// From how many bytes of a process on, threads of ours copy them.
+    /// From how many bytes on threads of ours copy a process's contents.
     pub(super) fn copied_from(&self, settings: &Settings) -> u64 {
         self.in_files().unwrap_or_else(|| minimum(settings))
     }
 
-    /// How much goes into files, or is there.
+    /// Returns the bytes that go into files, or are there already.
     pub(super) fn bytes_in_files(&self, captured: &Captured) -> u64 {
         let minimum = self.in_files();
         minimum.map_or(0, |minimum| captured.in_files_bytes(minimum))
     }
 
-    /// How much becomes memory of the container.
+    /// Returns the bytes that become memory of the container.
     pub(crate) fn bytes_in_container(&self, captured: &Captured) -> u64 {
         let in_files = self.bytes_in_files(captured);
         captured.to_host_bytes.saturating_sub(in_files)
     }
 
-    /// What CRIU dumps of it, if all goes well, and why.
+    /// Returns the part that CRIU dumps, if all goes well, and why.
     pub(crate) fn by_criu(&self, captured: &Captured) -> Option<ByCriu> {
         let cause = match self {
             Self::ByCriu(cause) => cause.clone(),

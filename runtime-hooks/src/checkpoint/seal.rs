@@ -1,5 +1,5 @@
-//! What makes CRIU's files an image that may be reported good. The container has ended by then, or
-//! goes on: nothing here may keep it from that.
+//! Completes CRIU's files to an image that may be reported good. By then the container has ended,
+//! or goes on: no failure here may prevent that.
 
 use std::fs;
 use std::path::Path;
@@ -21,8 +21,7 @@ use crate::low_level::criu_version::CriuVersion;
 use crate::operation::timeline::Timeline;
 use crate::preflight::capabilities::kernel_release;
 
-/// Describes the image of a dump as it has become, brings it to disk, and lets it take the place of
-/// an earlier one.
+/// Describes the image of a dump, brings it to disk, and moves it to the place of an earlier image.
 ///
 /// # Errors
 /// [`Failure`]: the image must not be reported good.
@@ -50,7 +49,7 @@ pub(crate) fn seal(
     Ok(())
 }
 
-/// The image is complete, whatever keeps it from its place.
+/// Notes why a complete image is not in its place yet.
 pub(crate) fn tell(committed: &Committed, timeline: &mut Timeline<'_>) {
     if let Committed(Some(error)) = committed {
         timeline.note(format!(
@@ -60,8 +59,8 @@ pub(crate) fn tell(committed: &Committed, timeline: &mut Timeline<'_>) {
     }
 }
 
-/// After a failure to seal an image. That of a container that has ended stays, since it is the last
-/// copy, and the container's state is returned; any other goes, if it can be removed.
+/// After a failure to seal an image: keeps the image of a container that has ended, since it is the
+/// last copy, and returns the container's state; removes any other image, if it can.
 pub(crate) fn unsealed(
     cause: &Failure,
     image: &NewImage,
@@ -70,7 +69,7 @@ pub(crate) fn unsealed(
 ) -> Option<AfterFailure> {
     let init = container.init();
     if cause.is_of_a_disk_that_hangs() {
-        // Whoever touches it waits as well. The next checkpoint in the directory sees to the rest.
+        // Any access to that disk hangs as well. The next checkpoint in the directory cleans up.
         let stays = || AfterFailure::EndedNotOnDisk(image.path().to_owned());
         return init.is_gone().then(stays);
     }
@@ -84,7 +83,7 @@ pub(crate) fn unsealed(
     image.give_up(init).map(AfterFailure::EndedNotOnDisk)
 }
 
-/// An image without GPU state and files of ours is an image that CRIU made alone.
+/// Writes the manifest. Without GPU state and files of ours, the image is CRIU's alone.
 pub(crate) fn describe(manifest: &mut Manifest, image: &Path) -> Result<(), ManifestError> {
     if !manifest.has_gpu_state() && !manifest.carries_files() {
         return Ok(());
@@ -98,7 +97,7 @@ fn carries_files(image: &Path) -> bool {
     entries.any(|entry| is_archive(&entry.file_name().to_string_lossy()))
 }
 
-/// What cannot be found out is left out.
+/// Leaves out facts that cannot be found out.
 fn this_machine() -> MadeOn {
     let criu = CriuVersion::installed();
     MadeOn {

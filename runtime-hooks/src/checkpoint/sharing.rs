@@ -1,4 +1,4 @@
-//! What the processes of a container share is known once they are locked.
+//! Memory that processes of a container share, which is known once they are locked.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,11 +16,11 @@ use crate::image::manifest::SharedAllocation;
 use crate::preflight::blocker::Blockers;
 use crate::preflight::sharing::at_the_lock;
 
-/// Refuses what the driver would not restore of locked processes, which were looked at since.
-/// Returns what they have to give up.
+/// Refuses locked processes that share memory which the driver would not restore. Returns the
+/// shares that they have to give up.
 ///
 /// # Errors
-/// [`Failure`]: the checkpoint is rolled back, and all go on as before.
+/// [`Failure`]: the checkpoint is rolled back, and all processes resume as before.
 pub(super) fn refuse_shared(
     plan: &Plan<'_>,
     locked: &[ProcessRef],
@@ -38,7 +38,7 @@ pub(super) fn refuse_shared(
 /// Has the processes give up what they share, and describes it in the manifest.
 ///
 /// # Errors
-/// [`Failure::SharedMemory`]: the checkpoint is rolled back, and all share it again.
+/// [`Failure::SharedMemory`]: the checkpoint is rolled back, and all processes share it again.
 pub(super) fn give_up_shared(
     plan: &Plan<'_>,
     captured: &mut Captured,
@@ -58,7 +58,7 @@ pub(super) fn give_up_shared(
     Ok(())
 }
 
-/// What of it is the image's, by pids in the container.
+/// Returns the shares that the image has, by pids in the container.
 fn describe(
     plan: &Plan<'_>,
     captured: &Captured,

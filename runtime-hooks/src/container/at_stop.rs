@@ -1,4 +1,4 @@
-//! What a container asks for when it is stopped, by its annotations: a checkpoint, and not its end.
+//! The annotations of a container that ask for a checkpoint in the place of its end by a stop.
 
 pub(crate) mod repository;
 
@@ -12,14 +12,14 @@ use crate::container::spec::Spec;
 use crate::container::spec::annotation::{CHECKPOINT as ANNOTATION, CHECKPOINT_KEY as KEY};
 use crate::host::signal;
 
-/// Where engines say by which signal the container is to be stopped (OCI image specification).
+/// Where engines put the signal by which a container is stopped (OCI image specification).
 const STOP_SIGNAL: &str = "org.opencontainers.image.stopSignal";
 const ON_TERM: &str = "on-term";
 const ON_STOP: &str = "on-stop";
 /// systemd as a container's first process is stopped by SIGRTMIN+3.
 const SIGRTMIN_3: i32 = 37;
 
-/// What a container asks for.
+/// The checkpoint that a container asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AtStop {
     signals: Vec<i32>,
@@ -45,7 +45,7 @@ pub enum InvalidAtStop {
 }
 
 impl AtStop {
-    /// What a specification asks for. That of a pod's sandbox has the pod's annotations, and asks
+    /// Reads the request in a specification. A pod's sandbox has the pod's annotations, and asks
     /// for nothing.
     pub(crate) fn of(spec: &Spec) -> Result<Option<Self>, InvalidAtStop> {
         if pod::is_sandbox(spec) {
@@ -74,13 +74,13 @@ impl AtStop {
         Ok(Some(Self { signals, key }))
     }
 
-    /// Whether it is this signal that stops the container. SIGKILL means its end.
+    /// Returns whether this signal stops the container. SIGKILL means its end.
     pub(crate) fn is_for(&self, signal: i32) -> bool {
         self.signals.contains(&signal)
     }
 
-    /// The directory of its images, below that of all that it may name. Without a key it is called
-    /// as in its pod, or by its id.
+    /// Returns the directory of its images, below the directory that it may name. Without a key it
+    /// is the container's name in its pod, or its id.
     pub(crate) fn key(&self, spec: &Spec, id: &str) -> Result<PathBuf, InvalidAtStop> {
         let key = self.key.clone();
         let key = key.or_else(|| pod::name_of(spec));

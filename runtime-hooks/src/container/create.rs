@@ -1,9 +1,9 @@
-//! OCI create and run: a container that shall be checkpointable gets what that takes in its
-//! environment. All else is the low-level runtime's.
+//! OCI create and run: sets variables in the environment of a container that has to be
+//! checkpointable. The low-level runtime does all else.
 //!
 //! Ranks of NCCL that share GPU memory are saved by the driver and lost at their restore, so such a
-//! checkpoint is refused (`preflight/nccl.rs`). The variables that keep NCCL from it have to be
-//! there when a program starts, hours before somebody reads the refusal.
+//! checkpoint is refused (`preflight/nccl.rs`). The variables that keep NCCL from it must be set
+//! when the program starts, hours before anyone reads the refusal.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use crate::container::hooks::{Hooks, InvalidHook};
 use crate::container::spec::annotation::{NCCL as ANNOTATION, UnknownAnnotation, refuse_unknown};
 use crate::container::spec::{Spec, SpecError};
 
-/// The only value of the annotation that asks for it.
+/// The annotation's only value.
 pub(crate) const CHECKPOINTABLE: &str = "checkpointable";
 
 /// The variables that keep NCCL from sharing memory of the driver. Fewer are enough
@@ -26,7 +26,7 @@ pub(crate) const NCCL_APART: [(&str, &str); 4] = [
     ("NCCL_CUMEM_HOST_ENABLE", "0"),
     ("NCCL_NVLS_ENABLE", "0"),
 ];
-/// RDMA devices that are open are refused, too (`rdma`): NCCL opens those that it finds.
+/// Open RDMA devices are refused, too (`rdma`): NCCL opens those that it finds.
 const WITHOUT_RDMA: (&str, &str) = ("NCCL_IB_DISABLE", "1");
 
 /// Why a container was not created.
@@ -53,9 +53,9 @@ pub enum CreateError {
     Write(#[from] SpecError),
 }
 
-/// Prepares the specification in a bundle for its container. What the container's own environment
-/// says of a variable stays. A specification that cannot be read is left to the low-level runtime,
-/// which refuses it in its own words.
+/// Prepares the specification in a bundle for its container. Variables that it sets already stay. A
+/// specification that cannot be read is left to the low-level runtime, which refuses it in its own
+/// words.
 ///
 /// # Errors
 /// [`CreateError`]; the specification is as it was.
@@ -95,8 +95,8 @@ pub fn prepare(bundle: &Path) -> Result<(), CreateError> {
     Ok(spec.write()?)
 }
 
-/// Refuses a container whose images the registry of the settings could not have, if they are made
-/// when it is stopped.
+/// Refuses a container if images made when it is stopped could not go to the registry of the
+/// settings.
 pub fn refuse_key(registry: &str, bundle: &Path, id: &str) -> Result<(), CreateError> {
     let Some(spec) = Spec::read(bundle).ok().filter(|_| !registry.is_empty()) else {
         return Ok(());
@@ -106,7 +106,7 @@ pub fn refuse_key(registry: &str, bundle: &Path, id: &str) -> Result<(), CreateE
     };
     match repository_of(registry, &spec, &asked.key(&spec, id)?) {
         Err(error @ NoRepository::Name { .. }) => Err(CreateError::Repository(error)),
-        // Whose it is, is looked at when it matters.
+        // Its namespace is checked when it matters.
         _ => Ok(()),
     }
 }
@@ -148,7 +148,7 @@ mod tests {
             "NCCL_IB_DISABLE=1",
         ]);
         assert_eq!(specification(&bundle)["process"]["env"], expected);
-        // A bundle of which a second container is made.
+        // As if a second container is made of the bundle.
         prepare(bundle.path()).unwrap();
         assert_eq!(specification(&bundle)["process"]["env"], expected);
         assert_eq!(specification(&bundle)["process"]["args"], json!(["x"]));

@@ -8,14 +8,14 @@ use crate::container::pod::is_sandbox;
 use crate::container::spec::Spec;
 use crate::container::spec::annotation::RESTORE as ANNOTATION;
 
-/// Before the key of images of which the latest is meant.
+/// The prefix of a key whose latest image is meant.
 const LATEST: &str = "latest:";
-/// Before a directory of images that `stasis pull` knows and containers may not name.
+/// The prefix of a directory of images that `stasis pull` knows and containers may not name.
 const LAYOUT: &str = "oci:";
-/// As long as a path may be (PATH_MAX).
+/// The longest path (PATH_MAX).
 const MAX_BYTES: usize = 4096;
 
-/// What the annotation names.
+/// The image that the annotation names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FirstImage {
     /// An image directory: absolute, or below the directory of the settings.
@@ -43,7 +43,7 @@ pub enum FirstImageError {
 }
 
 impl FirstImage {
-    /// What the specification in a bundle asks for. One that cannot be read is left to the
+    /// Reads the annotation in a bundle. A specification that cannot be read is left to the
     /// low-level runtime. A pod's sandbox has the pod's annotations as well, and asks for nothing.
     pub fn of(bundle: &Path) -> Result<Option<Self>, FirstImageError> {
         let spec = Spec::read(bundle).ok().filter(|spec| !is_sandbox(spec));
@@ -51,9 +51,9 @@ impl FirstImage {
         given.map(Self::parse).transpose()
     }
 
-    /// A name is of letters, digits, ".", "_" and "-", with "/" between its parts: what else a
-    /// registry's names have (a host with a dot or a port, a tag, a digest) no name here has, so
-    /// neither is taken for the other.
+    /// A name is of letters, digits, ".", "_" and "-", with "/" between its parts: it has no host
+    /// with a dot or port, no tag and no digest, as a registry's name has, so neither is taken for
+    /// the other.
     fn parse(given: &str) -> Result<Self, FirstImageError> {
         let unknown = || FirstImageError::Unknown {
             given: given.to_owned(),
@@ -85,7 +85,7 @@ impl FirstImage {
     }
 }
 
-/// Whether a text is of parts that can be names of directories below another one.
+/// Returns whether all parts of a text can be names of directories below another one.
 pub(crate) fn is_name(text: &str) -> bool {
     if text.len() > MAX_BYTES {
         return false;

@@ -3,7 +3,7 @@
 //!
 //! An annotation is a command line of `/bin/sh`, as it would stand behind `sh -c`, or a JSON array
 //! of a program and its arguments, as Kubernetes' lifecycle handlers (`exec.command`) and the hooks
-//! of the OCI runtime specification have them. An empty one is no hook, whatever the settings say.
+//! of the OCI runtime specification have them. An empty one disables the settings' hook.
 
 use std::fmt;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub enum When {
 /// A command that is run in a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hook {
-    /// When.
+    /// The moment.
     pub when: When,
     /// The program and its arguments; never empty.
     pub command: Vec<String>,
@@ -79,12 +79,12 @@ impl When {
 }
 
 impl Hooks {
-    /// Those of a container; the settings' alone if its specification cannot be read.
+    /// Returns a container's hooks; only the settings' if its specification cannot be read.
     pub fn of(settings: &stasis_config::Hooks, container: &Container) -> Result<Self, InvalidHook> {
         Self::declared(settings, container.spec().as_ref())
     }
 
-    /// Those of a specification.
+    /// Returns the hooks of a specification.
     pub(crate) fn declared(
         settings: &stasis_config::Hooks,
         spec: Option<&Spec>,
@@ -123,13 +123,13 @@ impl Hooks {
         })
     }
 
-    /// All that there are.
+    /// Iterates over the hooks that exist.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Hook> {
         self.before_checkpoint.iter().chain(&self.after_restore)
     }
 }
 
-/// The program and its arguments; none of an empty value.
+/// Parses the program and its arguments; empty for an empty value.
 fn command(name: &str, value: &str) -> Result<Vec<String>, InvalidHook> {
     let invalid = |what: String| InvalidHook::of(name, value, what);
     let trimmed = value.trim();

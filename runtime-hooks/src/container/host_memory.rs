@@ -11,7 +11,7 @@ use crate::ledger::{NotReserved, Patience, Reservation, WaitFor};
 /// The most that the driver needs beside the contents themselves (measured on driver 580.159).
 const MARGIN: u64 = 128 << 20;
 
-/// What is done about a limit of the container, and about one above it.
+/// The remedies for a limit of the container, and for a limit above it.
 const RAISE: &str = "raise it (podman update --memory, docker update --memory, or systemctl \
                      set-property --runtime UNIT MemoryMax=), or let many threads copy, which needs \
                      no room there (gpu_checkpoint.path = \"auto\" in the settings)";
@@ -65,7 +65,7 @@ pub(crate) fn admit(
     admit_limits(cgroup, gpu_bytes)
 }
 
-/// The same, where room on the host is known.
+/// Checks the limits alone, where room on the host is known.
 pub(crate) fn admit_limits(cgroup: &MemoryCgroup, gpu_bytes: u64) -> Result<(), NoHostMemory> {
     let needed = needed_for(gpu_bytes);
     check_limits_above(cgroup, needed)?;
@@ -127,7 +127,7 @@ pub(crate) fn check_limits_above(cgroup: &MemoryCgroup, needed: u64) -> Result<(
     refuse_tight(cgroup.tight_limits_above(needed)?, needed, RAISE_ABOVE)
 }
 
-/// The host memory that contents of this size need, in bytes. Where none are moved, the driver
+/// Returns the host memory that contents of this size need, in bytes. Without contents, the driver
 /// needs none either.
 pub(crate) fn needed_for(gpu_bytes: u64) -> u64 {
     if gpu_bytes == 0 {

@@ -1,14 +1,14 @@
 //! The directories of the host that a container writes to.
 //!
-//! CRIU takes a bind mount for somebody else's and dumps nothing of it. What runc mounts itself it
-//! dumps. Most of these directories outlast the container, on a disk. An engine unmounts others
-//! when the container or its pod ends, so an image has to carry their files:
+//! CRIU treats a bind mount as external and dumps none of its files, but it dumps mounts that runc
+//! makes itself. Most of these directories outlast the container, on a disk. An engine unmounts
+//! others when the container or its pod ends, so an image has to carry their files:
 //!
 //! * `/dev/shm`, of which podman and Docker mount one for each container,
 //! * volumes of podman and Docker that are a tmpfs,
 //! * an `emptyDir` of Kubernetes in memory.
 //!
-//! Left as it is: a `/dev/shm` that other containers or the host have as well, by a shared IPC
+//! Not carried: a `/dev/shm` that other containers or the host have as well, by a shared IPC
 //! namespace. Queues (`/dev/mqueue`) cannot be dumped: CRIU refuses a container with one.
 
 use std::collections::BTreeMap;
@@ -47,11 +47,11 @@ pub(crate) struct Mounted {
     pub(crate) destination: PathBuf,
     /// Where it is on the host.
     pub(crate) source: PathBuf,
-    /// What becomes of its files when the container ends.
+    /// Whether its files outlast the container.
     pub(crate) files: Files,
 }
 
-/// What becomes of the files of a directory when the container ends.
+/// Whether the files of a directory outlast the container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Files {
@@ -62,7 +62,7 @@ pub(crate) enum Files {
 }
 
 impl Mounted {
-    /// Whether nothing is in it.
+    /// Returns whether the directory is empty.
     pub(crate) fn is_empty(&self) -> io::Result<bool> {
         Ok(fs::read_dir(&self.source)?.next().is_none())
     }
@@ -94,7 +94,7 @@ impl Mounted {
     }
 }
 
-/// All of a container.
+/// Returns all directories of a container.
 pub(crate) fn all(spec: &Spec) -> Vec<Mounted> {
     let mounts = mounts().unwrap_or_default();
     let binds = spec.binds().take(MOST);
@@ -104,8 +104,8 @@ pub(crate) fn all(spec: &Spec) -> Vec<Mounted> {
     found.collect::<BTreeMap<_, _>>().into_values().collect()
 }
 
-/// Those whose files are to be told of in `image`. podman puts what ends with a container beside an
-/// image of its own, which is in the bundle.
+/// Returns the directories whose files `image` has to carry or list. For an image in the bundle,
+/// podman puts files that end with a container beside that image itself.
 pub(crate) fn of_image(container: &Container, image: &Path) -> Vec<Mounted> {
     match container.bundle() {
         Some(bundle) if !image.starts_with(bundle) => {
@@ -115,8 +115,8 @@ pub(crate) fn of_image(container: &Container, image: &Path) -> Vec<Mounted> {
     }
 }
 
-/// Whether an image has to tell of files: it carries some, or a new container may begin with it,
-/// which may have other directories.
+/// Returns whether an image has to list files: it carries some, or a new container may begin with
+/// it, which may have other directories.
 pub(crate) fn are_told_of(settings: &Settings, container: &Container, image: &Path) -> bool {
     let at_create = &settings.restore.at_create;
     let begins = !at_create.as_os_str().is_empty() && image.starts_with(at_create);
@@ -125,7 +125,7 @@ pub(crate) fn are_told_of(settings: &Settings, container: &Container, image: &Pa
         .any(|mounted| (begins || mounted.files == Files::End) && mounted.has_files())
 }
 
-/// What the files that images carry of a container take at most, in bytes.
+/// The most bytes that an image's copies of files of a container can take.
 pub(crate) fn used_bytes(container: &Container) -> u64 {
     let all = container.spec().as_ref().map_or_else(Vec::new, all);
     let ending = all.iter().filter(|mounted| mounted.files == Files::End);
@@ -137,8 +137,8 @@ pub(crate) fn used_bytes(container: &Container) -> u64 {
     bytes.fold(0, u64::saturating_add)
 }
 
-/// The mount that a path is on, if its file system has no server: another one's may never answer,
-/// and nothing there is looked at.
+/// Returns the mount that a path is on, if its file system has no server: a server may never
+/// answer, so nothing there is looked at.
 fn answering<'m>(mounts: &'m [Mount], path: &Path) -> Option<&'m Mount> {
     let above = mounts.iter().filter(|mount| path.starts_with(&mount.point));
     // Of two on one directory the later one hides the other, and is the one that is found.
@@ -146,7 +146,7 @@ fn answering<'m>(mounts: &'m [Mount], path: &Path) -> Option<&'m Mount> {
     mount.filter(|mount| WITHOUT_SERVER.contains(&mount.kind.as_slice()))
 }
 
-/// By no link, which may lead to another file system.
+/// Follows no link, which may lead to another file system.
 fn is_directory(path: &Path) -> bool {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS).is_ok()
@@ -154,7 +154,7 @@ fn is_directory(path: &Path) -> bool {
 
 /// Whether it is the root of a volume of podman's or Docker's local driver (`volumes/NAME/_data`),
 /// or of an `emptyDir` of the kubelet's (`volumes/kubernetes.io~empty-dir/NAME`): they mount a
-/// tmpfs there, for those who use the volume.
+/// tmpfs there for the users of the volume.
 fn is_volume(source: &Path) -> bool {
     has_name_of_volume(source) && source.parent().and_then(device) != device(source)
 }

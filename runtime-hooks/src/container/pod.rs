@@ -1,7 +1,7 @@
-//! What an engine says of the pod that a container belongs to.
+//! An engine's annotations about the pod that a container belongs to.
 //!
-//! containerd's CRI plugin and CRI-O set these annotations after those that they take from the pod,
-//! so they are not the pod's author's.
+//! containerd's CRI plugin and CRI-O set these annotations after copying the pod's own, so the
+//! pod's author cannot set them.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::container::spec::Spec;
 /// The names of an engine's annotations.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Annotations {
-    /// What the container is in its pod.
+    /// The container's kind in its pod.
     pub(crate) kind: &'static str,
     /// The pod's namespace.
     pub(crate) namespace: &'static str,
@@ -20,26 +20,26 @@ pub(crate) struct Annotations {
     pub(crate) container: &'static str,
 }
 
-/// Those of containerd's CRI plugin.
+/// The annotations of containerd's CRI plugin.
 pub(crate) const CONTAINERD: Annotations = Annotations {
     kind: "io.kubernetes.cri.container-type",
     namespace: "io.kubernetes.cri.sandbox-namespace",
     pod: "io.kubernetes.cri.sandbox-name",
     container: "io.kubernetes.cri.container-name",
 };
-/// Those of CRI-O.
+/// The annotations of CRI-O.
 pub(crate) const CRI_O: Annotations = Annotations {
     kind: "io.kubernetes.cri-o.ContainerType",
     namespace: "io.kubernetes.pod.namespace",
     pod: "io.kubernetes.pod.name",
     container: "io.kubernetes.container.name",
 };
-/// Those of every engine of pods.
+/// The annotations of every engine that has pods.
 pub(crate) const ALL: [Annotations; 2] = [CONTAINERD, CRI_O];
 /// The kind of the container that only holds the pod's namespaces.
 const SANDBOX: &str = "sandbox";
 
-/// It is not known whose a container is.
+/// The pod's namespace of a container is not known.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the annotations of the container name no namespace, or two, for its pod")]
 pub struct NoNamespace;
@@ -56,13 +56,13 @@ impl Annotations {
     }
 }
 
-/// The directory below `all` of the images that a container may name: that of its pod's namespace.
+/// The directory below `all` of the images that a container may name: its pod's namespace.
 pub(crate) fn directory_in(all: &Path, spec: &Spec) -> Result<PathBuf, NoNamespace> {
     let namespace = namespace_of(spec)?;
     Ok(namespace.map_or_else(|| all.to_owned(), |namespace| all.join(namespace)))
 }
 
-/// The namespace of the pod that a container is in; `None`: it is in none.
+/// Returns the namespace of the pod that a container is in; `None`: it is in no pod.
 pub(crate) fn namespace_of(spec: &Spec) -> Result<Option<&str>, NoNamespace> {
     let mut said = ALL
         .iter()
@@ -78,14 +78,14 @@ pub(crate) fn namespace_of(spec: &Spec) -> Result<Option<&str>, NoNamespace> {
     Ok(Some(namespace))
 }
 
-/// Whether it is the container of a pod that runs nothing of its author's: engines hand it the
-/// pod's annotations as well.
+/// Returns whether it is the sandbox of a pod, which runs no program of the pod's author: engines
+/// give it the pod's annotations as well.
 pub(crate) fn is_sandbox(spec: &Spec) -> bool {
     let mut kinds = ALL.iter().filter_map(|names| spec.annotation(names.kind));
     kinds.any(|kind| kind == SANDBOX)
 }
 
-/// What its pod calls it, `POD/CONTAINER`.
+/// Returns its name in the pod, `POD/CONTAINER`.
 pub(crate) fn name_of(spec: &Spec) -> Option<String> {
     ALL.iter().find_map(|names| {
         let pod = spec.annotation(names.pod)?;

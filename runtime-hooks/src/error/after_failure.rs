@@ -51,7 +51,7 @@ pub enum AfterFailure {
     NotStarted,
     /// A half-restored container was ended.
     Killed,
-    /// The same of one that had been created from an image, and was to be started.
+    /// The same for a container that had been created from an image, and was to be started.
     EndedAtStart,
     /// A half-restored container, whose init has this pid, was killed and has not ended.
     NotEnded(i32),
@@ -65,7 +65,7 @@ pub enum AfterFailure {
 }
 
 impl AfterFailure {
-    /// What is left to be undone.
+    /// The part of the operation that is left to be undone.
     pub(crate) fn left(&self) -> Left {
         match self {
             Self::Unharmed(_)
@@ -77,7 +77,7 @@ impl AfterFailure {
             | Self::EndedAtStart
             | Self::StillPaused => Left::Nothing,
             Self::ImageComplete(lost) => Left::of(lost),
-            // It names all of them, or nobody knows who they are.
+            // `lost` names all of them, or they are not known.
             Self::Lost(lost) => match Left::of(lost) {
                 Left::Nothing => Left::Lost,
                 left => left,

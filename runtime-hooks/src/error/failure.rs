@@ -63,7 +63,7 @@ pub enum Failure {
     Store(#[from] StoreError),
     #[error(transparent)]
     ImageFile(#[from] FileError),
-    /// What CRIU has dumped is not what was recorded.
+    /// CRIU's images do not match the record.
     #[error(transparent)]
     Pstree(#[from] PstreeError),
     #[error(transparent)]
@@ -141,7 +141,7 @@ impl Failure {
         }
     }
 
-    /// Whether a disk, or a file server, does not take what is written.
+    /// Returns whether a disk, or a file server, does not finish writes.
     pub(crate) fn is_of_a_disk_that_hangs(&self) -> bool {
         let Self::ImageDirectory(ImageDirectoryError::NotOnDisk { source, .. }) = self else {
             return false;

@@ -1,12 +1,12 @@
-//! Has CRIU set up at a restore what neither it nor the low-level runtime does: a script of CRIU's
-//! (`post_dump.rs`) at two moments, before anything of the container runs.
+//! Has a script of CRIU's (`post_dump.rs`) set up at a restore the parts that neither CRIU nor the
+//! low-level runtime does, at two moments before anything of the container runs.
 //!
 //! * **The network that the restore makes.** runc has CRIU leave the contents of such a network out
 //!   of the image (`CLONE_NEWNET` in `empty_ns`), and brings its loopback device up at a create
 //!   alone. It comes up as soon as the network is there: before the sockets, which need an address
 //!   to be bound to. crun has CRIU dump and restore it.
-//! * **What CRIU does not keep** (`image/not_kept.rs`), at `pre-resume`: all is
-//!   restored, and CRIU still has the tasks stopped (criu/cr-restore.c, `restore_root_task`).
+//! * **State that CRIU does not keep** (`image/not_kept.rs`), at `pre-resume`: all is restored, and
+//!   CRIU still has the tasks stopped (criu/cr-restore.c, `restore_root_task`).
 
 use std::env;
 use std::fs;
@@ -23,15 +23,15 @@ use crate::container::spec::Spec;
 use crate::image::not_kept::{self, NotKept};
 use crate::low_level::post_dump;
 
-/// All are below the state directory: of restores into a network that is there, and into a new one.
+/// Names below the state directory, for restores into an existing network and into a new one.
 const SCRIPT: [&str; 2] = ["criu-restore", "criu-restore-new-network"];
 const CONFIGURATION: [&str; 2] = ["criu-restore.conf", "criu-restore-new-network.conf"];
 /// The environment variable with the file for the script's notes.
 const NOTES: &str = "STASIS_RESTORE_NOTES";
-/// More than all notes have, in bytes.
+/// More than the size of all notes, in bytes.
 const MAX_BYTES: u64 = 64 << 10;
 
-/// What CRIU is told for one restore.
+/// The script's configuration for one restore.
 #[derive(Debug)]
 pub(super) struct AtRestore {
     configuration: PathBuf,
@@ -39,8 +39,8 @@ pub(super) struct AtRestore {
 }
 
 impl AtRestore {
-    /// For the restore of an image into a bundle; `None` if nothing is to be set up. Notes come by
-    /// way of the operation's `directory`.
+    /// Prepares the restore of an image into a bundle; `None` if nothing is to be set up. The
+    /// script's notes come by way of the operation's `directory`.
     pub(super) fn prepare(
         state_dir: &Path,
         flavor: Flavor,
@@ -52,7 +52,7 @@ impl AtRestore {
         let is_new = flavor == Flavor::Runc && Spec::read(bundle).is_ok_and(is_new);
         let has_some = image.join(not_kept::FILE_NAME).exists();
         let program = env::current_exe()?;
-        // A program that was replaced has no path, and CRIU gives up without its script.
+        // A replaced program has no path, and CRIU fails without its script.
         let is_needed = is_new || (has_some && program.exists());
         if !is_needed {
             return Ok(None);
@@ -68,7 +68,7 @@ impl AtRestore {
         }))
     }
 
-    /// Gives it to a program that will start CRIU.
+    /// Passes it to a program that will start CRIU.
     pub(super) fn give(&self, command: &mut Command) {
         command.env(post_dump::VARIABLE, &self.configuration);
         command.env(NOTES, &self.notes);
@@ -94,7 +94,7 @@ pub(super) fn notes(directory: &Path, image: &Path) -> Vec<String> {
     })
 }
 
-/// The restore that this process was started to set something up for.
+/// The restore for which this process was started.
 #[derive(Debug)]
 pub struct RestoreScript(Option<Moment>);
 
@@ -106,7 +106,7 @@ enum Moment {
 }
 
 impl RestoreScript {
-    /// What CRIU started this process for, if CRIU did.
+    /// Returns the script's job, if CRIU started this process.
     #[must_use]
     pub fn of_this_process() -> Option<Self> {
         let name = env::args_os().next()?;
@@ -121,10 +121,10 @@ impl RestoreScript {
         }))
     }
 
-    /// Sets it up.
+    /// Runs the script's part.
     ///
     /// # Errors
-    /// What could not be done, and why.
+    /// The error, with the step that failed.
     pub fn run(&self) -> io::Result<()> {
         match self.0 {
             None => Ok(()),
@@ -144,7 +144,7 @@ fn set_up_network(first: i32) -> io::Result<()> {
     }
 }
 
-/// Returns notes.
+/// Restores that state; returns notes.
 fn put_back(first: i32) -> Vec<String> {
     let image = || {
         let image = env::var_os("CRTOOLS_IMAGE_DIR").ok_or(io::ErrorKind::NotFound)?;

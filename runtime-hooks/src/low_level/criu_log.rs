@@ -3,8 +3,8 @@
 //! Callers delete the work directory after a failure (go-runc after every call, containerd with the
 //! bundle), so stasis copies the log before it returns.
 //!
-//! CRIU first tries what the kernel can do, and logs what it lacks as errors (criu/kerndat.c): what
-//! comes before the end of that is no reason, if it has come to an end.
+//! CRIU first probes the kernel, and logs missing features as errors (criu/kerndat.c): if the
+//! probes have ended, the errors before that are not the cause.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, Metadata};
@@ -23,24 +23,24 @@ use crate::low_level::criu_settings::CriuSettings;
 
 /// Logs are some MiB at CRIU's highest level.
 const MAX_LOG_BYTES: u64 = 64 << 20;
-/// What is kept of earlier failures: the newest logs, with no more bytes than that.
+/// The newest logs of earlier failures are kept, up to this number and this many bytes.
 const MOST_LOGS: usize = 100;
 const MOST_BYTES: u64 = 256 << 20;
-/// The cause is one of the last, which its callers and what is undone follow.
+/// The cause is one of the last errors; errors of its callers and of cleanup follow it.
 const ERRORS: usize = 6;
-/// How the lines begin that CRIU writes when it knows the kernel: after it has tried everything, or
-/// in the place of that (criu/kerndat.c), and above the first line on the tasks (criu/cr-dump.c).
+/// The beginnings of lines that CRIU writes when it knows the kernel: after all probes, or in the
+/// place of them (criu/kerndat.c), and above the first line on the tasks (criu/cr-dump.c).
 const KERNEL_KNOWN: [&str; 3] = ["files stat: ", "Loaded kdat cache ", "====="];
 /// Settings for places of CRIU's.
 const PLACES: [&str; 3] = ["images-dir", "work-dir", "log-file"];
-/// What CRIU does without, wherever it says so: more open files (criu/util.c,
+/// An error that CRIU tolerates wherever it is logged: it gets no more open files (criu/util.c,
 /// `rlimit_unlimit_nofile`).
 const DONE_WITHOUT: &str = "rlimit: ";
 
 /// The log of a failed operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundLog {
-    /// The copy, or where CRIU has written it if there is none.
+    /// The copy, or CRIU's own file if there is no copy.
     pub path: PathBuf,
     /// Why there is no copy.
     pub not_kept: Option<String>,
@@ -57,12 +57,12 @@ pub(crate) struct CriuLog {
     /// `dump.log` or `restore.log`, whatever CRIU calls it.
     name: &'static str,
     settings: CriuSettings,
-    /// What an earlier operation has left there, or podman, which makes an empty one beforehand.
+    /// An earlier operation's log there, or an empty one that podman makes beforehand.
     before: Option<Stamp>,
 }
 
-/// By what a file is known to be as it was. Its time is of its file system's clock, which may be a
-/// file server's, so that it is compared with nothing else.
+/// Identifies an unchanged file. Its time is of its file system's clock, which may be a file
+/// server's, so it is compared with nothing else.
 #[derive(Debug, PartialEq, Eq)]
 struct Stamp {
     inode: u64,
@@ -84,7 +84,7 @@ impl Stamp {
 
 impl CriuLog {
     /// The log `name` (`dump.log` or `restore.log`) in CRIU's work directory, or where CRIU's
-    /// settings have it for a container of this specification. To be called before CRIU is started.
+    /// settings for this specification put it. Must be called before CRIU is started.
     pub(crate) fn before(
         flavor: Flavor,
         spec: Option<Spec>,
@@ -110,7 +110,7 @@ impl CriuLog {
         }
     }
 
-    /// The settings by which CRIU may have written its log elsewhere, or none.
+    /// Returns the settings by which CRIU may have written its log elsewhere, if there are any.
     pub(crate) fn astray(&self) -> Option<String> {
         let places = PLACES.iter().filter_map(|name| {
             let value = self.settings.value(name)?;
@@ -131,8 +131,8 @@ impl CriuLog {
     }
 }
 
-/// Keeps a log as `log_dir/NAME-dump.log` or such. Where that cannot be, its errors are what is
-/// left of it. `None` if CRIU has written none.
+/// Keeps a log as `log_dir/NAME-dump.log` or `-restore.log`. If that fails, only its errors are
+/// kept. `None` if CRIU has written none.
 fn find(criu: &CriuLog, log_dir: &Path, name: &str) -> io::Result<Option<FoundLog>> {
     let mut log = match file::open(&criu.path) {
         Ok(Some(log)) => log,
@@ -170,12 +170,12 @@ fn keep(log: File, log_dir: &Path, name: &str) -> io::Result<PathBuf> {
         let _ = file::remove(&path);
         return Err(error);
     }
-    // Too many are no reason to do without this one.
+    // Too many logs are no reason to give this one up.
     let _ = remove_oldest(log_dir, MOST_LOGS, MOST_BYTES);
     Ok(path)
 }
 
-/// Removes the oldest kept logs, but not the newest, until there are no more than this.
+/// Removes the oldest kept logs, never the newest, down to these limits.
 fn remove_oldest(log_dir: &Path, most_logs: usize, most_bytes: u64) -> io::Result<()> {
     let mut logs = Vec::new();
     for entry in fs::read_dir(log_dir)? {

@@ -1,16 +1,16 @@
-//! CRIU's configuration files (criu(8), "CONFIGURATION FILES"), as far as they matter to us: where
-//! CRIU logs, and what keeps it from making or restoring an image.
+//! CRIU's configuration files (criu(8), "CONFIGURATION FILES"), as far as they matter here: the
+//! place of CRIU's log, and options that prevent making or restoring an image.
 
 use std::path::{Path, PathBuf};
 
 use stasis_config::Flavor;
 use stasis_linux::file;
 
-/// Where they are, unless a container's annotation names one.
+/// Their directory, unless a container's annotation names a file.
 pub(crate) const DIRECTORY: &str = "/etc/criu";
 const MAX_BYTES: u64 = 1 << 20;
 
-/// What a file says.
+/// The options in a file.
 #[derive(Debug, Default)]
 pub(crate) struct CriuSettings {
     path: PathBuf,
@@ -18,7 +18,7 @@ pub(crate) struct CriuSettings {
 }
 
 impl CriuSettings {
-    /// Of a file. One that is not there, or cannot be read, says nothing: so it is for CRIU.
+    /// Reads a file. A missing or unreadable file is empty, as it is for CRIU.
     pub(crate) fn read(path: &Path) -> Self {
         let text = file::read(path, MAX_BYTES).ok().flatten();
         Self {
@@ -27,9 +27,9 @@ impl CriuSettings {
         }
     }
 
-    /// Of the file that the low-level runtime names in its request, whose places precede those of
-    /// the request (criu/cr-service.c): that of the container's annotation, which may name none, or
-    /// its own (runc's `handleCriuConfigurationFile`, crun's `handle_criu_config_file`).
+    /// Reads the file that the low-level runtime names in its request, whose places precede the
+    /// request's (criu/cr-service.c): the container's annotation, which may name none, or the
+    /// runtime's own (runc's `handleCriuConfigurationFile`, crun's `handle_criu_config_file`).
     pub(crate) fn of_request(flavor: Flavor, annotated: Option<&Path>) -> Self {
         let own = match flavor {
             Flavor::Runc => &["runc.conf"][..],
@@ -47,7 +47,7 @@ impl CriuSettings {
         &self.path
     }
 
-    /// Its options, each with its value: one in a line, as on CRIU's command line without `--`.
+    /// Its options with their values: one in a line, as on CRIU's command line without `--`.
     pub(crate) fn options(&self) -> impl Iterator<Item = (&str, &str)> {
         options(&self.text)
     }

@@ -1,9 +1,8 @@
 //! The low-level runtime (runc or crun) as a child process of a GPU operation.
 //!
-//! It gets the caller's own arguments, standard streams and descriptors, and an environment that we
-//! make. For a checkpoint it gets
-//! no parent-death signal: killing it in the middle of a dump would kill CRIU with parasite
-//! code inside the workload.
+//! It gets the caller's own arguments, standard streams and descriptors, and an environment that
+//! stasis makes. For a checkpoint it gets no parent-death signal: killing it in the middle of a
+//! dump would kill CRIU with parasite code inside the workload.
 
 pub mod at_restore;
 pub mod criu_log;
@@ -52,7 +51,7 @@ pub fn default_root(flavor: Flavor) -> PathBuf {
     }
 }
 
-/// Its file name, for messages.
+/// Returns its file name, for messages.
 #[must_use]
 pub fn name(low_level: &LowLevel) -> String {
     let name = low_level
@@ -62,7 +61,7 @@ pub fn name(low_level: &LowLevel) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// How it ended.
+/// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Ran {
     /// Its output, as far as it was captured.
@@ -72,8 +71,8 @@ pub(crate) struct Ran {
 }
 
 /// Runs a dump to its end with its output captured, in a process group of its own: a Ctrl-C on the
-/// caller's terminal must reach us alone, since CRIU must not be interrupted. One that does nothing
-/// for longer than `limit` is ended.
+/// caller's terminal must reach stasis alone, since CRIU must not be interrupted. A dump that does
+/// nothing for longer than `limit` is ended.
 pub(crate) fn dump(
     low_level: &LowLevel,
     args: &[OsString],
@@ -86,11 +85,11 @@ pub(crate) fn dump(
     capture(&mut command, limit, Victims::WithChildren)
 }
 
-/// What it answers to a question about a container.
+/// Returns its answer to a question about a container.
 ///
 /// # Errors
-/// An error of starting or awaiting the process; [`io::ErrorKind::TimedOut`] of one that did
-/// nothing for longer than `limit`, and was ended.
+/// An error of starting or awaiting the process; [`io::ErrorKind::TimedOut`] if it did nothing for
+/// longer than `limit`, and was ended.
 pub(crate) fn answer(
     low_level: &LowLevel,
     args: &[OsString],
@@ -116,7 +115,7 @@ fn capture(command: &mut Command, limit: Duration, victims: Victims) -> io::Resu
         kill_group(&child);
     }
     let mut written = |receiver: Receiver<Vec<u8>>| loop {
-        // What it has started may still write.
+        // Its children may still write.
         match receiver.recv_timeout(watch.interval()) {
             Err(RecvTimeoutError::Timeout) if hung.is_none() => hung = watch.look(),
             result => break result.unwrap_or_default(),
@@ -132,9 +131,9 @@ fn capture(command: &mut Command, limit: Duration, victims: Victims) -> io::Resu
     Ok(Ran { output, hung })
 }
 
-/// Kills what a program that was ended has left in its process group, if it has one of its own: a
-/// process that CRIU had started, and that outlived it, is nobody's child any more. The daemon of
-/// our plugin is in a session of its own. Until the program is waited for, its number is no other
+/// Kills the remaining processes in the process group of a program that was ended, if it has one of
+/// its own: a child of CRIU that outlived CRIU has no parent that would end it. The daemon of our
+/// plugin is in a session of its own. Until the program is waited for, its number is no other
 /// group's.
 fn kill_group(program: &Child) {
     if let Ok(group) = i32::try_from(program.id()) {
@@ -142,7 +141,7 @@ fn kill_group(program: &Child) {
     }
 }
 
-/// Reads on a thread of its own: who has the other end may hang.
+/// Reads on a thread of its own: a process with the other end may hang.
 fn read(pipe: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel();
     if let Some(mut pipe) = pipe {
@@ -156,8 +155,8 @@ fn read(pipe: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
     receiver
 }
 
-/// Starts it with our standard streams, which are those of the container at a restore. `criu` is
-/// the environment for CRIU, if it needs one, and `set_up` what it is told to set up.
+/// Starts it with our standard streams, which the container gets at a restore. `criu` is the
+/// environment for CRIU, if it needs one, and `set_up` the configuration of CRIU's script.
 fn start(
     low_level: &LowLevel,
     args: &[OsString],
@@ -172,7 +171,7 @@ fn start(
     if let Some(criu) = criu {
         criu.give(&mut command);
     }
-    // If stasis is killed, runc alone would start a container whose GPU state nobody restores. As
+    // If stasis is killed, runc alone would start a container whose GPU state is never restored. As
     // the parent of an attached container it stays.
     if mode == RestoreMode::Detached {
         kill_with_parent(&mut command);
@@ -183,8 +182,8 @@ fn start(
 /// Runs it to its end with our standard streams.
 ///
 /// # Errors
-/// An error of starting or awaiting the process; [`io::ErrorKind::TimedOut`] of one that did
-/// nothing for longer than `limit`, and was ended.
+/// An error of starting or awaiting the process; [`io::ErrorKind::TimedOut`] if it did nothing for
+/// longer than `limit`, and was ended.
 pub fn run_inherited(
     low_level: &LowLevel,
     args: &[OsString],
@@ -200,7 +199,7 @@ fn watched(command: &mut Command, limit: Duration) -> io::Result<ExitStatus> {
     watched.map(|()| status).map_err(timed_out)
 }
 
-/// The directory's name of runc and of crun.
+/// The directory's name in runc and crun.
 const RESTORE_MOUNT: &str = "criu-root";
 
 /// Where runc mounts the container's root file system for the time of a restore
@@ -209,7 +208,7 @@ fn restore_mount(root: &Path, id: &str) -> PathBuf {
     root.join(id).join(RESTORE_MOUNT)
 }
 
-/// Whether a restore is under way, or was cut off: then `delete` must not be called.
+/// Returns whether a restore is under way, or was interrupted: then `delete` must not be called.
 #[must_use]
 pub fn is_restoring(root: &Path, id: &str) -> bool {
     restore_mount(root, id).exists()
@@ -225,9 +224,9 @@ pub fn detach_restore_mount(root: &Path, id: &str) -> io::Result<()> {
 }
 
 /// Unmounts the root file system that a crun which was killed in a restore left mounted in the
-/// bundle, and removes the directory: the next restore from the bundle does not succeed before
-/// (src/libcrun/criu.c: its mkdir fails), and whoever removes the bundle would remove every file of
-/// the container's root file system through the mount.
+/// bundle, and removes the directory: otherwise the next restore from the bundle fails
+/// (src/libcrun/criu.c: its mkdir fails), and removing the bundle would remove every file of the
+/// container's root file system through the mount.
 pub(crate) fn clear_bundle(low_level: &LowLevel, bundle: &Path) {
     let mount = bundle.join(RESTORE_MOUNT);
     if low_level.flavor == Flavor::Crun && detach(&mount).is_ok() {
@@ -247,8 +246,8 @@ fn detach(mount: &Path) -> io::Result<()> {
 }
 
 /// Removes a container with everything that runs in it, and ignores errors: the calling operation
-/// reports its own. No restore of the container may be under way. It is ended if it does nothing
-/// for longer than `limit`.
+/// reports its own. No restore of the container may be under way. The runtime is ended if it does
+/// nothing for longer than `limit`.
 pub fn delete(low_level: &LowLevel, root: &Path, id: &str, limit: Duration) {
     if detach_restore_mount(root, id).is_err() {
         return;

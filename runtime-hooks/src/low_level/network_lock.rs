@@ -1,10 +1,10 @@
 //! CRIU's lock of a network.
 //!
 //! For the time of a dump CRIU has the network namespace of the tasks drop all packets: two chains
-//! lead to one of its own (criu/net.c, `network_lock_internal`), by iptables unless CRIU is told or
-//! built otherwise. It unlocks where the tasks go on, not where they end (criu/cr-dump.c,
+//! lead to one of its own (criu/net.c, `network_lock_internal`), by iptables unless CRIU is
+//! configured or built otherwise. It unlocks if the tasks resume, not if they end (criu/cr-dump.c,
 //! `cr_dump_finish`): connections that it has saved must not be reset before their restore. Without
-//! any, the lock is of no use, and nobody else in the namespace can send.
+//! any, the lock is of no use, and other processes in the namespace cannot send.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -19,16 +19,16 @@ const IPTABLES: [[&str; 2]; 2] = [
     ["iptables", "iptables-restore"],
     ["ip6tables", "ip6tables-restore"],
 ];
-/// For another program that holds the lock of iptables; in seconds.
+/// Waits for another program that holds the lock of iptables; in seconds.
 const WAIT: &str = "--wait=5";
-/// What leads to CRIU's chain: one jump of each, for another dump in the namespace has its own.
+/// Removes one jump of each to CRIU's chain: another dump in the namespace has its own.
 const JUMPS: &str = "*filter\n-D INPUT -j CRIU\n-D OUTPUT -j CRIU\nCOMMIT\n";
 const CHAIN: &str = "*filter\n-F CRIU\n-X CRIU\nCOMMIT\n";
 
-/// The name of CRIU's image of a connection that was saved begins so (criu/image-desc.c).
+/// The prefix of CRIU's image of a connection that was saved (criu/image-desc.c).
 const CONNECTION: &str = "tcp-stream-";
 
-/// Takes CRIU's lock away from the network of tasks that were dumped into `image`, and end. It
+/// Removes CRIU's lock from the network of tasks that were dumped into `image`, and end. The lock
 /// stays if a connection was saved. Without a lock nothing is changed.
 ///
 /// # Errors

@@ -1,13 +1,13 @@
-//! Has CRIU ask whether an image is whole while it can still let the tasks go on.
+//! Has CRIU verify an image while it can still resume the tasks.
 //!
-//! CRIU starts an action script at several moments of a dump (criu/action-scripts.c). If that of
-//! `post-dump` fails, CRIU lets the tasks go on, as after any failed dump (criu/cr-dump.c,
+//! CRIU starts an action script at several moments of a dump (criu/action-scripts.c). If the script
+//! fails at `post-dump`, CRIU resumes the tasks, as after any failed dump (criu/cr-dump.c,
 //! `cr_dump_finish`); after it CRIU ends them. The request of runc and crun names no script. A
 //! configuration file does, and CRIU finds it by `CRIU_CONFIG_FILE` in its environment
-//! (criu/config.c), which both hand on. The script is this program, by another name.
+//! (criu/config.c), which both pass on. The script is this program, by another name.
 //!
-//! Where the tasks end, the script takes CRIU's lock of their network away as well
-//! (`network_lock.rs`). It belongs to CRIU, so that is done also if all others are killed.
+//! If the tasks end, the script also removes CRIU's lock of their network (`network_lock.rs`). The
+//! script is CRIU's child, so this is done even if all other processes are killed.
 
 use std::env;
 use std::fs::{self, File};
@@ -30,27 +30,25 @@ use crate::image::{mounted, tmpfs};
 use crate::low_level::network_lock;
 use crate::request::AfterDump;
 
-/// The environment variable that CRIU takes a configuration file from.
+/// The environment variable by which CRIU finds a configuration file.
 pub(super) const VARIABLE: &str = "CRIU_CONFIG_FILE";
 /// Pids, with spaces in between.
 const NOT_DUMPED: &str = "STASIS_NOT_DUMPED";
 /// JSON of [`Mounted`].
 const MOUNTED: &str = "STASIS_MOUNTED";
-/// All are below the state directory: of dumps that let the tasks go on, and of those that end
-/// them.
+/// Names below the state directory, for dumps that resume the tasks and dumps that end them.
 const CONFIGURATION: [&str; 2] = ["criu-dump.conf", "criu-dump-end.conf"];
 const SCRIPT: [&str; 2] = ["criu-post-dump", "criu-post-dump-end"];
 
-/// Writes the configuration file for dumps, and returns its path; `None` if CRIU cannot be made to
-/// ask. The image is then verified after the dump alone.
+/// Writes the configuration files for dumps, and returns the path of the one to use; `None` if CRIU
+/// cannot be made to run the script. The image is then verified only after the dump.
 pub(crate) fn prepare(state_dir: &Path, after: AfterDump) -> io::Result<Option<PathBuf>> {
     let program = env::current_exe()?;
-    // A program that was replaced has no path. A caller's variable of this name does not reach
-    // CRIU.
+    // A replaced program has no path. A caller's variable of this name does not reach CRIU.
     if !program.exists() {
         return Ok(None);
     }
-    // What stays in the directory does not depend on which of them came first.
+    // Writes both: the directory's contents do not depend on the order of calls.
     let [going_on, ending] =
         [0, 1].map(|of| write(state_dir, &program, (SCRIPT[of], CONFIGURATION[of])));
     match after {
@@ -94,7 +92,7 @@ fn link(target: &Path, link: &Path) -> io::Result<()> {
     fs::rename(&new, link)
 }
 
-/// What CRIU's configuration file says; `None` for a path that CRIU's parser would take apart.
+/// Returns the configuration file's text; `None` for a path that CRIU's parser would split.
 fn statement(script: &Path) -> Option<Vec<u8>> {
     let path = script.as_os_str().as_bytes();
     let is_plain = |byte: &u8| byte.is_ascii_graphic() && !br#""\#"#.contains(byte);
@@ -102,7 +100,7 @@ fn statement(script: &Path) -> Option<Vec<u8>> {
     path.iter().all(is_plain).then(statement)
 }
 
-/// Tells the script which CUDA processes are not to be in the image, and what files there are.
+/// Passes the script the CUDA processes that must not be in the image, and the directories.
 pub(super) fn tell(command: &mut Command, not_dumped: &[i32], mounted: &[Mounted]) {
     let pids: Vec<String> = not_dumped.iter().map(i32::to_string).collect();
     command.env(NOT_DUMPED, pids.join(" "));
@@ -121,19 +119,19 @@ fn told() -> Vec<CudaProcess> {
     pids.map(of_exec).collect()
 }
 
-/// The dump that this process was started to judge.
+/// The dump for which CRIU started this process.
 #[derive(Debug)]
 pub struct PostDump {
     /// `None` at any other moment of a dump.
     image: Option<PathBuf>,
     /// The first of the tasks.
     first: Option<i32>,
-    /// What becomes of them.
+    /// Whether the tasks resume.
     after: AfterDump,
 }
 
 impl PostDump {
-    /// What CRIU started this process for, if CRIU did.
+    /// Returns the script's job, if CRIU started this process.
     #[must_use]
     pub fn of_this_process() -> Option<Self> {
         let name = env::args_os().next()?;
@@ -153,8 +151,8 @@ impl PostDump {
         })
     }
 
-    /// The engine has looked before whether the processes with GPU state are there; one may have
-    /// ended since, and without our plugin nobody else has seen the tasks when they stood still.
+    /// Verifies the image. The engine has checked before that the processes with GPU state exist;
+    /// one may have ended since, and without our plugin no other check sees the tasks stopped.
     ///
     /// # Errors
     /// [`PstreeError`]: the image would not restore.
@@ -163,19 +161,18 @@ impl PostDump {
             return Ok(());
         };
         tmpfs::verify(image)?;
-        // One that cannot be read is for the engine to report.
+        // The engine reports a manifest that cannot be read.
         match Manifest::read(image) {
             Ok(Some(manifest)) => pstree::verify(image, &manifest.processes, &told()),
             Ok(None) | Err(_) => Ok(()),
         }
     }
 
-    /// Puts into the image what CRIU does not keep of the tasks, which stand still, and the files
-    /// of directories that end with them. Returns what is not in it, and does not keep it from
-    /// being restored.
+    /// Adds state of the stopped tasks that CRIU does not keep, and files of directories that end
+    /// with them. Returns an error that leaves something out, but does not prevent a restore.
     ///
     /// # Errors
-    /// An I/O error, or that of tar: the image would not restore.
+    /// An I/O error, or an error of tar: the image would not restore.
     pub fn store_not_kept(&self) -> io::Result<Option<io::Error>> {
         let (Some(image), Some(first)) = (&self.image, self.first) else {
             return Ok(None);
@@ -193,11 +190,11 @@ impl PostDump {
         }
     }
 
-    /// Takes CRIU's lock away from the network of tasks that end. The image must have been
-    /// verified: if the tasks go on, CRIU still has to keep packets from them.
+    /// Removes CRIU's lock from the network of tasks that end. The image must have been verified:
+    /// if the tasks resume, CRIU still has to keep packets from them.
     ///
     /// # Errors
-    /// An I/O error, or that of iptables: nobody can send in that network until a restore there.
+    /// An I/O error, or iptables': no process can send in that network until a restore there.
     pub fn unlock_network(&self) -> io::Result<()> {
         let (Some(image), Some(first), AfterDump::Exit) = (&self.image, self.first, self.after)
         else {

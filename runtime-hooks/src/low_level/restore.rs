@@ -1,4 +1,4 @@
-//! The low-level runtime's part of a restore: it and CRIU bring the processes back.
+//! The low-level runtime's part of a restore: with CRIU it brings the processes back.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -29,8 +29,8 @@ pub(crate) struct LowLevelRestore<'a> {
     context: &'a Context,
     options: &'a RestoreRequest,
     low_level_args: LowLevelArgs<'a>,
-    /// As it was before CRIU was started, which logs to the image directory unless the caller named
-    /// another.
+    /// As before CRIU was started. CRIU logs to the image directory unless the caller named another
+    /// one.
     log: CriuLog,
     /// Written once the container is up.
     pid_file: PathBuf,
@@ -64,7 +64,8 @@ impl Restored {
         }
     }
 
-    /// The exit code of the low-level runtime, which an attached container's parent has at its end.
+    /// Returns the exit code of the low-level runtime. For an attached container, waits for its
+    /// end.
     pub(crate) fn exit_code(self) -> u8 {
         match self {
             Self::Over(ended) => exit_status::code(ended.status),
@@ -106,13 +107,13 @@ impl<'a> LowLevelRestore<'a> {
         &self.log
     }
 
-    /// What is to be said of a restore that has succeeded, though not everything came back.
+    /// Notes on state that a successful restore did not bring back.
     pub(crate) fn notes(&self) -> Vec<String> {
         at_restore::notes(&self.directory, &self.options.image_path)
     }
 
-    /// Runs it: to its end if the restore is detached, else until the container is up. `criu` is
-    /// the environment for CRIU, if it needs one.
+    /// Runs it: to its end if the restore is detached, otherwise until the container is up. `criu`
+    /// is the environment for CRIU, if it needs one.
     pub(crate) fn run(&self, criu: Option<Environment<'_>>) -> io::Result<Restored> {
         match self.options.mode {
             RestoreMode::Detached => {
@@ -138,7 +139,7 @@ impl<'a> LowLevelRestore<'a> {
     fn start(&self, criu: Option<Environment<'_>>) -> io::Result<Child> {
         let low_level = &self.context.low_level;
         low_level::clear_bundle(low_level, &self.options.bundle);
-        // Of all the caller's paths to the image this is the one that was looked at.
+        // This is the one of the caller's paths to the image that was checked.
         let image = self.options.image_path.as_os_str();
         let mut ours: Vec<(&str, &OsStr)> = vec![("--image-path", image)];
         if self.options.pid_file.is_none() {
@@ -156,7 +157,7 @@ impl<'a> LowLevelRestore<'a> {
         Watch::of(child, limit, Victims::All)
     }
 
-    /// `None` once the container is up; how the low-level runtime ended if it did before.
+    /// Returns `None` once the container is up, or how the low-level runtime ended before that.
     fn wait_until_up(&self, child: &mut Child) -> io::Result<Option<Ended>> {
         let mut watch = self.watch(child);
         let mut hung = None;

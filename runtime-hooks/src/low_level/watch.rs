@@ -1,9 +1,9 @@
-//! Waits for a program, as long as it, or anything that it has started, still does something.
+//! Waits for a program as long as it, or any process that it has started, is still active.
 //!
-//! How long a dump or a restore takes depends on the memory, and the disk. But whoever does it uses
-//! the processor meanwhile, be it to wait for the disk page by page. So a program hangs if neither
-//! it nor any descendant has used the processor for a long time: it is stopped, waits for a lock
-//! or for a network file system that is gone, or for somebody who has ended.
+//! How long a dump or a restore takes depends on the memory and the disk. But the program uses the
+//! processor meanwhile, if only to wait for the disk page by page. So a program hangs if neither it
+//! nor any descendant has used the processor for a long time: it is stopped, or waits for a lock,
+//! for a network file system that is gone, or for a process that has ended.
 
 use std::fmt;
 use std::fs;
@@ -15,20 +15,20 @@ use stasis_linux::procfs::{Stat, TaskState, children};
 
 /// How long a program that is asked to end may take.
 const CLEAN_UP: Duration = Duration::from_secs(10);
-/// How often it is looked, if the time that a program may hang is long.
+/// How often it is checked, if the limit is long.
 const INTERVAL: Duration = Duration::from_secs(2);
 
 /// Which processes are ended once their program hangs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Victims {
-    /// It and its children: CRIU lets the tasks of a dump go when its runc has ended, and a process
-    /// that it leaves behind gives them their memory back.
+    /// The program and its children: CRIU resumes the tasks of a dump when its runc has ended, and
+    /// a process that it leaves behind gives them their memory back.
     WithChildren,
-    /// All that it has started: tasks that are half restored, too.
+    /// All processes that it has started, half-restored tasks included.
     All,
 }
 
-/// How long those may take to end that are to.
+/// How long processes that are being ended may take.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CleanUp {
     InTime,
@@ -39,7 +39,7 @@ enum CleanUp {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hung {
     silent: Duration,
-    /// What each process was seen doing.
+    /// The activity in which each process was seen.
     seen: Vec<String>,
 }
 
@@ -48,9 +48,9 @@ pub(crate) struct Watch {
     limit: Duration,
     victims: Victims,
     program: Option<ProcessRef>,
-    /// The program and what has descended from it; those that have ended, too.
+    /// The program and its descendants, ended ones included.
     tree: Vec<Seen>,
-    /// What all of them have used of the processor when it was last looked.
+    /// The processor time of all of them at the last check.
     used: u64,
     silent: Duration,
     looked: Instant,
@@ -98,8 +98,8 @@ impl Watch {
         INTERVAL.min(self.limit / 4)
     }
 
-    /// To be called now and then; does something at most once in an interval. Ends the program if
-    /// it hangs.
+    /// Checks the program, at most once in an interval, and ends it if it hangs. Must be called now
+    /// and then.
     pub(crate) fn look(&mut self) -> Option<Hung> {
         let passed = self.looked.elapsed();
         if passed < self.interval() / 2 {
@@ -110,7 +110,7 @@ impl Watch {
             self.silent = Duration::ZERO;
             return None;
         }
-        // Not what has passed: this process may have been stopped as well.
+        // Not all of `passed`: this process may have been stopped as well.
         self.silent += passed.min(INTERVAL);
         if self.silent < self.limit {
             return None;
@@ -137,11 +137,11 @@ impl Watch {
         first.map(|seen| seen.process.clone())
     }
 
-    /// Whether somebody has used the processor, or came or went.
+    /// Returns whether any of them has used the processor, or a new one was found.
     fn has_moved(&mut self) -> bool {
         let before = self.tree.len();
         let mut at = 0;
-        // Who is found is looked at as well.
+        // The loop also visits processes that it adds.
         while let Some(seen) = self.tree.get(at) {
             let (pid, depth) = (seen.process.pid(), seen.depth + 1);
             if !seen.process.is_gone() {
@@ -171,25 +171,25 @@ impl Watch {
         }
     }
 
-    /// Ends the program first, so that CRIU sees that nobody listens any more and cleans up; then,
-    /// if that does not help, the others.
+    /// Ends the program first, so that CRIU sees that its client is gone and cleans up; then, if
+    /// that does not help, the others.
     fn end(&mut self) {
         for seen in self.alive() {
             if seen.depth == 0 {
                 let _ = seen.process.terminate();
             }
-            // One that is stopped can do neither.
+            // A stopped process could do neither.
             let _ = seen.process.go_on();
         }
         self.wait_for(CleanUp::InTime, |seen| seen.depth == 0);
         match self.victims {
             Victims::WithChildren => self.wait_for(CleanUp::AsLongAsItMoves, |seen| seen.depth < 2),
-            // Tasks that are restored and move would do so for ever.
+            // Restored tasks that run would stay active for ever.
             Victims::All => self.wait_for(CleanUp::InTime, |_| true),
         }
     }
 
-    /// Waits until some have ended, and kills those that do not.
+    /// Waits until some have ended, and kills the others.
     fn wait_for(&mut self, clean_up: CleanUp, which: impl Fn(&Seen) -> bool) {
         let mut silent = Duration::ZERO;
         let limit = CLEAN_UP.min(self.limit);
@@ -207,7 +207,7 @@ impl Watch {
                 for victim in self.alive().filter(|seen| which(seen)) {
                     let _ = victim.process.kill();
                 }
-                // One that waits in the kernel for a disk does not end even so.
+                // A process that waits in the kernel for a disk does not end even then.
                 let is_gone = |seen: &Seen| matches!(seen.process.outlives(interval), Ok(false));
                 self.alive().filter(|seen| which(seen)).all(is_gone);
                 return;
@@ -227,12 +227,12 @@ impl Seen {
     }
 }
 
-/// What a process is doing, for people.
+/// Describes a process's activity, for people.
 fn doing(process: &ProcessRef) -> String {
     let state = match process.state() {
         Ok(TaskState::Stopped) => "was stopped".to_owned(),
         Ok(TaskState::Traced) => "was held by a tracer".to_owned(),
-        // "0" if it runs, and where the kernel does not tell (proc_pid_wchan(5)).
+        // "0" if it runs, and where the kernel does not report it (proc_pid_wchan(5)).
         _ => match fs::read_to_string(format!("/proc/{}/wchan", process.pid())) {
             Ok(place) if place.len() > 1 => format!("waited in the kernel ({place})"),
             _ => "did nothing".to_owned(),

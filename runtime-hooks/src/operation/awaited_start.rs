@@ -1,8 +1,8 @@
-//! The record of a container that was created from an image and not started yet: its tasks are
-//! there and frozen, and its `start` gives them their GPU and lets them go.
+//! The record of a container that was created from an image and not started yet: its tasks exist
+//! and are frozen. Its `start` gives them their GPU and resumes them.
 //!
-//! It is a file in the operation's directory, from the end of `create` to the end of `start`. Like
-//! the container it does not outlive the machine's uptime.
+//! The record is a file in the operation's directory, from the end of `create` to the end of
+//! `start`. Like the container it does not outlive the machine's uptime.
 
 use std::fs;
 use std::io;
@@ -18,7 +18,7 @@ use crate::operation::{Operation, OperationError};
 pub(super) const FILE_NAME: &str = "start.json";
 const MAX_BYTES: u64 = 64 << 10;
 
-/// What a start needs to know of the create before it.
+/// The facts that a start needs from the create before it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AwaitedStart {
     /// The image directory, without links.
@@ -37,8 +37,8 @@ pub fn awaits_start(state_dir: &Path, root: &Path, id: &str) -> bool {
 }
 
 impl AwaitedStart {
-    /// Those of all containers that wait, each with the container's id. What cannot be read is left
-    /// out: nobody can start that.
+    /// Returns the records of all waiting containers, each with the container's id. Skips
+    /// unreadable records: such a container cannot be started.
     ///
     /// # Errors
     /// The state directory cannot be read.
@@ -64,7 +64,7 @@ impl Operation {
         write().map_err(of_file(&path))
     }
 
-    /// What a `start` needs, if the container waits for one.
+    /// Returns the facts that a `start` needs, if the container waits for one.
     ///
     /// # Errors
     /// [`OperationError::Io`], also for a file that holds no valid record.
@@ -77,7 +77,7 @@ impl Operation {
         read().map_err(of_file(&path))
     }
 
-    /// The container has been started, or is gone.
+    /// Removes the record: the container has been started, or is gone.
     pub(crate) fn awaits_no_start(&self) {
         let _ = fs::remove_file(self.directory().join(FILE_NAME));
     }

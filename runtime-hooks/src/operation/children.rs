@@ -1,4 +1,4 @@
-//! What an operation has started, and whoever undoes it has to wait for.
+//! The processes that an operation has started, and that a rollback or recovery waits for.
 
 use std::fs::File;
 use std::io;
@@ -13,13 +13,13 @@ use crate::host::file_lock::{Sharing, Tried, lock_soon, try_lock};
 use crate::operation::undo::Undo;
 use crate::operation::{Operation, OperationError};
 
-/// The file that everything which an operation starts holds locked.
+/// The file that every process which an operation starts holds locked.
 pub(super) const CHILDREN: &str = "children";
-/// How often it is looked whether they have ended.
+/// How often it is checked whether they have ended.
 const POLL: Duration = Duration::from_millis(20);
 
 impl Operation {
-    /// Waits until everything that a killed operation had started has ended.
+    /// Waits until all processes that a killed operation had started have ended.
     ///
     /// # Errors
     /// [`OperationError::Orphans`] if that takes longer than `wait`; or an I/O error.
@@ -50,8 +50,8 @@ impl Operation {
         })
     }
 
-    /// The lock that everything which the operation starts holds as long as it works: the
-    /// low-level runtime and CRIU inherit it, and who inherits nothing is given this.
+    /// Returns the lock that every started process holds while it works: the low-level runtime and
+    /// CRIU inherit it, and processes that inherit nothing receive it.
     pub(crate) fn children_lock(&self) -> Result<OwnedFd, OperationError> {
         let path = self.directory.join(CHILDREN);
         let mut kept = self.kept();

@@ -1,5 +1,5 @@
-//! An estimate of how far a phase has come, from outside: the driver reports no progress during a
-//! call, and queries would only delay it.
+//! An estimate of a phase's progress, from outside: the driver reports no progress during a call,
+//! and queries would only delay it.
 
 mod observed;
 
@@ -15,10 +15,10 @@ use crate::cuda::Driver;
 
 use observed::{Held, Observed, bytes_of, held_by};
 
-/// How long the driver and CRIU take for so many bytes of GPU contents that become memory of their
-/// processes, each with one thread, at a checkpoint. A restore takes less. It is the rate with
-/// 8 GiB on an H200 (docs/benchmarks.md): GPU checkpoint 5.1 s and dump 5.0 s; CRIU restore 5.4 s
-/// and GPU restore 1.8 s.
+/// How long the driver and CRIU take at a checkpoint for GPU contents of this many bytes that
+/// become memory of their processes, with one thread each. A restore takes less. Measured with 8
+/// GiB on an H200 (docs/benchmarks.md): GPU checkpoint 5.1 s and dump 5.0 s; CRIU restore 5.4 s and
+/// GPU restore 1.8 s.
 #[must_use]
 pub fn seconds_by_criu(bytes: u64) -> f64 {
     const SECONDS: f64 = 10.1;
@@ -26,11 +26,11 @@ pub fn seconds_by_criu(bytes: u64) -> f64 {
     bytes as f64 / BYTES as f64 * SECONDS
 }
 
-/// The bytes that a phase moves, and where they can be observed. An estimate, for people who wait.
+/// The bytes that a phase moves, and where they are observed. An estimate, for people who wait.
 #[derive(Debug)]
 pub struct ProgressEstimate<'a> {
     total: Option<u64>,
-    /// What the processes had when the phase began.
+    /// The memory of the processes when the phase began.
     baseline: Held,
     source: Source<'a>,
 }
@@ -40,7 +40,7 @@ enum Source<'a> {
     /// The driver moves GPU contents into memory of each process.
     Filling(Observed<'a>),
     /// The driver moves GPU contents out of that memory again, and frees all of it at the end.
-    /// Until then threads of ours that copy tell how far they are.
+    /// Until then threads of ours that copy report their progress.
     Emptying(Observed<'a>),
     /// CRIU writes the container's memory into the image directory.
     Image {
@@ -48,11 +48,11 @@ enum Source<'a> {
         directory: &'a Path,
         since: SystemTime,
     },
-    /// Who moves says in this file how far that is.
+    /// The process that moves contents reports its progress in this file.
     Said(&'a Path),
 }
 
-/// How far a phase has come; unknown values are `None`.
+/// The progress of a phase; unknown values are `None`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reading {
     /// The bytes moved so far.
@@ -77,7 +77,7 @@ impl<'a> ProgressEstimate<'a> {
     }
 
     /// For the dump of a container. Files of the image directory that are older than `since`, the
-    /// beginning of the operation, are those of an earlier dump.
+    /// beginning of the operation, belong to an earlier dump.
     #[must_use]
     pub fn dump(container: &'a Container, directory: &'a Path, since: SystemTime) -> Self {
         let source = Source::Image {
@@ -88,7 +88,7 @@ impl<'a> ProgressEstimate<'a> {
         Self::new(None, source)
     }
 
-    /// For a phase that says in a file how far it is.
+    /// For a phase that reports its progress in a file.
     #[must_use]
     pub fn said(progress: &'a Path) -> Self {
         Self::new(None, Source::Said(progress))

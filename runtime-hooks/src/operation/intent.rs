@@ -1,5 +1,5 @@
-//! The intent: the record of how an operation found a container's processes, and of who has to
-//! bring them back to that.
+//! The intent: the record of the state in which an operation found a container's processes, and of
+//! the operation or caller that has to bring them back to it.
 
 use std::path::Path;
 
@@ -17,11 +17,11 @@ use crate::operation::directory::directory_of;
 
 /// The record's file in an operation's directory.
 pub(super) const FILE_NAME: &str = "intent.json";
-/// The same as for a manifest, which lists the same processes.
+/// The same limit as for a manifest, which lists the same processes.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// What an operation that is under way, or was interrupted, has found in a container, and what
-/// earlier operations have left to be finished by others.
+/// The state of a container as a running or interrupted operation found it, and processes that
+/// earlier operations have left to others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Intent {
     /// The processes that may be locked or checkpointed.
@@ -39,13 +39,13 @@ pub struct Member {
     /// The GPU memory it held: the driver does not report it for a process whose GPU state is in
     /// host memory.
     pub process: CudaProcess,
-    /// The state in which it was found. Nobody moves it further than that.
+    /// The state in which it was found. No operation moves it further than that.
     pub found: SafeState,
-    /// Who brings it back to that state; until then it stays as it is.
+    /// The party that brings it back to that state; until then it stays as it is.
     pub pending_on: PendingOn,
 }
 
-/// Who has to bring a process back to how it was found.
+/// The party that has to bring a process back to the state in which it was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PendingOn {
@@ -59,7 +59,7 @@ pub enum PendingOn {
     Operator,
 }
 
-/// A [`FreezerState`] as it is written.
+/// The names of [`FreezerState`] in the file.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "FreezerState", rename_all = "lowercase")]
 enum FreezerName {
@@ -68,8 +68,8 @@ enum FreezerName {
 }
 
 impl Member {
-    /// A process in the state in which an operation finds it, or as an earlier operation that has
-    /// not ended recorded it.
+    /// A process in the state in which an operation finds it, or as an earlier, unfinished
+    /// operation recorded it.
     pub(crate) fn new(
         process: &ProcessRef,
         state: SafeState,
@@ -84,7 +84,7 @@ impl Member {
         }
     }
 
-    /// The state to which an operation brings it back.
+    /// Returns the state to which an operation brings it back.
     fn goal(&self) -> SafeState {
         match self.pending_on {
             PendingOn::Operation => self.found,
@@ -94,9 +94,9 @@ impl Member {
 }
 
 impl Intent {
-    /// What is left of an earlier operation's record, for the states that the driver reports now:
-    /// who waits for a `resume` or for the operator waits on, if nobody has taken it up meanwhile.
-    /// What an interrupted operation left was found as that operation found it.
+    /// Returns the part of an earlier record that still holds with the states that the driver
+    /// reports now: processes that wait for a `resume` or for the operator stay, if they are still
+    /// checkpointed. Processes of an interrupted operation keep the state in which it found them.
     pub(crate) fn still_holding(mut self, states: &ProcessStates) -> Self {
         let is_held = |id: ProcessId| {
             let mut states = states.iter();
@@ -114,7 +114,7 @@ impl Intent {
         self.members.iter().find(|member| member.id == id)
     }
 
-    /// What a process holds on its GPUs, in bytes.
+    /// Returns the bytes that a process holds on its GPUs.
     pub(crate) fn bytes_of(&self, process: &ProcessRef) -> u64 {
         let member = self.member(process);
         member.map_or(0, |member| gpu_bytes([&member.process]))
@@ -126,7 +126,7 @@ impl Intent {
         members.map(|member| member.process.clone()).collect()
     }
 
-    /// The states to which the operation, or whoever takes its place, brings the processes back.
+    /// Returns the states to which the operation, or its successor, brings the processes back.
     pub(crate) fn as_found(&self) -> AsFound {
         let members = self.members.iter();
         let found = |member: &Member| (member.goal(), member.process.gpu_bytes());
@@ -141,7 +141,7 @@ impl Intent {
             .map(|member| &member.process)
     }
 
-    /// What these hold on each GPU.
+    /// Returns the bytes that these processes hold on each GPU.
     pub(crate) fn room_to_go_back(&self) -> GpuBytes {
         let mut needed = GpuBytes::new();
         for process in self.back_to_gpu() {
@@ -156,16 +156,16 @@ impl Intent {
         members.any(|member| member.goal() == SafeState::Checkpointed)
     }
 
-    /// Whether a `resume` has something to bring back.
+    /// Returns whether a `resume` has processes to bring back.
     pub(crate) fn concerns_resume(&self) -> bool {
         let mut members = self.members.iter();
         members.any(|member| member.pending_on != PendingOn::Operator)
     }
 
-    /// The same, with the processes that the operation has moved left to somebody else.
+    /// Returns the intent with the processes that the operation has moved left to `who`.
     pub(crate) fn left_to(mut self, who: PendingOn) -> Self {
         for member in &mut self.members {
-            // One that was found CHECKPOINTED has not been moved.
+            // A process that was found CHECKPOINTED has not been moved.
             if member.goal() != SafeState::Checkpointed {
                 member.pending_on = who;
             }
@@ -173,7 +173,7 @@ impl Intent {
         self
     }
 
-    /// The same for the `resume` that brings back what has waited for it.
+    /// Returns the intent of the `resume`, which takes over the processes that waited for it.
     pub(crate) fn resumed(mut self) -> Self {
         for member in &mut self.members {
             if member.pending_on == PendingOn::Resume {
@@ -184,7 +184,7 @@ impl Intent {
         self
     }
 
-    /// The same for the operator who brings all processes to `goal`.
+    /// Returns the intent of the operator who brings all processes to `goal`.
     pub(crate) fn taken_up(mut self, goal: SafeState) -> Self {
         for member in &mut self.members {
             member.pending_on = PendingOn::Operation;
@@ -193,8 +193,8 @@ impl Intent {
         self
     }
 
-    /// What is left to others when the operation has brought back everything that it moved; `None`
-    /// if nothing is.
+    /// Returns the processes left to others once the operation has brought back everything that it
+    /// moved; `None` if there are none.
     pub(crate) fn settled(mut self) -> Option<Self> {
         self.members
             .retain(|member| member.pending_on != PendingOn::Operation);
@@ -228,13 +228,13 @@ impl Intent {
         })
     }
 
-    /// Writes the record into an operation's directory. It need not outlive the machine, whose
-    /// processes it is about, and must not make a job that stands still wait for a disk.
+    /// Writes the record into an operation's directory. It need not outlive the machine, as its
+    /// processes do not, and must not make a stopped job wait for a disk.
     pub(super) fn write(&self, directory: &Path) -> Result<(), OperationError> {
         let path = directory.join(FILE_NAME);
         let write = || {
             let text = serde_json::to_vec(self)?;
-            // A record too large to be read again would block every later operation.
+            // A record that is too large to be read again would block every later operation.
             file::check_size(text.len() as u64, MAX_BYTES)?;
             file::replace(&path, &text, Access::Private, Durability::Volatile)
         };

@@ -1,10 +1,10 @@
-//! The operation's end of its keeper: the process that undoes what the operation has begun if the
-//! operation is killed (`recovery/keeper.rs` is the keeper's end).
+//! The operation's side of its keeper: the process that undoes the operation's changes if the
+//! operation is killed (`recovery/keeper.rs` is the keeper's side).
 //!
-//! The keeper's standard input is a pipe that only the operation holds, so it ends with the
-//! operation, whatever that dies of. Its standard output is the operation's lock: flock(2) belongs
-//! to the open file, which both have, so nobody comes between the operation's death and the
-//! keeper's work.
+//! The keeper's standard input is a pipe that only the operation holds, so it closes with the
+//! operation, whatever kills it. Its standard output is the operation's lock: flock(2) belongs to
+//! the open file, which both have, so no other operation gets the lock between the operation's
+//! death and the keeper's work.
 
 use std::fs::File;
 use std::io::{self, PipeWriter, Write};
@@ -21,14 +21,14 @@ use crate::host::respawn;
 /// The first argument of a keeper; neither runc nor crun has this verb. The second is the
 /// operation's directory.
 pub(crate) const VERB: &str = "stasis-keeper";
-/// What an operation says to its keeper when nothing is left to undo.
+/// The message to the keeper that nothing is left to undo.
 pub(crate) const DONE: &[u8] = b"done";
-/// How long it may take to end then.
+/// How long the keeper may take to end then.
 const ENDING: Duration = Duration::from_secs(1);
-/// The file that each keeper holds locked, together with others, as long as it tries.
+/// The file on which each trying keeper holds a shared lock.
 const TRYING: &str = "trying";
 
-/// Shows others that a keeper tries to undo what is recorded, as long as the file is open.
+/// Shows others that a keeper tries to undo the record, as long as the file is open.
 ///
 /// # Errors
 /// The file cannot be made or locked.
@@ -38,7 +38,7 @@ pub(crate) fn show_trying(directory: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Whether a keeper tries to undo what is recorded.
+/// Returns whether a keeper tries to undo the record.
 ///
 /// # Errors
 /// The file cannot be opened or locked.
@@ -68,21 +68,21 @@ impl Keeper {
         self.process.id()
     }
 
-    /// Whether it has not ended: the pipe's other end is still open.
+    /// Returns whether the keeper is alive: the pipe's other end is still open.
     pub(super) fn is_alive(&self) -> bool {
         let mut pipe = [PollFd::new(&self.pipe, PollFlags::empty())];
         let polled = poll(&mut pipe, Some(&Timespec::default()));
         polled.is_ok() && !pipe[0].revents().contains(PollFlags::ERR)
     }
 
-    /// Lets it end, and waits until it has: who waits for an attached container has no zombie.
+    /// Ends the keeper, and waits for it: the parent of an attached container leaves no zombie.
     pub(super) fn done(mut self) {
-        // One that has ended already need not be told.
+        // A keeper that has already ended needs no message.
         let _ = self.pipe.write_all(DONE);
         drop(self.pipe);
         let process = i32::try_from(self.process.id()).map(ProcessRef::open);
         if let Ok(Ok(Some(process))) = process {
-            // Somebody may have stopped it.
+            // Another process may have stopped it.
             let _ = process.outlives(ENDING);
         }
         let _ = self.process.try_wait();

@@ -1,4 +1,4 @@
-//! An operation and its keeper: what is recorded to be undone, and how the operation ends.
+//! An operation and its keeper: the record to be undone, and how the operation ends.
 
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
@@ -15,12 +15,12 @@ use crate::operation::keeper::{Keeper, is_trying};
 use crate::operation::undo::{self, Begun, Undo};
 use crate::operation::{Operation, OperationError};
 
-/// What an operation has recorded, and who undoes it.
+/// The record of an operation, and its keeper.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
-    /// As it is in the directory.
+    /// The record as written in the directory.
     undo: Option<Box<Undo>>,
-    /// What was there before, for which another keeper waits.
+    /// An earlier undo record, owned by another keeper.
     former: Option<Box<Undo>>,
     keeper: Option<Keeper>,
     /// The locked file, which children inherit.
@@ -28,33 +28,33 @@ pub(super) struct Kept {
     pub(super) end: End,
 }
 
-/// What becomes of the records when an operation ends.
+/// How the end of an operation treats the records.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) enum End {
-    /// Nothing has to be undone. The intent stays, if there is one: it is pending on somebody.
+    /// Nothing has to be undone. The intent stays, if there is one: it is pending on another party.
     #[default]
     Settled,
-    /// They are gone.
+    /// The records are removed.
     Cleared,
-    /// They and the lock are the keeper's.
+    /// The records and the lock belong to the keeper.
     HandedOver,
-    /// They stay as they are, without the lock.
+    /// The records stay as they are, without the lock.
     LetGo,
 }
 
-/// What is left to be undone after a failure.
+/// The work that a failed operation leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Left {
-    /// Nothing: all is as it was found, or has ended.
+    /// None: all is as it was found, or has ended.
     Nothing,
-    /// What is recorded: the keeper of the operation tries until it is done.
+    /// To undo the record: the operation's keeper tries until it is done.
     ToUndo,
-    /// What no further try would mend.
+    /// None that could help: a further try would not bring the processes back.
     Lost,
 }
 
 impl Left {
-    /// Of processes that could not be brought back.
+    /// The work that is left with processes that could not be brought back.
     pub(crate) fn of(lost: &[ProcessFailure]) -> Self {
         match lost {
             [] => Self::Nothing,
@@ -65,8 +65,8 @@ impl Left {
 }
 
 impl Operation {
-    /// Starts the keeper, and records what it has to undo if this process is killed.
-    /// Nothing may be changed before.
+    /// Starts the keeper, and records the changes that it undoes if this process is killed. Must be
+    /// called before any change.
     pub(crate) fn keep(&self, undo: Undo) -> Result<(), OperationError> {
         let former = self.left_behind()?;
         // The keeper first: a record without one would wait for the next operation.
@@ -80,8 +80,7 @@ impl Operation {
         self.children_lock().map(drop)
     }
 
-    /// Starts another keeper if the first has ended. To be called before each step that changes
-    /// something.
+    /// Starts another keeper if the first has ended. Must be called before each changing step.
     pub(crate) fn stay_kept(&self) -> Result<(), OperationError> {
         let mut kept = self.kept();
         if !kept.keeper.as_ref().is_some_and(Keeper::is_alive) {
@@ -91,7 +90,7 @@ impl Operation {
         Ok(())
     }
 
-    /// Replaces what has to be undone.
+    /// Replaces the record of the changes that have begun.
     pub(crate) fn has_begun(&self, begun: Begun) -> Result<(), OperationError> {
         let mut kept = self.kept();
         if let Some(undo) = &mut kept.undo {
@@ -104,10 +103,10 @@ impl Operation {
     }
 
     /// Leaves processes that do not answer the driver, or lack room, and the lock, to the keeper,
-    /// which brings them back to what the intent says. Returns the keeper's pid.
+    /// which brings them back to the intent's state. Returns the keeper's pid.
     pub(crate) fn hand_over(&self, intent: &Intent) -> Result<u32, OperationError> {
-        // Without room for this, what is recorded already has the keeper bring them back as well:
-        // it gives up an image that is not whole, as the caller does, and tries again.
+        // If this cannot be written, the earlier record makes the keeper bring them back as well:
+        // it gives up an incomplete image, as the caller does, and tries again.
         let recorded = self.record(intent);
         let _ = recorded.and_then(|()| self.has_begun(Begun::Waiting));
         if self.kept().end == End::LetGo {
@@ -116,17 +115,16 @@ impl Operation {
         }
         let has_keeper = self.stay_kept();
         let mut kept = self.kept();
-        // Without a keeper `stasis recover` or the next operation finds the records.
+        // Without a keeper, `stasis recover` or the next operation finds the records.
         kept.end = has_keeper.as_ref().map_or(End::LetGo, |()| End::HandedOver);
         has_keeper?;
         Ok(kept.keeper.as_ref().map_or(0, Keeper::pid))
     }
 
-    /// Ends an operation that has left this: the keeper undoes what is still to undo, with the
-    /// lock.
+    /// Ends an operation that leaves this work: the keeper undoes the rest, with the lock.
     pub(crate) fn leave(&self, left: Left) {
         match left {
-            // Whoever saw all as it was found has said so.
+            // The records were settled when all was seen to be as it was found.
             Left::Nothing => {}
             Left::ToUndo => {
                 let mut kept = self.kept();
@@ -138,8 +136,7 @@ impl Operation {
         }
     }
 
-    /// Leaves what an earlier operation has recorded to the keeper that waits for it, or to another
-    /// if there is none.
+    /// Leaves an earlier operation's record to the keeper that waits for it, or to a new keeper.
     pub(crate) fn leave_as_it_is(&self) -> Result<(), OperationError> {
         let end = if is_trying(&self.directory).map_err(OperationError::Keeper)? {
             End::LetGo
@@ -151,7 +148,7 @@ impl Operation {
         Ok(())
     }
 
-    /// Removes the record of what is to be undone, but not what is pending on somebody.
+    /// Removes the record of changes to undo, but keeps the intent.
     pub(super) fn nothing_to_undo(&self) {
         self.kept().former = None;
         for file in [undo::FILE_NAME, CHILDREN] {
@@ -159,12 +156,12 @@ impl Operation {
         }
     }
 
-    /// What an operation that was killed, and its keeper too, has left to be undone.
+    /// Returns the record of an operation that was killed together with its keeper.
     pub(crate) fn left_behind(&self) -> Result<Option<Undo>, OperationError> {
         Undo::read(&self.directory)
     }
 
-    /// As if this process had begun what it is to undo; the records stay unless they are cleared.
+    /// Makes this process act as the one that began `undo`; records stay unless they are cleared.
     #[must_use]
     pub(crate) fn in_place_of(self, undo: Undo) -> Self {
         let mut kept = self.kept();
@@ -174,7 +171,7 @@ impl Operation {
         self
     }
 
-    /// The operation of which this process is the keeper, by the directory and the lock.
+    /// Returns the operation of this keeper process, by the directory and the lock.
     #[must_use]
     pub(crate) fn inherited(directory: PathBuf, lock: File) -> Self {
         let operation = Self::new(directory, lock);
@@ -186,7 +183,7 @@ impl Operation {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes the rest of the records of an operation that was killed while it removed them.
+    /// Removes remaining records of an operation that was killed while it removed them.
     pub(crate) fn clear_unless_pending(&self) {
         let is_pending = match self.recorded() {
             Ok(intent) => intent.is_some_and(|intent| intent.settled().is_some()),
@@ -197,7 +194,7 @@ impl Operation {
         }
     }
 
-    /// Whether something is left to a resume, a start or the operator.
+    /// Returns whether processes are left to a resume, a start or the operator.
     fn is_pending(&self) -> bool {
         self.has(intent::FILE_NAME) || self.has(awaited_start::FILE_NAME)
     }
@@ -206,7 +203,7 @@ impl Operation {
         self.directory.join(file).exists()
     }
 
-    /// Removes the record of what would have to be undone, or everything if nothing is pending.
+    /// Removes the record of changes to undo, or everything if nothing is pending.
     fn remove_ours(&self) {
         let (is_ours, former) = {
             let mut kept = self.kept();
@@ -227,7 +224,7 @@ impl Operation {
 impl Drop for Operation {
     fn drop(&mut self) {
         let is_settled = self.kept().end == End::Settled;
-        // After a panic nobody knows what has been changed: the keeper finds out.
+        // After a panic the changes are not known: the keeper finds out.
         if is_settled && panicking() || self.kept().end == End::HandedOver {
             return;
         }

@@ -1,4 +1,4 @@
-//! The lock file in an operation's directory, and who holds it.
+//! The lock file in an operation's directory, and its holder.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -13,29 +13,29 @@ use crate::host::file_lock::{self, Sharing};
 /// The lock file's name.
 pub(crate) const NAME: &str = "lock";
 
-/// What a recovery writes in place of its pid.
+/// The name that a recovery writes in place of its pid.
 const RECOVERY: &str = "recovery";
 
-/// More do not happen while one tries.
+/// More removals do not happen during one try.
 const MOST_REMOVALS: u32 = 1000;
 
-/// What a lock is taken for.
+/// The purpose of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// An operation that was asked for.
+    /// A requested operation.
     Operation,
-    /// A try to undo what an earlier one has left.
+    /// A try to undo an earlier operation.
     Recovery,
 }
 
-/// Who took a lock.
+/// The holder of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holder {
     /// The operation of this process.
     Operation(i32),
-    /// A try to undo what an earlier operation has left.
+    /// A try to undo an earlier operation.
     Recovery,
-    /// Who has taken it just now, and not written who it is.
+    /// A process that has just taken the lock and not written its name yet.
     Unknown,
 }
 
@@ -45,13 +45,13 @@ pub(super) enum Tried {
     Held(Holder),
 }
 
-/// Tries to lock the file in a directory, which is made if there is none.
+/// Tries to lock the file in a directory, which is made if it does not exist.
 pub(super) fn try_lock(directory: &Path, purpose: Purpose) -> io::Result<Tried> {
     let path = directory.join(NAME);
     let mut removals = 0;
     loop {
         let mut lock = match open(directory) {
-            // Who had it before has removed the directory meanwhile.
+            // The former holder has removed the directory meanwhile.
             Err(error) if is_removed(&error) && removals < MOST_REMOVALS => {
                 removals += 1;
                 continue;
@@ -77,8 +77,8 @@ pub(super) fn try_lock(directory: &Path, purpose: Purpose) -> io::Result<Tried> 
     }
 }
 
-/// Whether somebody holds the lock of a directory. Whoever asks has it for a moment, if nobody else
-/// has.
+/// Returns whether a process holds the lock of a directory. Takes the lock for a moment if it is
+/// free.
 pub(crate) fn is_held(directory: &Path) -> bool {
     File::open(directory.join(NAME)).is_ok_and(|lock| {
         let tried = file_lock::try_lock(lock, Sharing::Shared);
@@ -86,7 +86,7 @@ pub(crate) fn is_held(directory: &Path) -> bool {
     })
 }
 
-/// It was there when it was to be made, or not any more when it was to be used.
+/// The directory existed when it was to be made, or no longer when it was to be used.
 fn is_removed(error: &io::Error) -> bool {
     [io::ErrorKind::AlreadyExists, io::ErrorKind::NotFound].contains(&error.kind())
 }
@@ -117,9 +117,9 @@ impl Holder {
         }
     }
 
-    /// Whether it is worth waiting for: a recovery is over soon. A keeper that waits for room takes
-    /// the lock for a moment whenever it looks, and the keeper of an operation that was killed has
-    /// that one's lock until it has undone what was begun.
+    /// Returns whether the holder is worth waiting for: a recovery is over soon. A keeper that
+    /// waits for room takes the lock for a moment at each check, and the keeper of a killed
+    /// operation holds its lock until the changes are undone.
     #[must_use]
     pub fn ends_soon(&self) -> bool {
         match self {
@@ -129,7 +129,7 @@ impl Holder {
     }
 }
 
-/// Nothing if it is not known, to follow "another stasis operation".
+/// Follows "another stasis operation"; empty if the holder is not known.
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

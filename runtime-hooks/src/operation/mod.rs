@@ -1,10 +1,10 @@
 //! The lock that allows one operation at a time on a container, and the operation's records.
 //!
-//! Below the state directory every container that is being operated on has a directory with a
-//! lock file, held by flock(2) for the whole operation. Before an operation changes anything it
-//! records there what has to be undone (`undo.rs`), and starts its *keeper* (`keeper.rs`), which
-//! undoes it if the operation is killed. The *intent* (`intent.rs`) is a further file, which exists
-//! from before the first driver call until every CUDA process is as it was found (or gone).
+//! Below the state directory every container that is being operated on has a directory with a lock
+//! file, held by flock(2) for the whole operation. Before an operation changes anything it records
+//! there the changes to undo (`undo.rs`), and starts its *keeper* (`keeper.rs`), which undoes them
+//! if the operation is killed. The *intent* (`intent.rs`) is a further file, which exists from
+//! before the first driver call until every CUDA process is as it was found (or gone).
 
 pub mod awaited_start;
 mod children;
@@ -72,19 +72,19 @@ pub enum OperationError {
         /// Its process.
         pid: i32,
     },
-    /// What a killed operation has started (the low-level runtime, CRIU) is still at work.
+    /// Children of a killed operation (the low-level runtime, CRIU) still run.
     #[error(
         "a stasis operation was killed, and what it had started still works on this container; \
          try again when it is done"
     )]
     Orphans,
-    /// What a killed operation had begun could not be undone yet.
+    /// The changes of a killed operation could not be undone yet.
     #[error("what a killed operation had begun has to be undone first: {0}")]
     Unfinished(String),
-    /// It was created from an image, and its caller has not started it.
+    /// The container was created from an image, and its caller has not started it.
     #[error("the container was created from an image and is not started yet; start it first")]
     NotStarted,
-    /// There is no keeper, without which nothing may be changed.
+    /// The keeper cannot be started, without which nothing may be changed.
     #[error("cannot start the process that puts the container right if this one is killed")]
     Keeper(#[source] io::Error),
     /// The state directory cannot be used.
@@ -98,14 +98,14 @@ pub enum OperationError {
     },
 }
 
-/// Whether an operation works on a container, or has left files behind. Cheap, because most calls
-/// of the verbs that ask this only pass through.
+/// Returns whether an operation works on a container, or has left files behind. Cheap, because most
+/// calls of the verbs that use this only pass through.
 #[must_use]
 pub fn has_directory(state_dir: &Path, root: &Path, id: &str) -> bool {
     directory_of(state_dir, root, id).exists()
 }
 
-/// Whether something is recorded that is to be undone, or brought back by whoever it is pending on.
+/// Returns whether a record of changes to undo, or of processes left to others, exists.
 #[must_use]
 pub(crate) fn is_recorded(state_dir: &Path, root: &Path, id: &str) -> bool {
     let directory = directory_of(state_dir, root, id);
@@ -144,8 +144,8 @@ impl Operation {
         Self::begin_for(Purpose::Operation, directory_of(state_dir, root, id))
     }
 
-    /// Takes the lock of the container that has this directory, to undo what an earlier operation
-    /// has left. Who comes meanwhile waits ([`Holder::ends_soon`]).
+    /// Takes the lock of the container that has this directory, to undo an earlier operation.
+    /// Callers that come meanwhile wait ([`Holder::ends_soon`]).
     pub(crate) fn begin_recovery(directory: PathBuf) -> Result<Self, OperationError> {
         Self::begin_for(Purpose::Recovery, directory)
     }
@@ -191,17 +191,17 @@ impl Operation {
         id_of(&self.directory)
     }
 
-    /// What it has reserved of the node.
+    /// Its reservations on the node.
     pub(crate) fn reservation(&self) -> &Arc<Reservation> {
         &self.reservation
     }
 
-    /// Where it reserves memory of GPUs.
+    /// Returns the ledger where it reserves GPU memory.
     pub(crate) fn gpu_memory(&self, context: &Context) -> GpuMemory {
         GpuMemory::new(&self.reservation, context.patience(), &context.settings)
     }
 
-    /// Writes the intent, for whoever comes after this process.
+    /// Writes the intent, for any process that follows this one.
     pub fn record(&self, intent: &Intent) -> Result<(), OperationError> {
         intent.write(&self.directory)
     }
@@ -215,10 +215,10 @@ impl Operation {
     }
 
     /// Ends the operation of an intent, once all processes that it moved are as they were found:
-    /// records what is left to others, if anything is.
+    /// records processes that are left to others, if there are any.
     ///
     /// # Errors
-    /// [`OperationError::Io`]; the record is as it was, which says the same of these processes.
+    /// [`OperationError::Io`]; the record is unchanged, and still true of these processes.
     pub fn settle(&self, intent: Intent) -> Result<(), OperationError> {
         match intent.settled() {
             Some(left) => {
@@ -231,11 +231,11 @@ impl Operation {
     }
 
     /// Removes all records of the container, once all its processes are as they were found, or are
-    /// gone. Nothing of this value may be used afterwards but its end.
+    /// gone. Afterwards this value may only be dropped.
     pub fn clear(&self) {
-        // Without a container it would be taken for that of the next one of the id.
+        // Otherwise this record would be taken for the next container's of the same id.
         self.awaits_no_start();
-        // From here on nothing is to be undone; the keeper removes what is left.
+        // From here on nothing has to be undone; the keeper removes the rest.
         let _ = fs::remove_file(self.directory.join(undo::FILE_NAME));
         directory::remove(&self.directory);
         // Before the lock is released, another operation may make a directory of this name.

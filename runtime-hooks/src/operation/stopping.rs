@@ -1,7 +1,9 @@
-//! Who makes a checkpoint of a container that is being stopped shows it by a lock: a second signal
-//! of the caller begins no second one, and would only be kept for the restored container.
+//! The lock that a process holds while it makes a checkpoint of a container that is being stopped:
+//! a second signal of the caller begins no second one, and would only stay for the restored
+//! container.
 //!
-//! The lock is that of its first process: another container may have the id by the time its image
+//! The lock is that of the first process: another container may have the id by the time its image
+//! is on disk, and be stopped as well.
 //! is on disk, and be stopped as well.
 
 use std::ffi::OsStr;
@@ -20,8 +22,8 @@ use crate::operation::directory::directory_of;
 
 /// The directory of all such locks, below the state directory.
 const STOPPING: &str = "stopping";
-/// Who looks whether a lock is held has it for a moment. For its sake no signal may be taken for a
-/// second one: nobody would make the checkpoint.
+/// A process that checks whether a lock is held takes it for a moment. That must not make a signal
+/// look like a second one: no process would make the checkpoint.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The stop of one container.
@@ -34,7 +36,7 @@ pub(crate) struct Stopping {
 }
 
 impl Stopping {
-    /// That of the container with this first process.
+    /// The stop of the container with this first process.
     pub(crate) fn of(state_dir: &Path, root: &Path, id: &str, init: &ProcessRef) -> Self {
         Self {
             directory: directory_for(state_dir, root),
@@ -44,7 +46,7 @@ impl Stopping {
         }
     }
 
-    /// Shows it, as long as the file is open; `None` if somebody does already.
+    /// Takes the lock, as long as the file is open; `None` if another process holds it.
     ///
     /// # Errors
     /// The file cannot be made or locked.
@@ -59,7 +61,7 @@ impl Stopping {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 other => other?,
             }
-            // Who had it before may have removed it meanwhile.
+            // The former holder may have removed it meanwhile.
             let there = fs::metadata(self.directory.join(self.name()));
             if there.is_ok_and(|there| file.metadata().is_ok_and(|ours| ours.ino() == there.ino()))
             {
@@ -74,7 +76,7 @@ impl Stopping {
         locks_of(&self.directory, &self.id).any(|name| name != own && self.is_held(&name))
     }
 
-    /// Removes what showed it.
+    /// Removes the lock.
     pub(crate) fn end(&self) {
         // The directory stays: another container may be about to be stopped.
         let _ = fs::remove_file(self.directory.join(self.name()));
@@ -119,8 +121,8 @@ fn is_held(path: &Path) -> bool {
     matches!(tried, Ok(Tried::Held))
 }
 
-/// Removes what was left by those that were killed, of containers that have ended: whoever begins
-/// holds one of a container that has not.
+/// Removes locks of killed processes whose containers have ended: a process that begins holds the
+/// lock of a container that has not.
 fn remove_abandoned(directory: &Path) {
     for name in locks(directory).filter(|name| has_ended(name)) {
         let path = directory.join(name);
@@ -177,8 +179,8 @@ mod tests {
         super::is_under_way(state, Path::new(ROOT), id)
     }
 
-    /// Ends a lock, as the end of whoever has it does: what another test has just started may have
-    /// the file open for a moment.
+    /// Ends a lock, as the end of its holder does: a process that another test has just started may
+    /// have the file open for a moment.
     fn ends(lock: File) {
         unlock(&lock).unwrap();
         drop(lock);

@@ -26,7 +26,7 @@ fn a_second_operation_is_refused_and_names_the_holder() {
     assert!(!has_directory(state.path(), Path::new(ROOT), "c1"));
 }
 
-/// Who has had the lock removes the directory in which others look for it.
+/// The former holder of the lock removes the directory in which others look for it.
 #[test]
 fn who_comes_while_another_one_ends_is_alone() {
     let state = tempfile::tempdir().unwrap();
@@ -62,10 +62,10 @@ fn a_recovery_is_waited_for_and_an_operation_is_not() {
     let operation = begin(state.path()).unwrap();
     assert!(!holder().ends_soon());
     let lock = operation.directory().join(lock::NAME);
-    // It has taken the lock, and not written its name.
+    // As if another operation has taken the lock, and not written its name yet.
     fs::write(&lock, "").unwrap();
     assert!(holder().ends_soon());
-    // Nobody has this pid (PID_MAX_LIMIT of the kernel is 4 Mi).
+    // No process has this pid (PID_MAX_LIMIT of the kernel is 4 Mi).
     fs::write(&lock, "5000000").unwrap();
     assert!(holder().ends_soon());
     let directory = operation.directory().to_owned();
@@ -165,7 +165,7 @@ fn an_intent_outlives_its_operation_until_it_is_cleared() {
     assert!(has_directory(state.path(), Path::new(ROOT), "c1"));
     let operation = begin(state.path()).unwrap();
     assert_eq!(operation.recorded().unwrap().as_ref(), Some(&intent));
-    // What waits for somebody else outlives an operation that has settled all that it moved.
+    // Processes left to others outlive an operation that has settled all that it moved.
     operation.settle(intent.clone()).unwrap();
     assert_eq!(operation.recorded().unwrap().as_ref(), Some(&intent));
     operation.settle(intent.resumed()).unwrap();

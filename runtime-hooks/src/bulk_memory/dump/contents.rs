@@ -18,52 +18,52 @@ use crate::operation::estimate::ProgressEstimate;
 use crate::operation::timeline::Timeline;
 use crate::request::Resumes;
 
-/// Who has them. A step takes the state before it: what it leaves, if it fails, is what there is to
-/// undo then.
+/// Where the contents are. A step takes the state before it, and leaves the state that has to be
+/// undone if it fails.
 #[derive(Debug, Default)]
 pub(super) enum Contents {
-    /// Their processes, and nobody stores them.
+    /// In their processes; no process stores them.
     #[default]
     Unstored,
-    /// The driver puts them into files, from which somebody stores them, who ends with this.
+    /// The driver puts them into files, from which a process stores them. It ends with this value.
     Storing(Holder),
-    /// The store, and who gives them back to their processes.
+    /// In the store. The holder gives them back to their processes.
     Away(Holder, Report, Resumes),
-    /// The same once CRIU has dumped the processes. These have them back, or somebody waits for who
-    /// wants that ([`hole::give_back`]).
+    /// The same once CRIU has dumped the processes. These have their contents back, or a process
+    /// waits until they are requested ([`hole::give_back`]).
     Dumped(Report),
 }
 
 impl Contents {
-    /// CRIU has dumped the processes: gives back what is away from those that go on now; returns
-    /// the reason if that fails. What is to come back later is left to who asks for it, also if
-    /// this checkpoint fails after all. The driver restores no process that lacks its contents.
+    /// After the dump: gives contents back to processes that resume now; returns the reason if that
+    /// fails. Others come back when an operation requests them, also if this checkpoint fails after
+    /// all. The driver restores no process that lacks its contents.
     fn dumped(self, directory: &Path) -> (Self, Option<String>) {
         let Self::Away(holder, stored, resumes) = self else {
             return (self, None);
         };
         let not_back = match resumes {
             Resumes::AtOnce => give_back(holder, directory),
-            // Who holds them ends when their processes have ended, or waits for the resume.
+            // The holder ends when the processes have ended, or waits for the resume.
             Resumes::Later => None,
         };
         (Self::Dumped(stored), not_back)
     }
 
-    /// After a failure: nobody stores any more, and what is away is given back; returns the reason
-    /// if that fails.
+    /// After a failure: stops storing, and gives contents back that are away; returns the reason if
+    /// that fails.
     pub(super) fn undo(self, container: &Container, directory: &Path) -> Option<String> {
         let Self::Away(holder, ..) = self else {
             return None;
         };
-        // No process of a frozen container can map anything. One that cannot be thawed is a process
-        // that cannot be given anything.
+        // No process of a frozen container can map anything. If the container cannot be thawed, its
+        // contents cannot be given back.
         let cgroup = container.cgroup();
         let found = cgroup.freezer_state();
         let _ = cgroup.thaw();
         let failed = give_back(holder, directory);
         if let Ok(FreezerState::Frozen) = found {
-            // Who rolls back sees to it.
+            // If this fails, the rollback corrects it.
             let _ = cgroup.freeze();
         }
         failed
@@ -72,14 +72,14 @@ impl Contents {
 
 fn give_back(holder: Holder, directory: &Path) -> Option<String> {
     let given = holder.give_back();
-    // One that was killed, or is late, is nobody's any more.
+    // A holder that was killed or is late does not answer: another process gives them back.
     let given = given.or_else(|_| hole::give_back(directory));
     given.err().map(|error| error_chain(&error))
 }
 
 impl MemoryDump<'_> {
-    /// Before the driver puts GPU contents into files, so many bytes in all: starts who stores them
-    /// ([`Self::storing`], [`Self::take_away`]).
+    /// Before the driver puts `expected` bytes of GPU contents into files: starts the process that
+    /// stores them ([`Self::storing`], [`Self::take_away`]).
     ///
     /// # Errors
     /// [`Failure::Operation`], [`Failure::GpuContents`].
@@ -88,7 +88,7 @@ impl MemoryDump<'_> {
             return Ok(());
         };
         let Request { wanted, files } = &store.requests.now;
-        // Whoever recovers this operation finds the store there.
+        // A recovery of this operation finds the store by this request.
         files.write(wanted)?;
         let places = directory::places(self.image.directory());
         let image = (self.image.path(), places.as_slice(), self.image.lock());
@@ -105,7 +105,7 @@ impl MemoryDump<'_> {
         Ok(())
     }
 
-    /// Who stores them, and is to hear of each process that has its contents in its file.
+    /// The storing process, to be notified of each process that has its contents in its file.
     pub(crate) fn storing(&self) -> Option<&Holder> {
         match &self.store.as_ref()?.contents {
             Contents::Storing(holder) => Some(holder),

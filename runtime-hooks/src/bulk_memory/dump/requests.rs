@@ -15,12 +15,12 @@ use crate::gpu_path::NewFiles;
 use crate::operation::Operation;
 use crate::operation::timeline::Timeline;
 
-/// What GPU contents that are in files for a dump are stored in.
+/// Where GPU contents that are in files for a dump are stored.
 #[derive(Debug)]
 pub(crate) struct Requests {
     /// Before the dump.
     pub(super) now: Request,
-    /// Once the processes go on, if that is in memory.
+    /// Once the processes resume, if `now` is in memory.
     pub(super) afterwards: Option<Request>,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Request {
 }
 
 impl Requests {
-    /// Contents of so many bytes are stored in their place before the dump.
+    /// Contents of this many bytes are stored in their place before the dump.
     ///
     /// # Errors
     /// [`Failure::ImageId`].
@@ -51,7 +51,7 @@ impl Requests {
         })
     }
 
-    /// They are in memory, which has room ([`staging::make_room`]), until the processes go on.
+    /// Contents stay in memory, which has room ([`staging::make_room`]), until processes resume.
     ///
     /// # Errors
     /// [`Failure::ImageId`].
@@ -67,7 +67,7 @@ impl Requests {
         })
     }
 
-    /// What files for GPU contents are to be: packs, if the store is in memory. Whoever recovers
+    /// Returns the kind of files for GPU contents: packs, if the store is in memory. A recovery of
     /// this operation finds the store from then on.
     pub(super) fn new_files(&self) -> Result<NewFiles, Failure> {
         let Request { wanted, files } = &self.now;
@@ -83,16 +83,16 @@ impl Requests {
         })
     }
 
-    /// What was stored afterwards is in its place: from now on it is what there is.
+    /// The later store is in its place: from now on it is the only one.
     pub(super) fn are_in_place(&mut self) {
         if let Some(afterwards) = self.afterwards.take() {
             let staged = mem::replace(&mut self.now, afterwards).wanted.directory;
-            // It goes with the machine's memory at the latest.
+            // The staged store goes with the machine's memory at the latest.
             let _ = staged.as_deref().map(stasis_memory_store::remove);
         }
     }
 
-    /// Removes all that was written of it from the image and beside it.
+    /// Removes all files that were written for the requests, in the image and beside it.
     pub(super) fn discard(&self, image: &Path) {
         for Request { wanted, .. } in self.afterwards.iter().chain([&self.now]) {
             // Files that stay do not prevent a restore; `stasis gc` finds the store.

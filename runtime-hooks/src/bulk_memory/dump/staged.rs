@@ -2,8 +2,8 @@
 //!
 //! A disk takes many times as long as the driver. So a checkpoint that its container survives first
 //! makes a store in memory, whose packs the driver has filled: the processes get their contents
-//! back and go on. From these packs, which nobody can change any more, the contents go where the
-//! settings put them, before the image is reported good.
+//! back and resume. From these packs, which no process can change any more, the contents are copied
+//! to where the settings put them, before the image is reported good.
 
 use super::contents::Contents;
 use super::requests::Request;
@@ -15,8 +15,8 @@ use crate::operation::estimate::ProgressEstimate;
 use crate::operation::timeline::Timeline;
 
 impl MemoryDump<'_> {
-    /// Once the processes go on: stores in its place what was in memory until then. Returns the
-    /// manifest's entry for it, or `None` if it is where it was.
+    /// Once the processes resume: stores the staged contents in their place. Returns the manifest's
+    /// entry for them, or `None` if nothing was staged.
     ///
     /// # Errors
     /// [`Failure::GpuContents`], [`Failure::Cancelled`], [`Failure::Operation`]: the image is not
@@ -36,7 +36,7 @@ impl MemoryDump<'_> {
         let Some(Request { wanted, files }) = &requests.afterwards else {
             return Ok(None);
         };
-        // Whoever recovers this operation finds the store there.
+        // A recovery of this operation finds the store by this request.
         files.write(wanted)?;
         let staged = &requests.now.wanted;
         let (image, cancel) = (self.image.path(), &self.context.cancel);

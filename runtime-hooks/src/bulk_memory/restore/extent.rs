@@ -4,19 +4,19 @@ use stasis_memory_store::{Area, Index, Reader};
 
 const HUGE_PAGE: u64 = 2 << 20;
 
-/// What an index describes.
+/// The size of the bulk memory that an index describes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Extent {
     /// The number of holes.
     pub(super) areas: usize,
     /// The size of the files in memory that are mapped over holes, which have all of their pages.
     pub(super) file_bytes: u64,
-    /// Of it, what is not in memory yet: the host memory that it takes.
+    /// The part of it that is not in memory yet: the host memory that it takes.
     pub(super) new_bytes: u64,
 }
 
 impl Extent {
-    /// `reader` is of the packs where they are now: what it has in place needs no memory.
+    /// `reader` is of the packs at their present place: holes that it has in place need no memory.
     pub(super) fn of(index: &Index, reader: Option<&Reader>) -> Self {
         let has = |hole: &&Area| reader.is_some_and(|reader| reader.in_place(hole).is_some());
         let in_file = |hole: &Area| hole.bytes.next_multiple_of(HUGE_PAGE);
@@ -28,7 +28,7 @@ impl Extent {
     }
 }
 
-/// An image may say that each of many processes has as much as there are addresses.
+/// Saturates: an image may claim the whole address space for each of many processes.
 fn sum(sizes: impl Iterator<Item = u64>) -> u64 {
     sizes.fold(0, u64::saturating_add)
 }

@@ -1,4 +1,4 @@
-//! The bulk memory of an image, found before anything is started. Changes nothing.
+//! Finds the bulk memory of an image before anything is started. Changes nothing.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use crate::bulk_memory::plugin::PluginUnavailable;
 use crate::error::bulk_memory::BulkMemoryError;
 use crate::image::manifest::Manifest;
 
-/// Bulk memory all of whose files are there.
+/// Bulk memory all of whose files exist.
 #[derive(Debug)]
 pub(crate) struct FoundMemory {
     pub(super) index: Index,
@@ -55,12 +55,12 @@ impl FoundMemory {
         }))
     }
 
-    /// What it describes.
+    /// The image's index.
     pub(crate) fn index(&self) -> &Index {
         &self.index
     }
 
-    /// Where its packs are, if not in the image.
+    /// The directory of its packs, if they are not in the image.
     pub(crate) fn store(&self) -> Option<&Path> {
         self.store
             .as_ref()

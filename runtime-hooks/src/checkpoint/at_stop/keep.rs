@@ -1,6 +1,6 @@
-//! How many images of stopped containers a key keeps: the older ones go once there is a new one,
-//! and never before. What a container that started cold has found here is of another life of its
-//! job, and stays.
+//! How many images of stopped containers a key keeps: older images are removed once there is a new
+//! one, never before. Images that existed when a container started cold belong to an earlier life
+//! of its job, and stay.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -21,10 +21,10 @@ use crate::image::retention::{Candidate, Rule, State, not_kept, state_of};
 use crate::image::stopped::{ENDING, key};
 use crate::operation::awaited_start::AwaitedStart;
 
-/// Removes the images of stopped containers in the directory of `own`, the image that was just
-/// made, but for the last `keep` whole ones, and what such checkpoints have left that were cut off
-/// with the machine, if `being_made`, the lock of who makes one, is nobody else's. What somebody
-/// uses stays, and so does `own`, whatever its name says of the time. Returns what is to be noted.
+/// Removes all but the last `keep` whole images of stopped containers from the directory of `own`,
+/// the image that was just made; also images that a crash of the machine cut off, if no other
+/// process holds the lock `being_made`. Images in use stay, and so does `own`, whatever time its
+/// name has. Returns notes for the log.
 pub(super) fn keep_last(
     settings: &Settings,
     own: &Path,
@@ -40,7 +40,7 @@ pub(super) fn keep_last(
     };
     let is_left = |image: &Path| image.file_name() <= left.as_deref().map(OsStr::new);
     let is_alone = matches!(try_lock(being_made, Sharing::Exclusive), Ok(Tried::Locked));
-    // Behind the lock: what somebody else has been making is whole by then.
+    // After the lock: an image that another process was making is whole by then.
     let images = images.into_iter().map(|image| {
         let state = state_of(&image, |id| places.has(id));
         (image, state)
@@ -75,7 +75,7 @@ pub(super) fn keep_last(
         .collect()
 }
 
-/// Those of stopped containers.
+/// The images of stopped containers.
 fn images_in(key: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(key)? {
@@ -89,7 +89,7 @@ fn images_in(key: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// The GPU contents go first: as long as the manifest is there, the next try knows of it.
+/// Removes GPU contents first: as long as the manifest exists, the next try knows of them.
 fn remove(places: &Places, image: &Path) -> Result<(), String> {
     let in_use = || "somebody uses it".to_owned();
     let alone = hold_alone(image).map_err(|error| chain(&error))?;
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(machine.left(), ["1", "2-stop", "3-stop", "4"]);
     }
 
-    /// The clock was ahead when the others were made.
+    /// As if the clock was ahead when the others were made.
     #[test]
     fn the_image_that_was_just_made_is_the_newest_whatever_the_clock_says() {
         let machine = Machine::with(&["2098-stop", "2099-stop", "2026-stop"]);
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn what_is_not_whole_does_not_count_and_is_no_rest_either() {
         let machine = Machine::with(&["1-stop", "2-stop", "3-stop"]);
-        // Memory of it is elsewhere, and it does not say so.
+        // Its memory is elsewhere, and it has no manifest that names the place.
         fs::write(machine.key().join("2-stop").join(INDEX_FILE), "index").unwrap();
         assert_eq!(machine.keep_last("3-stop", 2), [""; 0]);
         assert_eq!(machine.left(), ["1-stop", "2-stop", "3-stop"]);
@@ -251,7 +251,7 @@ mod tests {
         let another = machine.lock();
         machine.keep_last("2-stop", 1);
         assert_eq!(machine.left(), ["1-stop", "2-stop"]);
-        // What another test has just started may have the file open for a moment.
+        // A process that another test has just started may have the file open for a moment.
         unlock(&another).unwrap();
         machine.keep_last("2-stop", 1);
         assert_eq!(machine.left(), ["2-stop"]);

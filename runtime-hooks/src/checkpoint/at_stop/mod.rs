@@ -1,8 +1,8 @@
-//! Containers that ask for a checkpoint when they are stopped: a signal of their caller begins one
-//! in the place of their end, and CRIU ends them then.
+//! Containers that ask for a checkpoint when they are stopped: the caller's signal begins a
+//! checkpoint in place of their end, and CRIU ends them after it.
 //!
-//! Whatever is in the way of it, the signal is delivered as if nothing had been asked, and the log
-//! says why: a container that cannot be stopped is worse than one that is lost. SIGKILL always
+//! Whatever prevents the checkpoint, the signal is delivered as if nothing had been asked, and the
+//! log has the reason: a container that cannot be stopped is worse than a lost one. SIGKILL always
 //! means the end, also of a checkpoint that is under way.
 
 mod keep;
@@ -44,10 +44,10 @@ pub(crate) enum NoCheckpoint {
     /// An annotation cannot be used.
     #[error(transparent)]
     Annotation(#[from] InvalidAtStop),
-    /// It is not known whose it is.
+    /// The namespace of its pod is not known.
     #[error(transparent)]
     Namespace(#[from] NoNamespace),
-    /// Others than root could put images there.
+    /// Users other than root could put images there.
     #[error(transparent)]
     NotAllowed(#[from] NotAllowed),
     /// There is no directory for it, or no lock.
@@ -59,14 +59,14 @@ pub(crate) enum NoCheckpoint {
         #[source]
         source: io::Error,
     },
-    /// Nobody can make it.
+    /// The process that makes it cannot be started.
     #[error("cannot start the process that makes the checkpoint")]
     Start(#[source] io::Error),
 }
 
 /// Begins the checkpoint that a container has asked for in the place of this signal, in a process
-/// of its own: the caller waits for the container's end, and not for this. Passes on to the
-/// low-level runtime what stops nobody.
+/// of its own: the caller waits for the container's end, not for this call. Passes signals that
+/// stop no container on to the low-level runtime.
 pub fn kill(context: &Context, request: &KillRequest, commands: StopCommands) -> Outcome {
     match begin(context, request, commands) {
         Ok(outcome) => outcome,
@@ -89,11 +89,11 @@ fn begin(
         &context.root,
         &request.id,
     );
-    // Who cannot be found, or read, is for the low-level runtime to report.
+    // The low-level runtime reports a container that cannot be found or read.
     let Some(container) = context.container(id).ok().flatten() else {
         return Ok(Outcome::PassThrough);
     };
-    // Some callers send what has ended a signal, too.
+    // Some callers also signal a container that has ended.
     if !container.init().is_gone() {
         Noted::of(state_dir, root, id).forget();
     }
@@ -104,7 +104,7 @@ fn begin(
         return Ok(Outcome::PassThrough);
     };
     if request.signal == SIGKILL {
-        // It ends by itself once the container has, but sooner if it is told.
+        // The checkpoint ends by itself once the container has, but sooner if it is asked to.
         let _ = ask_to_end(state_dir, root, id);
         return Ok(Outcome::PassThrough);
     }
@@ -141,7 +141,7 @@ fn begin(
     started.map(|()| Outcome::Done(0))
 }
 
-/// What is noted of a signal that was delivered after all.
+/// Returns the note for a signal that was delivered after all.
 fn delivered(signal: i32, why: &str) -> String {
     let signal = signal::name_of(signal);
     format!("{signal} was delivered, without a checkpoint: {why}")

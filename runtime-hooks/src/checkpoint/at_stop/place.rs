@@ -1,5 +1,5 @@
-//! Where the image of a container that is stopped goes: where a new container finds it, and among
-//! what that may name.
+//! Where the image of a stopped container goes: where a new container finds it, and below the
+//! directory that a new container may name.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -16,7 +16,7 @@ use crate::image::allowed::refuse_exposed;
 use crate::image::being_made;
 use crate::image::stopped::key::{self, MODE, name_at};
 
-/// As many may begin in the same moment.
+/// The most images that may begin in one moment.
 const MOST_AT_ONCE: u32 = 1000;
 
 /// A place for an image.
@@ -24,12 +24,12 @@ const MOST_AT_ONCE: u32 = 1000;
 pub(super) struct Place {
     /// An empty directory.
     pub(super) image: PathBuf,
-    /// Who wants the latest image of the key waits as long as it is open.
+    /// A process that wants the latest image of the key waits as long as this is open.
     pub(super) being_made: File,
 }
 
 impl Place {
-    /// Makes one below `all`, in the directory of the pod's namespace, for a key.
+    /// Makes a place below `all`, in the directory of the pod's namespace, for a key.
     pub(super) fn make(all: &Path, spec: &Spec, name: &Path) -> Result<Self, NoCheckpoint> {
         Directory::make(all, MODE).map_err(io_error(all))?;
         let all = fs::canonicalize(all).map_err(io_error(all))?;
@@ -42,8 +42,8 @@ impl Place {
     }
 }
 
-/// Makes a directory that nobody else has, with the time as its name. Those of one moment get the
-/// names of the next ones.
+/// Makes a new directory, with the time as its name. Directories of the same moment get the names
+/// of the next ones.
 fn make_image(key: &Path, now: SystemTime) -> io::Result<PathBuf> {
     let now = key::next(key, now)?;
     let mut tries = (0..MOST_AT_ONCE).map(|later| {

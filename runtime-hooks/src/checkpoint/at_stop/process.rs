@@ -1,9 +1,9 @@
-//! The process that makes the checkpoint of a container that is stopped, after its caller has its
-//! answer, and delivers the signal if there is none.
+//! The process that makes the checkpoint of a stopped container after its caller has been answered,
+//! and delivers the signal if the checkpoint fails.
 //!
-//! The checkpoint is a process below it: whatever that dies of, somebody is left to end the
-//! container. If this one is killed, that goes on, and holds its locks: no second signal cuts it
-//! off, and the next container waits for its image.
+//! The checkpoint is a child process: whatever kills it, this process still ends the container. If
+//! this process is killed, the child goes on, and holds its locks: no second signal interrupts it,
+//! and the next container waits for its image.
 
 use std::fs::{self, File};
 use std::io::{self, Stdout};
@@ -41,7 +41,7 @@ use crate::request::{KillRequest, StopCommands};
 
 /// The first argument of such a process; neither runc nor crun has this verb.
 const VERB: &str = "stasis-stop";
-/// The end of what a checkpoint says that is kept, in bytes.
+/// The length of the end of a checkpoint's output that is kept, in bytes.
 const MOST_SAID: u64 = 4096;
 const POLL: Duration = Duration::from_millis(20);
 
@@ -83,7 +83,7 @@ impl StopProcess {
         }
     }
 
-    /// Starts it. It holds both locks until it ends: that of the container, and that of the key.
+    /// Starts the process. It holds both locks until it ends: the container's and the key's.
     pub(super) fn start(&self, container: File, key: File) -> io::Result<()> {
         respawn::start_with(VERB, self, [Stdio::from(container), Stdio::from(key)]).map(drop)
     }
@@ -109,19 +109,19 @@ impl StopProcess {
             }
             Err(why) => {
                 timeline = self.without(&context, timeline, init.as_ref(), &why);
-                // What CRIU has completed all the same it finds by itself.
+                // If CRIU completed the image all the same, the pushing process finds it.
                 let pushing = pushing.filter(|_| !has_inventory(&self.image));
                 let _ = pushing.map(|pushing| pushing.tell(Told::NoImage));
             }
         }
-        // If that was killed, and for earlier images of which it was.
+        // Pushes images whose pushing process was killed, this one or earlier ones.
         let _ = self.pushed.as_ref().map(PushAgain::start);
         operations_log::write(&context, Verb::Stop, &self.id, &timeline, None);
         self.stopping.end();
     }
 
-    /// Another container may have had the id, and its image not be on disk: a checkpoint would be
-    /// refused.
+    /// Another container may have had the id, and its image may not be on disk yet: a checkpoint
+    /// would be refused.
     fn wait_for_earlier(&self, context: &Context, init: Option<&ProcessRef>) {
         let deadline = Instant::now() + self.settings.deadlines.stalled();
         let is_there = || init.is_some_and(|init| !init.is_gone());
@@ -133,7 +133,7 @@ impl StopProcess {
         }
     }
 
-    /// Before the checkpoint can end the container: nobody goes on elsewhere with an earlier image.
+    /// Called before the checkpoint can end the container: no earlier image is resumed elsewhere.
     fn announce(&self, timeline: &mut Timeline<'_>) -> Option<Pushing> {
         let how = self.pushed.clone()?;
         match ToPush::new(
@@ -155,16 +155,16 @@ impl StopProcess {
             settings: self.settings.clone(),
             low_level: self.place.low_level.clone(),
             root: self.place.root.clone(),
-            // Who ends what holds the container's lock may meet this process (`terminate.rs`).
+            // An operation that ends holders of the lock may signal this process (`terminate.rs`).
             cancel: Cancel::on_signals().unwrap_or_else(|_| Cancel::not_needed()),
             began: self.began,
         }
     }
 
-    /// Runs the checkpoint to its end; why there is none.
+    /// Runs the checkpoint to its end; returns the reason if it fails.
     fn checkpoint(&self, context: &Context) -> Result<(), String> {
         let cannot = |error: io::Error| format!("the checkpoint cannot be started: {error}");
-        // What it has started may have its standard error open for longer than it.
+        // A file, not a pipe: processes that it started may keep its standard error open after it.
         let said = respawn::unnamed("stasis-stop").map_err(cannot)?;
         let locks = [io::stdin().as_fd(), io::stdout().as_fd()].map(inherited);
         let _locks: Vec<_> = locks
@@ -192,8 +192,8 @@ impl StopProcess {
         Err(reason(&said, status))
     }
 
-    /// After a checkpoint that was killed: CRIU may go on for as long as it needs, and its keeper
-    /// undoes what it had begun. What is whole takes its place then.
+    /// After a checkpoint that was killed: CRIU may go on for as long as it needs, and the keeper
+    /// undoes the operation. Then a whole image takes its place.
     fn wait_for_killed(&self, context: &Context) {
         let limit = self.settings.deadlines.stalled();
         while let Err(error) = begin_within(limit, context, &self.id).map(drop)
@@ -223,8 +223,8 @@ impl StopProcess {
         timeline
     }
 
-    /// After a checkpoint that failed. What has ended with a whole image keeps that: it is the last
-    /// copy.
+    /// After a checkpoint that failed. If the container has ended with a whole image, keeps it: it
+    /// is the last copy.
     fn without<'t>(
         &self,
         context: &Context,
@@ -251,7 +251,7 @@ impl StopProcess {
                 timeline.note(format!("the signal cannot be delivered: {why}"));
             }
         }
-        // Of what goes on the only copy of its memory may be there; no checkpoint gives that up.
+        // It may be the only copy of the memory of a running container: not given up.
         let has_memory = !has_ended && is_ours(&self.image);
         if !has_memory && let Err(error) = fs::remove_dir_all(&self.image) {
             let image = self.image.display();
@@ -261,14 +261,14 @@ impl StopProcess {
     }
 }
 
-/// The same open file, which the processes that are started have as well.
+/// Duplicates the descriptor without close-on-exec, so that started processes inherit it.
 fn inherited(lock: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let lock = lock.try_clone_to_owned()?;
     fcntl_setfd(&lock, FdFlags::empty())?;
     Ok(lock)
 }
 
-/// Why the checkpoint failed: the last line of what it has said, or how it ended.
+/// Returns why the checkpoint failed: the last line of its output, or how it ended.
 fn reason(said: &File, status: ExitStatus) -> String {
     let length = said.metadata().map_or(0, |file| file.len());
     let from = length.saturating_sub(MOST_SAID);

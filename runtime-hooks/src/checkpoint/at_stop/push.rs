@@ -1,9 +1,9 @@
 //! The process that pushes the image of a container that is stopped to the registry of its key.
 //!
-//! It says there that an image is being made before the checkpoint can end the container, so that
-//! nobody goes on with an earlier one elsewhere, and takes that back if there is none. It lives on
-//! when the one who stops the container has ended, or was killed; if it is killed itself, what it
-//! has left is known to the next one (`image/stopped/to_push.rs`).
+//! It announces the image there before the checkpoint can end the container, so that no container
+//! resumes from an earlier one elsewhere, and takes that back if no image is made. It lives on when
+//! the process that stops the container has ended or was killed; if it is killed itself, the next
+//! one knows of its remains (`image/stopped/to_push.rs`).
 
 use std::io::{self, PipeWriter, Write};
 use std::path::PathBuf;
@@ -19,14 +19,14 @@ use crate::operation::timeline::Timeline;
 
 /// The first argument of such a process.
 const VERB: &str = "stasis-push";
-/// For so long a registry that does not answer holds up a checkpoint: of a grace period of 30 s
-/// much is left.
+/// How long a registry that does not answer may delay a checkpoint: most of a grace period of 30 s
+/// is left.
 pub(crate) const ANNOUNCED_WITHIN: Duration = Duration::from_secs(4);
-/// The process bounds itself; it may have been killed.
+/// The process bounds itself, but may have been killed.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// What the process is to do. It says first whether whoever wants the latest image of the key
-/// waits, or why nobody does.
+/// The job of the process. It first reports whether the image is announced, so that containers that
+/// begin with the latest image of the key wait, or why not.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Push {
     pub(crate) how: PushAgain,
@@ -34,7 +34,7 @@ pub struct Push {
     pub(crate) to_push: ToPush,
 }
 
-/// What it is told then. If it is told nothing, it looks for itself what has become of the image.
+/// The second message to the process. Without one it finds out itself what became of the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Told {
     /// The image is complete.
@@ -44,7 +44,7 @@ pub(crate) enum Told {
 }
 
 impl Push {
-    /// What this process is to do, if it was started for that.
+    /// The job of this process, if it was started for one.
     #[must_use]
     pub fn of_this_process() -> Option<Self> {
         respawn::job_of(VERB, c"stasis-push")
@@ -63,18 +63,18 @@ impl Push {
         )
     }
 
-    /// What it is called in the registry.
+    /// The reference of the image in the registry.
     pub(crate) fn reference(&self) -> String {
         format!("{}:{}", self.repository(), tag_of(&self.image()))
     }
 }
 
-/// Such a process at work.
+/// The running process.
 #[derive(Debug)]
 pub(super) struct Pushing(PipeWriter);
 
 impl Pushing {
-    /// Starts it, and has it announce the image. What is not as it should be is noted.
+    /// Starts the process, and has it announce the image. Notes any failure.
     pub(super) fn announced(push: &Push, timeline: &mut Timeline<'_>) -> Option<Self> {
         if let Err(error) = push.to_push.note() {
             timeline.note(format!(
@@ -100,8 +100,8 @@ impl Pushing {
         }
     }
 
-    /// Starts it, and waits a moment until it has announced the image; with the reason, if it has
-    /// not.
+    /// Starts the process, and waits a moment until it has announced the image; returns also the
+    /// reason if it has not.
     fn start(push: &Push) -> io::Result<(Self, Result<(), String>)> {
         let (_, input, said) = respawn::start_talking(VERB, push)?;
         let line = said.recv_timeout(ANSWER_WITHIN).unwrap_or_default();
@@ -110,7 +110,7 @@ impl Pushing {
         Ok((Self(input), announced.unwrap_or_else(no_answer)))
     }
 
-    /// Tells it what has become of the image. It goes on by itself then.
+    /// Sends the process the outcome. It goes on by itself then.
     pub(super) fn tell(mut self, told: Told) -> io::Result<()> {
         self.0.write_all(&serde_json::to_vec(&told)?)?;
         self.0.write_all(b"\n")

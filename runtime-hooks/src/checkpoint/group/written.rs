@@ -1,4 +1,4 @@
-//! What a container with GPU state waits for behind its dump, and what becomes of it then.
+//! The wait of a container with GPU state after its dump, and its completion.
 
 use crate::bulk_memory::dump::MemoryDump;
 use crate::checkpoint::captured::Captured;
@@ -14,11 +14,11 @@ use crate::recovery::group::member::{Member, Step};
 use crate::recovery::rollback::roll_back;
 use crate::request::AfterDump;
 
-/// Brings the image to disk, and waits until those of all others are there. The checkpoint is
-/// complete then.
+/// Brings the image to disk, and waits until the images of all others are on disk. The checkpoint
+/// is complete then.
 ///
 /// # Errors
-/// [`Failure`]: there is none.
+/// [`Failure`]: the checkpoint is not complete.
 pub(in crate::checkpoint) fn written(
     plan: &Plan<'_>,
     captured: &mut Captured,
@@ -36,7 +36,7 @@ pub(in crate::checkpoint) fn written(
     waited
 }
 
-/// Somebody may have killed what is frozen.
+/// Another process may have killed the frozen container.
 fn still_lives(plan: &Plan<'_>) -> Result<(), Failure> {
     let init = plan.container.init();
     match init.is_gone() {
@@ -48,7 +48,7 @@ fn still_lives(plan: &Plan<'_>) -> Result<(), Failure> {
 /// The checkpoint is complete: the image takes its place, and the container goes on or ends.
 ///
 /// # Errors
-/// [`Error`]: it does not; the image is complete.
+/// [`Error`]: the container does not go on or end; the image is complete.
 pub(in crate::checkpoint) fn complete(
     plan: &Plan<'_>,
     captured: &Captured,
@@ -60,7 +60,7 @@ pub(in crate::checkpoint) fn complete(
             plan.has_image(None);
             tell(&committed, timeline);
         }
-        // It is decided, and the next who opens the directory puts it in its place.
+        // The group has decided, and the next process that opens the directory moves it into place.
         Err(error) => timeline.note(format!(
             "the image is not yet in its place: {}",
             chain(&error)
@@ -81,7 +81,7 @@ pub(in crate::checkpoint) fn complete(
     }
 }
 
-/// As it was found, which is what a rollback does.
+/// Resumes the container as it was found, which is what a rollback does.
 fn go_on(plan: &Plan<'_>, captured: &Captured, timeline: &mut Timeline<'_>) -> Result<(), Error> {
     let brought = timeline.time(GO_ON, || roll_back(&plan.changed(captured), Vec::new()));
     let after_failure = match brought.tell(GO_ON, timeline) {

@@ -40,7 +40,7 @@ const OF_A_GPU: [BlockerKind; 3] = [
     BlockerKind::Rdma,
 ];
 
-/// What the checks have found.
+/// The result of the checks.
 pub(super) enum Judged {
     /// No process uses CUDA.
     Idle,
@@ -48,7 +48,7 @@ pub(super) enum Judged {
     Cuda(Box<Checked>),
 }
 
-/// What a checkpoint needs.
+/// The parts of a plan.
 pub(super) struct Checked {
     pub(super) driver: WatchedDriver,
     /// The driver beneath it.
@@ -90,7 +90,7 @@ pub(super) fn judge(
     let inventory = Inventory::read(&context.settings)?;
     let looked = Looked::with_cuda(container, &snapshot, &members, &inventory, &copying);
     let allowed = match hooks.before_checkpoint {
-        // The program may remove them when it is told. They are looked for then.
+        // The program may remove them at the hook, so they are looked for after it.
         Some(_) => Vec::new(),
         None => refuse_blockers(context, options, &looked)?,
     };
@@ -108,7 +108,7 @@ pub(super) fn judge(
         plugin: plugins.ours.as_ref().copied(),
         limits,
         captured: &captured,
-        // Whenever they do, they need the same room.
+        // The room that they need does not depend on when they resume.
         resumes: Resumes::Later,
         no_file: &|_| None,
     });
@@ -171,7 +171,7 @@ pub(crate) fn find_blockers(
     let mut found = preflight::find(facts).map_err(ContainerError::Processes)?;
     exec_sessions::retain_blockers(&mut found, facts.snapshot);
     if facts.members.is_empty() && !container.has_nvidia_node() {
-        // Without a GPU a file may be called like a device of one, and CRIU dumps it.
+        // Without a GPU a file may have a device's name, and CRIU dumps it.
         found.retain(|finding| !OF_A_GPU.contains(&finding.kind));
     }
     let same_memory = same_memory::findings(facts.snapshot);
@@ -183,8 +183,8 @@ pub(crate) fn find_blockers(
     Ok(found)
 }
 
-/// Refuses what CRIU could not dump of a container without GPU state. Memory that is dumped in
-/// advance is dumped whatever else there is.
+/// Refuses a container without GPU state that CRIU could not dump. A pre-dump of memory does not
+/// depend on these blockers.
 pub(super) fn refuse_without_gpu_state(
     context: &Context,
     options: &CheckpointRequest,
@@ -205,7 +205,7 @@ pub(super) fn refuse_without_gpu_state(
     refuse_blockers(context, options, &looked).map(drop)
 }
 
-/// What CRIU will be asked for at a checkpoint with these options.
+/// Returns the options of CRIU at a checkpoint with these options.
 pub(crate) fn asked(
     context: &Context,
     container: &Container,

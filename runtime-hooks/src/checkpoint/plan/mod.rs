@@ -57,11 +57,11 @@ pub struct Plan<'a> {
     pub plugins: Plugins,
     /// Blockers that the administrator allows.
     pub allowed: Vec<Finding>,
-    /// What its program is told by.
+    /// The hooks that notify its program.
     pub hooks: Hooks,
     /// The image to write.
     pub image: NewImage,
-    /// What ties it to the checkpoints of other containers.
+    /// Its membership in a group that is checkpointed together.
     pub(crate) member: Option<&'a Member>,
 }
 
@@ -103,7 +103,7 @@ impl<'a> Plan<'a> {
         } else {
             Ok(())
         };
-        // What an earlier checkpoint has left for the resume of the paused container.
+        // Contents that an earlier checkpoint left for the resume of the paused container.
         let has_contents = thawed.and_then(|()| {
             let given = hole::give_back(operation.directory());
             given.map_err(Refusal::GpuContents)
@@ -148,7 +148,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// What a failure has to bring back.
+    /// The changes that a failure has to undo.
     pub(crate) fn changed<'s>(&'s self, captured: &'s Captured) -> Changed<'s> {
         Changed {
             operation: &self.operation,
@@ -158,14 +158,14 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Ends it with a failure, which has left the container so.
+    /// Ends the operation with a failure, and the container's state after it.
     pub(crate) fn failed(&self, cause: Failure, after_failure: AfterFailure) -> Error {
         Error::ending(&self.operation, Verb::Checkpoint, cause, after_failure)
     }
 
     /// Records the image that has to be given up if this process is killed.
     pub(crate) fn has_image(&self, image: Option<&Path>) {
-        // Without it, what is cut off of an image stays until the next checkpoint.
+        // If this fails, the remains of a killed checkpoint stay until the next one.
         let begun = begun(self.found, image.map(Path::to_owned), self.member);
         let _ = self.operation.has_begun(begun);
     }
@@ -185,7 +185,7 @@ impl<'a> Plan<'a> {
             let looked = Looked::with_cuda(container, &snapshot, &found, &inventory, &self.copying);
             refuse_blockers(context, self.options, &looked)?;
         }
-        // Who is not known yet has begun to use CUDA since, and was locked by us.
+        // A process that is not recorded has begun to use CUDA since, and was locked by us.
         let members: Vec<_> = members
             .iter()
             .map(|process| (process, SafeState::Running))
@@ -213,7 +213,7 @@ impl<'a> Plan<'a> {
         self.member.is_some() || self.is_pending_on_resume()
     }
 
-    /// Waits until all containers of its group, if it has one, have come so far.
+    /// Waits until all containers of its group, if it has one, have reached this step.
     pub(crate) fn meet(&self, step: Step, timeline: &mut Timeline<'_>) -> Result<(), Failure> {
         let cancel = &self.context.cancel;
         self.member

@@ -14,7 +14,7 @@ const MUCH: u64 = 512 * MIB;
 const LITTLE: u64 = 16 * MIB;
 const MINIMUM: u64 = 256 * MIB;
 
-/// Processes that hold so much each, all of which are this one.
+/// Processes that hold this many bytes each, all of which are this process.
 fn captured(on_gpu: &[u64], in_file_bytes: u64) -> Captured {
     let own = i32::try_from(std::process::id()).unwrap();
     let id = ProcessId::of(&ProcessRef::open(own).unwrap().unwrap());
@@ -36,7 +36,7 @@ fn captured(on_gpu: &[u64], in_file_bytes: u64) -> Captured {
     }
 }
 
-/// The limits of a cgroup that leaves so much.
+/// The limits of a cgroup that leaves this many bytes.
 fn limits(directory: &Path, left: u64) -> MemoryCgroup {
     let file = |name: &str, text: String| fs::write(directory.join(name), text).unwrap();
     file("memory.max", left.to_string());
@@ -84,7 +84,7 @@ fn where_contents_are_stored_depends_on_who_waits_for_them() {
         ..facts(&settings, &limits, &both)
     });
     assert_eq!(decided, to_image);
-    // What is in memory is where it stays.
+    // Contents in memory stay where they are.
     let tmpfs = tempfile::tempdir_in("/dev/shm").unwrap();
     settings.gpu_contents.directory = tmpfs.path().into();
     let decided = GpuContentsRoute::decide(&facts(&settings, &limits, &both));

@@ -1,7 +1,7 @@
 //! NVIDIA devices that a forked child has inherited.
 //!
-//! A child that was forked after its parent began with CUDA and never exec'd anything (PyTorch's
-//! DataLoader workers are such) has the parent's descriptors and mappings of `/dev/nvidia*`. It
+//! A child that was forked after its parent began with CUDA and never exec'd anything (for example
+//! PyTorch's DataLoader workers) has the parent's descriptors and mappings of `/dev/nvidia*`. It
 //! cannot use CUDA: the driver returns NOT_INITIALIZED for it. But it keeps those references even
 //! when the driver has closed the parent's, and CRIU can dump neither ("Can't handle non-regular
 //! mapping"). So stasis replaces each descriptor by one of `/dev/null` and each mapping by private
@@ -9,14 +9,13 @@
 //! end) does no harm and affects no other process.
 //!
 //! Such a child is known by an open file that it shares with its parent. The driver closes the
-//! parent's in a GPU checkpoint and opens others in a GPU restore, so there is nothing to share
-//! from the first GPU checkpoint on: this has to be done before it, and whatever cuts it off has to
+//! parent's in a GPU checkpoint and opens others in a GPU restore, so nothing is shared any more
+//! after the first GPU checkpoint: the devices must be replaced before it, and an interruption must
 //! leave a child that shares a descriptor, or has none (`replace.rs`).
 //!
-//! A child that has the memory or the descriptor table of its parent, as one of vfork(2) has before
-//! it execs, keeps its devices: to replace them would be to replace the parent's. The driver
-//! returns NOT_INITIALIZED for it, too (measured on driver 580.159.04), and CRIU dumps no such
-//! process.
+//! A child that has the memory or the descriptor table of its parent, as after vfork(2) before its
+//! exec, keeps its devices: replacing them would replace the parent's. The driver returns
+//! NOT_INITIALIZED for it, too (measured on driver 580.159.04), and CRIU dumps no such process.
 
 mod replace;
 mod replacer;
@@ -58,13 +57,13 @@ pub(crate) struct ReplacedDevices {
     replaced: Replaced,
 }
 
-/// Has the processes of a snapshot give up what they have inherited from one of `members`, the CUDA
-/// processes among them, which are locked and have their devices. Who is none of them and has
-/// devices of its own keeps those: it may be just starting to use CUDA.
+/// Has the processes of a snapshot give up devices that they have inherited from one of `members`,
+/// the CUDA processes among them, which are locked and keep their devices. Any other process keeps
+/// devices of its own: it may be just starting to use CUDA.
 ///
 /// # Errors
-/// The first process for which that fails. Devices replaced by then were of no use to their
-/// processes.
+/// The first process for which that fails. Devices that were replaced by then were of no use to
+/// their processes.
 pub(crate) fn give_up(
     driver: &dyn Driver,
     members: &[ProcessRef],
@@ -85,7 +84,7 @@ pub(crate) fn give_up(
     let answers = replacer::replace_all(&holders).map_err(|error| kept(first, error))?;
     let mut all_replaced = Vec::new();
     for (process, answer) in holders.iter().zip(answers) {
-        // None of one that has ended.
+        // A process that has ended has none.
         if let Some(replaced) = answer.map_err(|error| kept(process, io::Error::other(error)))? {
             let process = process.to_string();
             all_replaced.push(ReplacedDevices { process, replaced });

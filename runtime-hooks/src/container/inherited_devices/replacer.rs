@@ -1,8 +1,8 @@
 //! The process that replaces devices.
 //!
-//! If whoever has a thread of a child make a call is killed meanwhile, the child is lost if that
-//! thread has no way back (`remote-call`). Callers kill operations, so this is a process of its
-//! own: it ends what it does also when the operation is gone.
+//! If the process that makes a thread of a child make a call is killed meanwhile, the child is lost
+//! if that thread has no way back (`remote-call`). Callers kill operations, so a process of its own
+//! does this: it finishes its work also when the operation is gone.
 
 use std::io::{self, Read, Write};
 use std::process::Stdio;
@@ -16,7 +16,7 @@ use crate::cuda::process_set::as_found::ProcessId;
 use crate::host::deadline::within;
 use crate::host::respawn;
 
-/// How long it may take for all of them: what it does to one has deadlines of its own.
+/// The time limit for all of them: each has deadlines of its own.
 const MOST: Duration = Duration::from_mins(2);
 /// The first argument of such a process.
 const VERB: &str = "stasis-replace";
@@ -25,13 +25,13 @@ const VERB: &str = "stasis-replace";
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Replacer(Vec<ProcessId>);
 
-/// What became of the devices of one child: none, if it has ended, or why they are as before.
+/// The result for one child: `None` if it has ended, or why its devices are as before.
 type Answer = Result<Option<Replaced>, String>;
 
-/// Replaces the devices of each of these children; none of one that has ended.
+/// Replaces the devices of each of these children; `None` for a child that has ended.
 ///
 /// # Errors
-/// That of the process, which may have done a part.
+/// The error of the process, which may have replaced some.
 pub(super) fn replace_all(children: &[ProcessRef]) -> io::Result<Vec<Answer>> {
     let job = Replacer(children.iter().map(ProcessId::of).collect());
     let (mut answers, write) = io::pipe()?;
@@ -40,7 +40,7 @@ pub(super) fn replace_all(children: &[ProcessRef]) -> io::Result<Vec<Answer>> {
         let mut text = String::new();
         answers.read_to_string(&mut text).map(|_| text)
     });
-    // One that is overdue is left behind: its end would be that of the child whose thread it has.
+    // An overdue process is left alone: its end would end the child whose thread it controls.
     let text = text??;
     let status = process.wait()?;
     if !status.success() {
@@ -56,10 +56,10 @@ impl Replacer {
         respawn::job_of(VERB, c"stasis-replace")
     }
 
-    /// Replaces the devices, and says what became of them.
+    /// Replaces the devices, and reports the results.
     ///
     /// # Errors
-    /// Nobody hears it.
+    /// No process reads the answer.
     pub fn run(self) -> io::Result<()> {
         let answer = |child: &ProcessId| replace(*child).map_err(|error| error.to_string());
         let answers: Vec<Answer> = self.0.iter().map(answer).collect();

@@ -1,7 +1,7 @@
 use super::*;
 
 const MIB: u64 = 1 << 20;
-/// What of the file cache nobody uses.
+/// The part of the file cache that is not in use.
 const CACHE_MIB: u64 = 10;
 
 /// A container's cgroup below a pod's, as files.

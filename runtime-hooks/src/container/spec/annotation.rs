@@ -1,23 +1,23 @@
-//! The annotations of ours that a container may have.
+//! The annotations of stasis that a container may have.
 
 use similar::TextDiff;
 
 use crate::container::spec::Spec;
 
-/// All of ours begin so.
+/// The prefix of all of them.
 const PREFIX: &str = "io.stasis.";
-/// Those of hooks begin so, and are refused in their own words (`hooks.rs`).
+/// The prefix of hooks, which are refused in their own words (`hooks.rs`).
 pub(in crate::container) const HOOK: &str = "io.stasis.hook.";
 
-/// What the container asks for when it is stopped.
+/// The checkpoint that the container asks for when it is stopped.
 pub(crate) const CHECKPOINT: &str = "io.stasis.checkpoint";
 /// The key that `io.stasis.restore=latest:KEY` of another container names.
 pub(crate) const CHECKPOINT_KEY: &str = "io.stasis.checkpoint.key";
-/// On which GPUs the image is restored.
+/// The GPUs on which the image is restored.
 pub(crate) const GPU_MAP: &str = "io.stasis.gpu-map";
-/// That NCCL is to share no memory of the driver.
+/// Asks that NCCL shares no memory of the driver.
 pub(crate) const NCCL: &str = "io.stasis.nccl";
-/// That no GPU of the container has peer access to another.
+/// Declares that no GPU of the container has peer access to another.
 pub(crate) const PEER_ACCESS: &str = "io.stasis.peer-access";
 /// The image that the container is to begin with.
 pub(crate) const RESTORE: &str = "io.stasis.restore";
@@ -39,8 +39,8 @@ pub struct UnknownAnnotation {
     nearest: &'static str,
 }
 
-/// Refuses annotations that nobody reads: a container that asks for something by a misspelt name
-/// would run without it, and nobody would notice before it is needed.
+/// Refuses unknown annotations: a container that asks for something by a misspelt name would run
+/// without it, unnoticed until it is needed.
 pub(in crate::container) fn refuse_unknown(spec: &Spec) -> Result<(), UnknownAnnotation> {
     let is_unknown =
         |name: &&str| name.starts_with(PREFIX) && !name.starts_with(HOOK) && !KNOWN.contains(name);

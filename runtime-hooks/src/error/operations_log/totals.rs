@@ -1,5 +1,5 @@
-//! What the lines of `operations.log` add up to. Those of a log that is to be replaced are added up
-//! in a file of their own before they go, so what has been counted never becomes less.
+//! The totals of the lines of `operations.log`. Before a log is replaced, its lines are added to a
+//! file of their own, so the counts never decrease.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
@@ -16,15 +16,15 @@ use super::{EARLIER, FILE_NAME};
 use crate::host::file_lock::{MOMENT, Sharing, lock_within};
 use crate::operation::timeline::{Phase, most_bytes, seconds_of};
 
-/// The file's name in the log directory, and more than it ever has.
+/// The file's name in the log directory, and more than its largest size.
 const TOTALS: &str = "operations.totals";
 const MOST_TOTALS: u64 = 1 << 20;
-/// No more is read of a log: they are put aside at 64 MiB.
+/// The most that is read of a log: logs are rotated at 64 MiB.
 const MOST_BYTES: u64 = 128 << 20;
 /// The outcome of an operation that did not fail.
 const DONE: &str = "done";
 
-/// What lines add up to.
+/// The totals of lines.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Totals {
     /// By the names of operations.
@@ -33,20 +33,20 @@ pub(crate) struct Totals {
     with: Option<Identity>,
 }
 
-/// Those of one operation.
+/// The totals of one operation.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Total {
     /// How many, by the outcome: "done", or the kind of the error.
     pub(crate) outcomes: BTreeMap<String, u64>,
-    /// How long those took that did not fail, and how long they kept the container from working.
+    /// How long successful operations took, and kept the container from working.
     pub(crate) seconds: Distribution,
     pub(crate) locked: Distribution,
     pub(crate) frozen: Distribution,
-    /// What they have moved.
+    /// The bytes that they moved.
     pub(crate) bytes: Distribution,
 }
 
-/// A file that nobody writes to any more.
+/// The identity of a file that no process writes to any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Identity {
     inode: u64,
@@ -54,7 +54,7 @@ struct Identity {
     modified: (i64, i64),
 }
 
-/// What is counted of a line.
+/// The counted fields of a line.
 #[derive(Deserialize)]
 struct Counted {
     operation: String,
@@ -68,7 +68,7 @@ struct Counted {
 }
 
 impl Totals {
-    /// Those of all lines there have been; of none where there is no log.
+    /// Reads the totals of all lines ever written; empty without a log.
     ///
     /// # Errors
     /// The I/O error; [`io::ErrorKind::WouldBlock`] if a log is being put aside for 5 s.
@@ -77,7 +77,7 @@ impl Totals {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
             directory => directory?,
         };
-        // No log is put aside meanwhile.
+        // The lock keeps logs from being put aside meanwhile.
         lock_within(MOMENT, &directory, Sharing::Shared)?;
         let mut totals = Self::kept(log_dir)?;
         totals.include(log_dir, EARLIER)?;
@@ -85,14 +85,14 @@ impl Totals {
         Ok(totals)
     }
 
-    /// Keeps what the lines of the earlier log add up to. The caller has the lock, and replaces
+    /// Adds the lines of the earlier log to the kept totals. The caller has the lock, and replaces
     /// that log.
     ///
     /// # Errors
     /// The I/O error; nothing is changed then.
     pub(super) fn keep_earlier(log_dir: &Path) -> io::Result<()> {
         let mut totals = match Self::kept(log_dir) {
-            // What is damaged stays so.
+            // Damaged totals are lost: the count starts anew.
             Err(error) if error.kind() == io::ErrorKind::InvalidData => Self::default(),
             kept => kept?,
         };
@@ -118,8 +118,8 @@ impl Totals {
         }
     }
 
-    /// Adds the lines of a log, unless they are in it; which log that is. What is no line is left
-    /// out.
+    /// Adds the lines of a log, unless they are included; returns the log's identity. Skips invalid
+    /// lines.
     fn include(&mut self, log_dir: &Path, name: &str) -> io::Result<Option<Identity>> {
         let Some(file) = file::open(&log_dir.join(name))? else {
             return Ok(None);

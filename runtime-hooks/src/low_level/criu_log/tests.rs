@@ -1,4 +1,4 @@
-//! What is read of CRIU's logs, and kept.
+//! Tests which errors of CRIU's logs are read, and which logs are kept.
 
 use std::os::unix::fs::PermissionsExt;
 use std::time::SystemTime;
@@ -50,7 +50,7 @@ fn what_the_kernel_lacks_is_no_reason() {
     for kernel in [&format!("{probes}{known}"), cached] {
         assert_eq!(errors_of(&format!("{kernel}{restore}")), of_restore);
     }
-    // Where it has not come to the end of that, it may be the reason.
+    // Without the end of the probes, a probe may be the cause.
     assert_eq!(errors_of(probes).len(), 1);
 }
 
@@ -164,7 +164,7 @@ fn what_this_operation_did_not_write_is_not_kept() {
     assert_eq!(kept(&before()), None, "a fifo");
 }
 
-/// The file server's clock is behind, or ours was set back meanwhile.
+/// As if the file server's clock is behind, or ours was set back meanwhile.
 #[test]
 fn a_log_of_another_clock_is_kept() {
     let work = tempfile::tempdir().unwrap();

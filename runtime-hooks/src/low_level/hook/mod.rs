@@ -2,9 +2,9 @@
 //! the user, environment, capabilities and limits of the container's first process, in its cgroup
 //! and behind its seccomp filter.
 //!
-//! A process of its own runs it ([`process`]). It ends the hook with everything of its session at
-//! the deadline, and also when who asked for it has ended; until it is done it holds the lock of
-//! what an operation has started, so whoever undoes a killed operation waits for that.
+//! A separate process runs it ([`process`]). It ends the hook with everything of its session at the
+//! deadline, and also when the operation that asked for it has ended; until it is done it holds the
+//! lock of the operation's children, so a rollback of a killed operation waits for that.
 
 mod ending;
 pub(crate) mod owed;
@@ -36,25 +36,25 @@ use crate::operation::Operation;
 const PROCESS: &str = "hook-process.json";
 /// The pid of its process.
 const PID: &str = "hook.pid";
-/// How often it is looked whether a signal has come.
+/// How often pending signals are checked.
 const POLL: Duration = Duration::from_millis(100);
 /// How long ending a hook may take beyond its deadline.
 const ENDING: Duration = Duration::from_secs(20);
-/// More than an answer has, in bytes.
+/// More than the size of an answer, in bytes.
 const MOST_ANSWER: u64 = 64 << 10;
 
-/// A hook that was not run to a good end.
+/// A hook that did not succeed.
 #[derive(Debug, thiserror::Error)]
 #[error("the {hook} of the container {what}{}", said_after("; ", .said))]
 pub struct HookError {
     hook: String,
-    /// What became of it.
+    /// The outcome.
     pub what: Unsuccessful,
-    /// The end of what it wrote, as it may be shown.
+    /// The end of its output, escaped for display.
     said: String,
 }
 
-/// What became of a hook.
+/// The outcome of a hook.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unsuccessful {
     /// The low-level runtime has not started it.
@@ -84,14 +84,14 @@ pub(crate) struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Runs it, until its end or its deadline; none of its processes but those that have left its
-    /// session runs on then. Returns a note of what it wrote, if anything.
+    /// Runs the hook until its end or its deadline; then none of its processes runs on, except
+    /// those that have left its session. Returns a note of its output, if there is any.
     pub(crate) fn run(&self, cancel: &Cancel) -> Result<Option<String>, HookError> {
         let directory = self.operation.directory();
         let (process, pid) = (directory.join(PROCESS), directory.join(PID));
         let answer = self.answer(&process, &pid, cancel);
         for file in [&process, &pid] {
-            // The operation's directory does not outlive it.
+            // If this fails, they go with the operation's directory.
             let _ = fs::remove_file(file);
         }
         let answer = match answer {
@@ -113,7 +113,7 @@ impl Run<'_> {
         }
     }
 
-    /// `None` if who runs it has ended without one.
+    /// Returns the answer; `None` if the running process ended without one.
     fn answer(&self, process: &Path, pid: &Path, cancel: &Cancel) -> io::Result<Option<Answer>> {
         let text = serde_json::to_vec(&self.process()?)?;
         file::replace(process, &text, Access::Private, Durability::Volatile)?;
@@ -131,7 +131,7 @@ impl Run<'_> {
         let mut runner = job.start(OwnedFd::from(theirs), lock)?;
         let text = self.read(ours, cancel)?;
         if text.is_none() {
-            // Somebody has stopped it.
+            // Another process has stopped it.
             let _ = runner.kill();
         }
         let _ = runner.wait();
@@ -142,7 +142,7 @@ impl Run<'_> {
         Ok(answer)
     }
 
-    /// What it answers; `None` if that takes too long.
+    /// Reads the answer; `None` if that takes too long.
     fn read(&self, mut stream: UnixStream, cancel: &Cancel) -> io::Result<Option<Vec<u8>>> {
         let deadline = Instant::now() + self.hook.timeout + ENDING;
         stream.set_read_timeout(Some(POLL))?;
@@ -153,7 +153,7 @@ impl Run<'_> {
                 Ok(0) => break,
                 Ok(length) => text.extend_from_slice(&piece[..length]),
                 Err(error) if is_for_later(&error) => {}
-                // It has ended, and we had written to it.
+                // The process has ended with unread data from us.
                 Err(_) => break,
             }
             if cancel.requested() && !asked_to_end {
@@ -178,14 +178,14 @@ impl Run<'_> {
         process["args"] = json!(self.hook.command);
         process["terminal"] = json!(false);
         if let Some(process) = process.as_object_mut() {
-            // Only a terminal has one; and the command counts where Windows' does not.
+            // `consoleSize` is for terminals; `commandLine` is for Windows.
             process.remove("consoleSize");
             process.remove("commandLine");
         }
         Ok(process)
     }
 
-    /// The error of it.
+    /// Makes the error.
     pub(crate) fn unsuccessful(&self, what: Unsuccessful, said: &str) -> HookError {
         HookError {
             hook: self.hook.to_string(),

@@ -1,9 +1,9 @@
-//! What a container is owed whose program was told of a checkpoint: its hook `after-restore`, as
-//! soon as all of its processes have their GPU again, whoever gives it back to them.
+//! The hook `after-restore` of a container whose program was notified of a checkpoint: owed as soon
+//! as all processes have their GPU again, whichever operation gave it back.
 //!
 //! It is recorded in the operation's directory before the other hook is run, and stays there as
-//! long as processes wait for a resume or for the operator. It goes once the hook was run, so one
-//! whose runner is killed is run again.
+//! long as processes wait for a resume or for the operator. It is removed after the hook was run,
+//! so a hook whose runner is killed is run again.
 
 use std::fs;
 use std::io;
@@ -26,7 +26,7 @@ const FILE_NAME: &str = "after-restore.json";
 /// specification of 16 MiB.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// A hook that has to be run.
+/// An owed hook.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Owed {
     place: Place,
@@ -41,7 +41,7 @@ pub(crate) struct RanHook {
     pub(crate) note: Option<String>,
 }
 
-/// Records it.
+/// Records the hook.
 pub(crate) fn record(
     operation: &Operation,
     place: &Place,
@@ -61,8 +61,8 @@ pub(crate) fn record(
     .map_err(|source| OperationError::Io { path, source })
 }
 
-/// Runs the hook that a container is owed, if it is owed one: all of its processes have their GPU.
-/// It goes on whatever comes of that.
+/// Runs the hook that a container is owed, if there is one: all of its processes have their GPU.
+/// The container goes on whatever the result is.
 pub(crate) fn wake(operation: &Operation, container: &Container) -> Option<RanHook> {
     let path = path(operation);
     let owed = read(&path).transpose()?;
@@ -75,7 +75,7 @@ pub(crate) fn wake(operation: &Operation, container: &Container) -> Option<RanHo
                 container,
                 hook: &owed.hook,
             };
-            // Who is asked to end leaves the program as it was found, too.
+            // An operation that is asked to end still leaves the program as it was.
             let ran = run.run(&Cancel::not_needed());
             (
                 owed.hook.when.phase(),
@@ -90,7 +90,7 @@ pub(crate) fn wake(operation: &Operation, container: &Container) -> Option<RanHo
             (When::AfterRestore.phase(), Err(text))
         }
     };
-    // Once is enough of one that fails.
+    // A hook that fails is not run again.
     let _ = fs::remove_file(&path);
     Some(RanHook {
         phase,
@@ -99,7 +99,7 @@ pub(crate) fn wake(operation: &Operation, container: &Container) -> Option<RanHo
     })
 }
 
-/// The same as a phase of its own, unless some processes are left without their GPU.
+/// Runs it in a phase of its own, unless some processes are left without their GPU.
 pub(crate) fn wake_in_phase(
     operation: &Operation,
     container: &Container,
@@ -126,7 +126,7 @@ fn read(path: &Path) -> io::Result<Option<Owed>> {
 }
 
 impl RanHook {
-    /// Tells the log, as a part of the phase in which it was run, and which is the last one.
+    /// Adds it to the log, as a part of the phase in which it was run, which is the last one.
     pub(crate) fn tell(self, within: &str, timeline: &mut Timeline<'_>) {
         self.add_to(timeline, within);
         if let Some(note) = self.note {
@@ -134,7 +134,7 @@ impl RanHook {
         }
     }
 
-    /// Its time alone.
+    /// Adds its time alone.
     pub(crate) fn add_to(&self, timeline: &mut Timeline<'_>, within: &str) {
         let name = format!("{within}: {}", self.phase);
         timeline.add(&name, self.took, None);

@@ -1,8 +1,9 @@
 //! The process that runs a hook, and ends it.
 //!
-//! It is the reaper of what descends from it (`PR_SET_CHILD_SUBREAPER`), so that a hook that the
-//! low-level runtime starts detached becomes its child: a runtime in the foreground would wait for
-//! everybody who has the hook's output open, and so for what a hook has left in the container.
+//! It is the reaper of its descendants (`PR_SET_CHILD_SUBREAPER`), so that a hook that the
+//! low-level runtime starts detached becomes its child: a runtime in the foreground would wait
+//! until all copies of the hook's output are closed, and so for processes that a hook has left in
+//! the container.
 
 use std::io::{self, PipeReader, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -27,11 +28,11 @@ use crate::low_level::hook::ending::{end, pid_in};
 
 /// The first argument of such a process.
 const VERB: &str = "stasis-hook";
-/// How much of what a hook writes is kept, in bytes: the end.
+/// How many bytes of a hook's output are kept: the end.
 const MOST_OUTPUT: usize = 2048;
-/// What may still be read when it has ended, in pieces: others may go on to write.
+/// How many pieces are read after its end: other processes may go on to write.
 const LAST_PIECES: usize = 64;
-/// How often it is looked whether it has ended.
+/// How often it checks whether the hook has ended.
 const TURN: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 10_000_000,
@@ -43,24 +44,24 @@ pub struct HookProcess {
     pub(super) place: Place,
     /// The container.
     pub(super) id: String,
-    /// The description of its process.
+    /// The file that describes its process.
     pub(super) process: PathBuf,
-    /// Where the low-level runtime writes its pid.
+    /// The file to which the low-level runtime writes its pid.
     pub(super) pid_file: PathBuf,
     pub(super) timeout: Duration,
 }
 
-/// What has come of it.
+/// The result of a hook.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Answer {
-    /// What is wrong, if anything is.
+    /// The failure, if it failed.
     pub(super) unsuccessful: Option<Unsuccessful>,
-    /// The end of what it wrote.
+    /// The end of its output.
     pub(super) output: String,
 }
 
 impl HookProcess {
-    /// Starts it. It answers on `stream`, and holds `lock` until it ends.
+    /// Starts the process. It answers on `stream`, and holds `lock` until it ends.
     pub(super) fn start(&self, stream: OwnedFd, lock: OwnedFd) -> io::Result<Child> {
         respawn::start_with(VERB, self, [Stdio::from(stream), Stdio::from(lock)])
     }
@@ -71,10 +72,10 @@ impl HookProcess {
         respawn::job_of(VERB, c"stasis-hook")
     }
 
-    /// Runs the hook, and says what came of it.
+    /// Runs the hook, and reports the result.
     ///
     /// # Errors
-    /// It cannot be run, or nobody hears it.
+    /// It cannot be run, or the answer cannot be sent.
     pub fn run(self) -> io::Result<()> {
         prctl::set_child_subreaper(true)?;
         let mut caller = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
@@ -109,13 +110,13 @@ impl HookProcess {
     }
 }
 
-/// A hook that is run.
+/// A running hook.
 struct Hooked<'h> {
     job: &'h HookProcess,
     runtime: Child,
     /// Whether the low-level runtime has started it.
     is_started: bool,
-    /// `None` once nobody can write any more.
+    /// `None` once all writers have closed it.
     output: Option<PipeReader>,
     tail: Vec<u8>,
     caller: &'h UnixStream,
@@ -144,7 +145,7 @@ impl Hooked<'_> {
         })
     }
 
-    /// What is wrong with how it has ended, if anything is.
+    /// Waits for its end; returns the failure, if it failed.
     fn until_ended(&mut self) -> io::Result<Option<Unsuccessful>> {
         loop {
             if self.caller_is_gone()? {
@@ -169,8 +170,7 @@ impl Hooked<'_> {
         }
     }
 
-    /// Waits for something to happen, for a while; whether the caller has asked for the end, or has
-    /// ended.
+    /// Waits a while for an event; returns whether the caller has asked for the end, or has ended.
     fn caller_is_gone(&self) -> io::Result<bool> {
         let mut files = vec![PollFd::new(self.caller, PollFlags::IN)];
         files.extend(self.output.iter().map(|it| PollFd::new(it, PollFlags::IN)));
@@ -181,7 +181,7 @@ impl Hooked<'_> {
         }
     }
 
-    /// Reads what there is, and keeps the end of it.
+    /// Reads available output, and keeps the end of it.
     fn read(&mut self) {
         let mut piece = [0; 16 << 10];
         let read = self.output.as_mut().map(|output| output.read(&mut piece));
@@ -192,12 +192,12 @@ impl Hooked<'_> {
                 let rest = self.tail.len().saturating_sub(MOST_OUTPUT);
                 self.tail.drain(..rest);
             }
-            // There is nothing now.
+            // No output is available now.
             Some(Err(_)) | None => {}
         }
     }
 
-    /// How the hook ended, if it has. Others that came to us are of no interest.
+    /// Returns how the hook ended, if it has. Other reaped children do not matter.
     fn reap(&self) -> Option<WaitStatus> {
         let hook = pid_in(&self.job.pid_file)?;
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
@@ -208,9 +208,9 @@ impl Hooked<'_> {
         None
     }
 
-    /// Ends all of it: our children, to whom those of the low-level runtime come, and the hook's
-    /// session, of which some may be children of the container's first process. Nobody is reaped
-    /// meanwhile, so the session's number stays its own.
+    /// Ends all of it: our children, to which the low-level runtime's are reparented, and the
+    /// hook's session, some of which may be children of the container's first process. No child is
+    /// reaped meanwhile, so the session's number is not reused.
     fn end(&mut self, hook: Option<i32>) -> usize {
         let us = getpid().as_raw();
         let _ = self.runtime.kill();

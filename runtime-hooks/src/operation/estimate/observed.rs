@@ -1,4 +1,4 @@
-//! What the kernel, and threads of ours, tell of processes whose GPU contents are moved.
+//! Memory of processes whose GPU contents are moved, as the kernel and threads of ours report it.
 
 use std::fmt;
 use std::fs::File;
@@ -14,7 +14,7 @@ const MAX_STATUS_BYTES: u64 = 1 << 20;
 /// Processes whose GPU contents are moved.
 pub(super) struct Observed<'a> {
     pub(super) statuses: Vec<Status>,
-    /// Knows what threads of ours have copied.
+    /// Reports the bytes that threads of ours have copied.
     pub(super) driver: &'a dyn Driver,
 }
 
@@ -79,7 +79,7 @@ impl Held {
     }
 }
 
-/// Of all; a process that has ended has nothing.
+/// Sums up all processes; an ended process has nothing.
 pub(super) fn held_by(statuses: &[Status]) -> Held {
     let read = statuses.iter().filter_map(|status| status.read().ok());
     read.fold(Held::default(), |held, status| Held {

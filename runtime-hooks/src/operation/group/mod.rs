@@ -1,11 +1,11 @@
-//! Which of two outcomes a checkpoint, or a restore, of several containers has.
+//! The decision between the two outcomes of a checkpoint, or a restore, of several containers.
 //!
-//! Its parent makes a file in the directory of the images before it starts anything. Once all
-//! images are on disk it renames that to `group.json`, in one step: the checkpoint is complete. If
-//! there cannot be one it removes the file. Nobody else touches it, so whoever looks knows what the
-//! parent has decided, and of a parent that has ended before, that nothing was: that there is none.
-//! A parent that does not decide in time is killed first. A restore has such files as well, in a
-//! directory of their own ([`restore`]).
+//! The parent makes a file in the directory of the images before it starts anything. Once all
+//! images are on disk it renames the file to `group.json`, in one step: the checkpoint is complete.
+//! If there cannot be one it removes the file. No other process touches it, so the file shows the
+//! parent's decision, and if the parent has ended without one, there is no checkpoint. A parent
+//! that does not decide in time is killed first. A restore has such files as well, in a directory
+//! of their own ([`restore`]).
 
 pub(crate) mod restore;
 
@@ -22,9 +22,9 @@ use stasis_linux::file::{self, Access, Durability};
 use crate::cuda::process_set::as_found::ProcessId;
 use crate::request::AfterDump;
 
-/// The file of a checkpoint that is complete.
+/// The file of a complete checkpoint.
 pub(crate) const FILE_NAME: &str = "group.json";
-/// With the group's id behind it, the file until then.
+/// The prefix of the file until then, followed by the group's id.
 const PENDING: &str = ".stasis-group-";
 /// Some hundred bytes for each container.
 const MAX_BYTES: u64 = 16 << 20;
@@ -32,22 +32,22 @@ const POLL: Duration = Duration::from_millis(20);
 /// How long a parent may take to end after SIGKILL.
 const ENDING: Duration = Duration::from_secs(10);
 
-/// The group of a checkpoint, as each of its operations has it in its record.
+/// The group of a checkpoint, as in the record of each of its operations.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Group {
-    /// Its id: no two have the same.
+    /// Its unique id.
     id: String,
-    /// Where its images are, each in a directory of its own.
+    /// The directory of its images, which have a directory each.
     directory: PathBuf,
-    /// What becomes of its containers once all images are complete.
+    /// Whether its containers resume once all images are complete.
     after: AfterDump,
-    /// Who decides.
+    /// The process that decides.
     parent: ProcessId,
-    /// The engine of this container, which removes what has ended.
+    /// The engine of this container, which removes ended containers.
     engine: Option<String>,
 }
 
-/// What the file says.
+/// The contents of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct GroupFile {
     pub(crate) id: String,
@@ -58,31 +58,31 @@ pub(crate) struct GroupFile {
     pub(crate) containers: Vec<GroupMember>,
 }
 
-/// A container of it.
+/// A container of the group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct GroupMember {
     pub(crate) id: String,
-    /// Where its low-level runtime keeps it.
+    /// The directory of its low-level runtime.
     pub(crate) root: PathBuf,
-    /// What people call it.
+    /// Its name for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) engine: Option<String>,
-    /// Where its image is, in the group's directory.
+    /// The name of its image in the group's directory.
     pub(crate) image: String,
 }
 
-/// What the parent has decided.
+/// The parent's decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// All images are complete, and each container is to go on or to end, as was asked for.
+    /// All images are complete, and each container resumes or ends, as requested.
     Complete,
-    /// There is no checkpoint, and each container is to be as it was found.
+    /// There is no checkpoint, and each container goes back to the state in which it was found.
     Abandoned,
 }
 
-/// The parent's end of it.
+/// The parent's handle of the group.
 #[derive(Debug)]
 pub(crate) struct NewGroup {
     pending: PathBuf,
@@ -90,7 +90,7 @@ pub(crate) struct NewGroup {
 }
 
 impl NewGroup {
-    /// Makes the file, on disk. This process decides.
+    /// Makes the file, on disk. This process is the parent.
     pub(crate) fn begin(
         directory: &Path,
         created: String,
@@ -115,35 +115,36 @@ impl NewGroup {
         Ok(Self { pending, complete })
     }
 
-    /// Which file it is as long as nothing is decided.
+    /// The file's path until the decision.
     pub(crate) fn pending(&self) -> &Path {
         &self.pending
     }
 
-    /// All images are on disk: from here on the checkpoint is complete, whatever ends.
+    /// All images are on disk: from here on the checkpoint is complete, whichever process ends.
     ///
     /// # Errors
-    /// An I/O error: it is not, and can only be abandoned.
+    /// An I/O error: it is not complete, and can only be abandoned.
     pub(crate) fn complete(&self) -> io::Result<()> {
         fs::rename(&self.pending, &self.complete)
     }
 
-    /// Makes the decision survive a crash of the machine, as far as the disk takes it: it has all
-    /// else.
+    /// Makes the decision survive a crash of the machine, if the disk takes it. All else is on
+    /// disk.
     pub(crate) fn sync(&self) {
         let _ = self.complete.parent().map(file::sync_directory);
     }
 
-    /// There is no checkpoint. If the file cannot be removed, the end of this process says so.
+    /// There is no checkpoint. If the file cannot be removed, the end of this process decides the
+    /// same.
     pub(crate) fn abandon(&self) {
         let _ = fs::remove_file(&self.pending);
     }
 }
 
-/// Removes what parents that were killed have left undecided in a directory, which no parent uses.
+/// Removes files of killed parents without a decision from a directory that no parent uses.
 ///
 /// # Errors
-/// An I/O error; [`io::ErrorKind::ResourceBusy`] if a parent that lives has begun there.
+/// An I/O error; [`io::ErrorKind::ResourceBusy`] if a living parent has begun there.
 pub(crate) fn clear_undecided(directory: &Path) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
@@ -160,26 +161,26 @@ pub(crate) fn clear_undecided(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The group whose images are in a directory; `None` if there is none, or it is not complete.
+/// Returns the group whose images are in a directory; `None` if there is none, or it is incomplete.
 ///
 /// # Errors
-/// An I/O error, also for a file that is none of ours.
+/// An I/O error, also for a file that is not ours.
 pub(crate) fn find(directory: &Path) -> io::Result<Option<GroupFile>> {
     read(&directory.join(FILE_NAME))
 }
 
-/// Whether the group of this id, whose images are in a directory, is complete.
+/// Returns whether the group of this id, whose images are in a directory, is complete.
 ///
 /// # Errors
-/// An I/O error, also for a file that is none of ours.
+/// An I/O error, also for a file that is not ours.
 pub(crate) fn is_complete(directory: &Path, id: &str) -> io::Result<bool> {
     let group = read(&directory.join(FILE_NAME))?;
     Ok(group.is_some_and(|group| group.id == id))
 }
 
-/// What was decided of the group with this id; `None`: nothing yet, and its parent may live.
+/// Returns the decision on the group with this id; `None`: there is none yet.
 fn decision_in(directory: &Path, id: &str) -> io::Result<Option<Decision>> {
-    // The file that is removed first: what is renamed meanwhile is found by its new name.
+    // Looks for the pending file first: if it is renamed meanwhile, it is found by its new name.
     let pending = directory.join(format!("{PENDING}{id}"));
     match pending.symlink_metadata() {
         Ok(_) => return Ok(None),
@@ -192,14 +193,14 @@ fn decision_in(directory: &Path, id: &str) -> io::Result<Option<Decision>> {
     }))
 }
 
-/// The same for whoever is not in the group: `None` only as long as its parent lives.
+/// The same for processes outside the group: `None` only as long as its parent lives.
 pub(crate) fn decision_of(directory: &Path, id: &str) -> io::Result<Option<Decision>> {
     let group = read(&directory.join(format!("{PENDING}{id}")))?;
     let parent = group
         .map(|group| group.parent.open())
         .transpose()?
         .flatten();
-    // The parent first: what it has decided before its end is there then.
+    // The parent first: a decision before its end is visible then.
     let decision = decision_in(directory, id)?;
     Ok(decision.or_else(|| parent.is_none().then_some(Decision::Abandoned)))
 }
@@ -210,7 +211,7 @@ fn read(path: &Path) -> io::Result<Option<GroupFile>> {
 }
 
 impl Group {
-    /// Reads the group of a container in the file of its parent.
+    /// Reads a container's group from its parent's file.
     ///
     /// # Errors
     /// An I/O error, also if the file does not name the container.
@@ -243,16 +244,16 @@ impl Group {
         self.engine.is_some()
     }
 
-    /// Waits for what the parent decides. One that has not by the deadline is killed: whatever it
-    /// has begun comes to nothing afterwards.
+    /// Waits for the parent's decision. A parent without one at the deadline is killed: its
+    /// unfinished group is abandoned then.
     ///
     /// # Errors
-    /// An I/O error: nobody knows yet.
+    /// An I/O error: the decision is not known.
     pub(crate) fn wait_for_decision(&self, limit: Duration) -> io::Result<Decision> {
         let deadline = Instant::now() + limit;
         loop {
             let parent = self.parent.open()?;
-            // The parent first: what it has decided before its end is there then.
+            // The parent first: a decision before its end is visible then.
             match (self.decision()?, &parent) {
                 (Some(decision), _) => return Ok(decision),
                 (None, None) => return Ok(Decision::Abandoned),
@@ -265,7 +266,7 @@ impl Group {
     /// Kills a parent that hangs.
     ///
     /// # Errors
-    /// It does not end.
+    /// The parent does not end.
     pub(crate) fn end_parent(&self) -> io::Result<()> {
         let Some(parent) = self.parent.open()? else {
             return Ok(());

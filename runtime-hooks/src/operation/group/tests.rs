@@ -1,4 +1,4 @@
-//! Who decides, and who sees it.
+//! Tests the parent's decision, and how other processes read it.
 
 use super::*;
 
@@ -32,7 +32,7 @@ fn nothing_is_decided_before_the_parent_has() {
     assert_eq!(decision, Decision::Complete);
     assert!(is_complete(directory.path(), group.id()).unwrap());
     assert!(!is_complete(directory.path(), "another").unwrap());
-    // It is too late for that.
+    // Too late to abandon.
     new.abandon();
     assert_eq!(group.decision().unwrap(), Some(Decision::Complete));
 }
