@@ -18,12 +18,12 @@ pub enum AfterDump {
     LeaveRunning,
 }
 
-/// When the processes of a dump that succeeds go on, and need their GPU contents.
+/// When the processes of a successful dump resume, and need their GPU contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Resumes {
     /// With the end of the dump.
     AtOnce,
-    /// They end; or they wait until the caller, who has paused the container, resumes it, or for
+    /// They end; or they wait until the caller, which has paused the container, resumes it, or for
     /// other containers. No process of a frozen container can map anything, nor may run before.
     Later,
 }
@@ -38,16 +38,16 @@ pub enum PreDump {
 }
 
 stasis_config::words! {
-    /// What CRIU dumps only if it is asked to, by the name of the option: that of CRIU, of runc and
-    /// crun, and of engines.
+    /// Objects that CRIU dumps only on request, by the name of the option, which is the same in
+    /// CRIU, runc and crun, and engines.
     CriuOption {
         /// TCP connections.
         TcpEstablished = "tcp-established",
-        /// Listening sockets with connections that nobody has accepted, which are left out.
+        /// Listening sockets with connections that are not accepted yet: these are left out.
         TcpSkipInFlight = "tcp-skip-in-flight",
-        /// Datagram sockets that are connected with others outside, which are found by name.
+        /// Datagram sockets that are connected to others outside, which are found by name.
         ExtUnixSk = "ext-unix-sk",
-        /// Files that have another name than the one they were opened by: they are given a third.
+        /// Files that have lost the name they were opened by, but have another: they get a third.
         LinkRemap = "link-remap",
     }
 }
@@ -96,10 +96,10 @@ pub struct CheckpointRequest {
     pub parent_path: Option<PathBuf>,
     /// `--parent-path`, `--lazy-pages`, `--page-server`
     pub memory: MemoryTarget,
-    /// What CRIU is asked to dump besides.
+    /// The objects that CRIU is also asked to dump.
     pub criu: BTreeSet<CriuOption>,
-    /// `--stasis-wait`, our own: how long it waits for another operation on the container. Others
-    /// are refused at once.
+    /// `--stasis-wait`, our own: how long it waits for another operation on the container. Without
+    /// it, a second operation is refused at once.
     pub wait: Duration,
 }
 
@@ -115,7 +115,7 @@ pub enum CreateVerb {
 /// The options of `create` and `run`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreateRequest {
-    /// Which of the two it is.
+    /// The verb.
     pub verb: CreateVerb,
     /// The container.
     pub id: String,
@@ -131,7 +131,7 @@ pub struct CreateRequest {
     pub without_restore: Option<&'static str>,
 }
 
-/// How a container's root becomes its own.
+/// How a container's root is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RootChange {
     /// By pivot_root(2).
@@ -149,12 +149,12 @@ pub struct KillRequest {
     pub signal: i32,
 }
 
-/// Command lines for what may come of a `kill` after its caller has its answer.
+/// Command lines for the work after the caller of a `kill` has its answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopCommands {
-    /// Of this program: a checkpoint, without its image and its container.
+    /// This program's: a checkpoint, without its image and its container.
     pub checkpoint: Vec<OsString>,
-    /// Of the low-level runtime: the `kill` itself.
+    /// The low-level runtime's: the `kill` itself.
     pub kill: Vec<OsString>,
 }
 
@@ -181,8 +181,8 @@ impl CheckpointRequest {
         self.work_path.as_ref().unwrap_or(&self.image_path)
     }
 
-    /// Whether the processes of a container that was found so go on when its caller, who has paused
-    /// it, resumes it.
+    /// Returns whether the processes of a container that was found in this state resume when its
+    /// caller, which has paused it, resumes it.
     pub(crate) fn is_pending_on_resume(&self, found: FreezerState) -> bool {
         self.after == AfterDump::LeaveRunning && found == FreezerState::Frozen
     }
@@ -204,6 +204,6 @@ impl RestoreRequest {
     }
 }
 
-/// The caller's command line for the low-level runtime, with these options after the verb, in the
-/// place of the caller's own of the same name.
+/// The caller's command line for the low-level runtime, with these options after the verb in place
+/// of the caller's options of the same names.
 pub type LowLevelArgs<'a> = &'a dyn Fn(&[(&str, &OsStr)]) -> Vec<OsString>;

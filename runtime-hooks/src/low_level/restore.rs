@@ -64,8 +64,7 @@ impl Restored {
         }
     }
 
-    /// Returns the exit code of the low-level runtime. For an attached container, waits for its
-    /// end.
+    /// Returns the low-level runtime's exit code; for an attached container, waits for its end.
     pub(crate) fn exit_code(self) -> u8 {
         match self {
             Self::Over(ended) => exit_status::code(ended.status),

@@ -58,7 +58,7 @@ pub enum OperationError {
     /// Another operation is under way.
     #[error("another stasis operation{holder} works on this container; try again when it is done")]
     Busy {
-        /// That operation.
+        /// The other operation.
         holder: Holder,
     },
     /// Another operation is under way, as its progress file says.

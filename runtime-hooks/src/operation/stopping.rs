@@ -1,9 +1,7 @@
-//! The lock that a process holds while it makes a checkpoint of a container that is being stopped:
-//! a second signal of the caller begins no second one, and would only stay for the restored
-//! container.
-//!
-//! The lock is that of the first process: another container may have the id by the time its image
-//! is on disk, and be stopped as well.
+//! The lock of a process that makes a checkpoint of a container that is being stopped: a second
+//! signal begins no second one, and would only stay for the restored container.
+//! A lock is of a container's first process: another container may have the id, and be stopped as
+//! well, by the time the image is on disk.
 //! is on disk, and be stopped as well.
 
 use std::ffi::OsStr;
@@ -20,7 +18,7 @@ use stasis_linux::directory::{Directory, Earlier};
 use crate::host::file_lock::{Sharing, Tried, lock_within, try_lock};
 use crate::operation::directory::directory_of;
 
-/// The directory of all such locks, below the state directory.
+/// The directory of all these locks, below the state directory.
 const STOPPING: &str = "stopping";
 /// A process that checks whether a lock is held takes it for a moment. That must not make a signal
 /// look like a second one: no process would make the checkpoint.

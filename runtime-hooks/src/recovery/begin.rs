@@ -1,4 +1,4 @@
-//! Begins an operation on a container, after what a killed one has left.
+//! Begins an operation on a container, after undoing a killed one.
 
 use std::path::Path;
 use std::thread::sleep;
@@ -14,13 +14,13 @@ use crate::recovery::waiting::waits_for;
 const PATIENCE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(20);
 
-/// Takes the lock of a container. If what an earlier operation has left is being undone, waits for
-/// that; if the keeper was killed, too, undoes first what is left to undo.
+/// Takes the lock of a container. Waits for a running recovery of an earlier operation; undoes that
+/// operation first if its keeper was killed, too.
 pub fn begin(context: &Context, id: &str) -> Result<Operation, OperationError> {
     begin_within(Duration::ZERO, context, id)
 }
 
-/// The same, and waits up to `wait` for whoever works on the container.
+/// The same, but waits up to `wait` for another operation on the container.
 pub(crate) fn begin_within(
     wait: Duration,
     context: &Context,
@@ -28,7 +28,7 @@ pub(crate) fn begin_within(
 ) -> Result<Operation, OperationError> {
     let operation = begin_to_start(wait, context, id)?;
     if operation.awaited_start()?.is_some() {
-        // What cannot be read may well be there.
+        // A container that cannot be read may exist.
         if !matches!(context.container(id), Ok(None)) {
             return Err(OperationError::NotStarted);
         }
@@ -37,7 +37,7 @@ pub(crate) fn begin_within(
     Ok(operation)
 }
 
-/// The same for a container that may wait for its start, as nobody else may touch it before.
+/// [`begin_within`] for a `start`: only a `start` may touch a container that waits for it.
 pub(crate) fn begin_to_start(
     wait: Duration,
     context: &Context,
@@ -63,7 +63,7 @@ pub(crate) fn begin_to_start(
             begun => begun?,
         };
         match operation.left_behind()? {
-            // Who does not answer yet, or lacks room, has a keeper that waits for that.
+            // Processes that do not answer yet, or lack room, have a keeper that waits for them.
             Some(undo) if waits_for(&undo.context(context.cancel.clone()), &undo).is_none() => {
                 operation.wait_for_orphans(&undo, for_recovery)?;
                 match take_up(&operation, &undo)? {
@@ -78,8 +78,8 @@ pub(crate) fn begin_to_start(
     }
 }
 
-/// Takes the lock of the container that has this directory, to undo what is left there. Waits for
-/// whoever tries to do so just now: a keeper that waits for room looks after it every few seconds.
+/// Takes the lock of the container that has this directory, to undo its record. Waits for a running
+/// try: a keeper that waits for room checks every few seconds.
 pub(crate) fn begin_recovery(directory: &Path) -> Result<Operation, OperationError> {
     let began = Instant::now();
     loop {
@@ -94,7 +94,7 @@ pub(crate) fn begin_recovery(directory: &Path) -> Result<Operation, OperationErr
     }
 }
 
-/// Undoes what a killed operation, whose keeper was killed as well, has left.
+/// Undoes the changes of a killed operation whose keeper was killed as well.
 pub(crate) fn take_up(operation: &Operation, undo: &Undo) -> Result<Recovered, OperationError> {
     operation.wait_for_orphans(undo, PATIENCE)?;
     // This process may be killed in its turn, or leave processes that do not answer.

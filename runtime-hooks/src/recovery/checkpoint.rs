@@ -19,9 +19,9 @@ use crate::operation::undo::{Begun, Undo};
 /// A request lists every CUDA process by its pid.
 const MAX_REQUEST_BYTES: u64 = 16 << 20;
 
-/// Removes what was written of an image, once processes have the GPU contents back that were away:
-/// the container lives, and nobody has verified the image. The packs have the only copy of what
-/// does not come back, and stay.
+/// Removes the files of an image, once the processes have their GPU contents back: the container
+/// lives, and the image was not verified. If contents do not come back, the packs have the only
+/// copy of them, and stay.
 pub(super) fn give_up(
     context: &Context,
     operation: &Operation,
@@ -34,19 +34,19 @@ pub(super) fn give_up(
     }
 }
 
-/// Removes what was written of an image that nobody needs. One that is committed stays.
+/// Removes the files of an image that is not needed. A committed image stays.
 pub(super) fn discard(context: &Context, operation: &Operation, image: &Path) {
     remove(&stored(context, operation), image);
 }
 
 fn remove(requests: &[RequestFiles], image: &Path) {
-    // What stays here is in the way of nobody: the next checkpoint in the directory removes it.
+    // Remaining files do no harm: the next checkpoint in the directory removes them.
     let _ = directory::give_up(image);
     remove_unnamed(requests, image);
 }
 
-/// What was to be stored before the dump, and what in its place once the processes go on, when
-/// nobody stores any more. Who stores for a disk that hangs ends when that does.
+/// The requests for the store before the dump and for the one in its place afterwards, when no
+/// process stores any more. A process that writes to a hung disk ends when the disk answers.
 fn stored(context: &Context, operation: &Operation) -> [RequestFiles; 2] {
     let directory = operation.directory();
     let files = [
@@ -59,8 +59,8 @@ fn stored(context: &Context, operation: &Operation) -> [RequestFiles; 2] {
     files
 }
 
-/// Removes contents that lie apart from images and that no image in the directory has, wherever it
-/// is in it. What stays is found by `stasis gc`.
+/// Removes contents apart from images, unless an image at one of the directory's places has them.
+/// `stasis gc` finds contents that stay.
 fn remove_unnamed(requests: &[RequestFiles], image: &Path) {
     for request in requests.iter().filter_map(read) {
         if let Some(store) = &request.directory
@@ -71,11 +71,11 @@ fn remove_unnamed(requests: &[RequestFiles], image: &Path) {
     }
 }
 
-/// Gives GPU contents back that are away from the processes. None of a frozen container can map
-/// anything; who brings it back to how it was found freezes it again.
+/// Gives GPU contents back to the processes. No process of a frozen container can map anything; the
+/// rollback freezes it again.
 fn give_back(operation: &Operation, container: &Container) -> io::Result<()> {
     if are_away(operation.directory()) {
-        // One that cannot be thawed is a process that cannot be given anything.
+        // If the container cannot be thawed, its contents cannot be given back.
         let _ = container.cgroup().thaw();
     }
     hole::give_back(operation.directory())
@@ -99,9 +99,9 @@ pub(super) fn has_ended(context: &Context, operation: &Operation, undo: &Undo) -
     AfterFailure::Ended
 }
 
-/// Puts an image in its place if it is whole, with a record of whose its contents are that lie
-/// apart from it; removes it otherwise. One that cannot be put there now stays for the next one who
-/// opens the directory.
+/// Moves an image to its place if it is whole, with a record of the container to which contents
+/// apart from it belong; removes it otherwise. An image that cannot be moved now stays for the next
+/// process that opens the directory.
 pub(super) fn commit(context: &Context, operation: &Operation, undo: &Undo, image: &Path) {
     let requests = stored(context, operation);
     for files in &requests {
@@ -122,7 +122,7 @@ fn keep_store(context: &Context, undo: &Undo, image: &Path, files: &RequestFiles
     if Origin::read(&store).is_none() {
         let began = files.request.metadata().and_then(|file| file.modified());
         let began = began.unwrap_or(context.began);
-        // Without it the contents are those of nobody, but their image is whole.
+        // Without it the contents have no known owner, but their image is whole.
         let _ = Origin::new(&undo.id, image, began).write(&store);
     }
 }

@@ -1,7 +1,7 @@
 //! The keeper of an operation, from its start to its end (`recovery/mod.rs` explains its purpose).
 //!
-//! It reads a pipe that only its operation holds, and opens nothing else until that ends: its cost
-//! is one process that sleeps.
+//! It reads a pipe that only its operation holds, and opens nothing else until the pipe closes: its
+//! cost is one sleeping process.
 
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -41,25 +41,25 @@ impl Keeper {
         Some(Self { directory })
     }
 
-    /// Waits for the end of the operation, and undoes what it has left to undo.
+    /// Waits for the end of the operation, and undoes its remaining changes.
     ///
     /// # Errors
-    /// A signal handler cannot be installed, or the lock was not inherited. What is recorded stays
-    /// for the next operation.
+    /// A signal handler cannot be installed, or the lock was not inherited. The record stays for
+    /// the next operation.
     pub fn run(self) -> io::Result<()> {
-        // Somebody who stops everything at once must not end the keeper before its operation.
+        // A caller that signals all processes at once must not end the keeper before its operation.
         let cancel = Cancel::on_signals()?;
         if self.operation_is_done() {
             return Ok(());
         }
-        // Nothing depends on it but whether `stasis recover` starts another keeper.
+        // Only decides whether `stasis recover` starts another keeper.
         let _trying = show_trying(&self.directory);
         let lock = io::stdout().as_fd().try_clone_to_owned()?.into();
         let mut inherited = Some(Operation::inherited(self.directory.clone(), lock));
         let mut pause = FIRST_PAUSE;
         let mut report = Report::Always;
         while let Tried::NotYet = self.attempt(&mut inherited, &mut report) {
-            // Between two tries nothing is half done.
+            // Between two tries no change is half done.
             if cancel.requested() {
                 break;
             }
@@ -69,20 +69,20 @@ impl Keeper {
         Ok(())
     }
 
-    /// Whether the operation has said so before its end.
+    /// Returns whether the operation has sent [`DONE`] before its end.
     fn operation_is_done(&self) -> bool {
         let mut said = Vec::new();
         io::stdin().read_to_end(&mut said).is_ok() && said == DONE
     }
 
-    /// Tries once. The lock is held no longer than that: others may end what cannot be undone, and
-    /// the container itself.
+    /// Tries once. Holds the lock no longer than that: others may end processes that cannot be
+    /// brought back, and the container itself.
     fn attempt(&self, inherited: &mut Option<Operation>, report: &mut Report) -> Tried {
         let mut operation = inherited.take();
         let undo = match Undo::read(&self.directory) {
             Ok(Some(undo)) => undo,
             Ok(None) => {
-                // Killed while it removed its records.
+                // The operation was killed while it removed its records.
                 if let Some(operation) = &operation {
                     operation.clear_unless_pending();
                 }
@@ -111,12 +111,12 @@ impl Keeper {
 
 fn undo_left(operation: Operation, undo: &Undo, report: &mut Report) -> Tried {
     let operation = operation.in_place_of(undo.clone());
-    // However long CRIU takes for the dump that the operation has started.
+    // No limit: CRIU may take long for the dump that the operation has started.
     if operation.wait_for_orphans(undo, Duration::MAX).is_err() {
         return Tried::NotYet;
     }
     let recovered = recover_and_report(&operation, undo, *report);
-    // Once is enough of what is tried again.
+    // Failed tries are reported once.
     *report = Report::WhenOver;
     match recovered {
         Recovered::NotYet(_) => Tried::NotYet,

@@ -1,4 +1,4 @@
-//! Undoes what an operation has begun and not ended.
+//! Undoes the changes of an operation that was begun and not ended.
 //!
 //! Before an operation changes anything it starts a [`keeper`]: this program once more, in a
 //! session and a cgroup of its own. If the operation is killed, or leaves processes behind that do
@@ -9,8 +9,8 @@
 //! An operation does not wait for a stopped process, but its driver calls may still take effect
 //! there: locked processes stay locked, and a pending lock takes effect if the process continues
 //! before its caller has ended (measured on driver 580.159). The keeper waits for such a process
-//! without the lock of the container, and gives all of them their GPU back once all can answer. It
-//! waits as well for room on a GPU that others have filled meanwhile ([`waiting`]).
+//! without the lock of the container, and gives all processes their GPU back once all can answer.
+//! It also waits for room on a GPU that other processes have filled meanwhile ([`waiting`]).
 
 mod begin;
 mod checkpoint;
@@ -38,13 +38,13 @@ pub use begin::begin;
 pub(crate) use begin::{begin_recovery, begin_to_start, begin_within, take_up};
 use rollback::{Changed, RolledBack, roll_back};
 
-/// Undoes what an operation has begun, once all that it had started has ended. Returns how the
-/// container is then.
+/// Undoes an operation's changes, once all processes that it had started have ended. Returns the
+/// container's state.
 ///
-/// It asks the driver for the state of each process, and does not depend on the step at which the
-/// operation was killed; so it may itself be cut off at any point, and be done again.
+/// Asks the driver for the state of each process, and does not depend on the step at which the
+/// operation was killed; so it may itself be interrupted at any point, and repeated.
 pub(crate) fn recover(context: &Context, operation: &Operation, undo: &Undo) -> RolledBack {
-    // What stays in a process is not in its way: its calls are answered as by the driver alone.
+    // Code of ours that stays in a process is harmless: its calls work as by the driver alone.
     let _ = gpu_path::put_back(operation.directory());
     match &undo.begun {
         Begun::Restore(restore) => match &restore.group {
@@ -75,7 +75,7 @@ fn bring_back(
             }
             *found
         }
-        // A resume is finished: its caller may ignore that it was killed, and never resume again.
+        // A resume is completed: its caller may ignore that it was killed, and never resume again.
         Begun::Resume | Begun::Suspend | Begun::Waiting | Begun::Restore(_) => FreezerState::Thawed,
     };
     let mut intent = match operation.recorded() {
@@ -99,14 +99,14 @@ fn bring_back(
     roll_back(&changed, Vec::new())
 }
 
-/// The freezer is all that the operation can have changed.
+/// Restores the freezer's state, which is all that the operation can have changed.
 pub(crate) fn reach(
     operation: &Operation,
     container: &Container,
     found: FreezerState,
 ) -> AfterFailure {
     let cgroup = container.cgroup();
-    // A killed CRIU leaves it frozen.
+    // A killed CRIU leaves the cgroup frozen.
     match cgroup.reach(found) {
         Err(error) if !container.init().is_gone() => AfterFailure::Freezer(error),
         _ => {
@@ -121,8 +121,8 @@ fn lost(container: &Container, cause: Cause) -> AfterFailure {
     AfterFailure::Lost(vec![failure])
 }
 
-/// Leaves the processes that could not be brought back to what the intent says to the keeper, if
-/// one of them merely does not answer now, or lacks room.
+/// Leaves processes that could not be brought back to the intent's state to the keeper, if one of
+/// them merely does not answer now, or lacks room.
 ///
 /// # Errors
 /// Returns `lost` if waiting does not help all of the processes, or there are none.

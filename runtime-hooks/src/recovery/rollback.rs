@@ -1,4 +1,4 @@
-//! Brings a container's CUDA processes and its freezer back to how they were found.
+//! Brings a container's CUDA processes and its freezer back to the state in which they were found.
 
 use stasis_linux::Snapshot;
 use stasis_linux::cgroup::{FreezerError, FreezerState};
@@ -20,22 +20,21 @@ pub(crate) struct Changed<'a> {
     pub(crate) operation: &'a Operation,
     pub(crate) container: &'a Container,
     pub(crate) driver: &'a dyn Driver,
-    /// How it was found.
+    /// The state in which it was found.
     pub(crate) intent: &'a Intent,
 }
 
-/// What has become of a container that was rolled back.
+/// The result of rolling back a container.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct RolledBack {
     after_failure: AfterFailure,
-    /// The hook by which its program was told so.
+    /// The hook that notified its program.
     woken: Option<RanHook>,
 }
 
 impl RolledBack {
-    /// How the container is now. Tells the log of the hook, as a part of the phase of the
-    /// roll-back.
+    /// Returns the container's state. Adds the hook to the log, as a part of the rollback's phase.
     pub(crate) fn tell(self, within: &str, timeline: &mut Timeline<'_>) -> AfterFailure {
         if let Some(woken) = self.woken {
             woken.tell(within, timeline);
@@ -53,11 +52,11 @@ impl From<AfterFailure> for RolledBack {
     }
 }
 
-/// Brings every CUDA process of the container, and its freezer, back to how they were found. It
-/// queries the driver for each process's state instead of keeping a journal of steps, so it is the
-/// same for every step, and also finds processes that appeared meanwhile. `failed` are processes
-/// that the failed step could not bring back itself; they are tried once more. If all are back, the
-/// program is told so, if it was told of the checkpoint.
+/// Brings every CUDA process of the container, and its freezer, back to the state in which they
+/// were found. It queries the driver for each process's state instead of keeping a journal of
+/// steps, so it works the same after every step, and also finds processes that appeared meanwhile.
+/// `failed` are processes that the failed step could not bring back itself; they are tried once
+/// more. If all are back, the program is notified, if it was notified of the checkpoint.
 pub(crate) fn roll_back(changed: &Changed<'_>, failed: Vec<ProcessFailure>) -> RolledBack {
     let has_ended = || changed.container.init().is_gone();
     // The driver cannot restore a frozen process.
@@ -66,7 +65,7 @@ pub(crate) fn roll_back(changed: &Changed<'_>, failed: Vec<ProcessFailure>) -> R
     {
         return still_frozen(changed, error).into();
     }
-    // A process that lacks its GPU contents is not restored, and left to the keeper.
+    // A process that lacks its GPU contents is not restored, but left to the keeper.
     let _ = hole::give_back(changed.operation.directory());
     let snapshot = match changed.container.snapshot() {
         Ok(snapshot) => snapshot,
@@ -94,7 +93,7 @@ pub(crate) fn roll_back(changed: &Changed<'_>, failed: Vec<ProcessFailure>) -> R
     }
 }
 
-/// Those that are `lost` are left to the keeper.
+/// Leaves the processes in `lost` to the keeper.
 fn leave_as_found(changed: &Changed<'_>, lost: Vec<ProcessFailure>) -> AfterFailure {
     let refrozen = match changed.intent.freezer {
         FreezerState::Frozen => changed.container.cgroup().freeze(),
@@ -107,7 +106,7 @@ fn leave_as_found(changed: &Changed<'_>, lost: Vec<ProcessFailure>) -> AfterFail
     if let Err(error) = refrozen {
         return AfterFailure::Freezer(error);
     }
-    // A record that cannot be written says the same of what stays suspended.
+    // If the record cannot be written, the old one says the same of suspended processes.
     let _ = changed.operation.settle(changed.intent.clone());
     if changed.intent.keeps_some_off_gpu() {
         AfterFailure::AsBefore(changed.intent.freezer)
@@ -116,7 +115,7 @@ fn leave_as_found(changed: &Changed<'_>, lost: Vec<ProcessFailure>) -> AfterFail
     }
 }
 
-/// A cgroup above the container's was frozen meanwhile.
+/// Handles a cgroup above the container's that was frozen meanwhile.
 fn still_frozen(changed: &Changed<'_>, error: FreezerError) -> AfterFailure {
     if !matches!(error, FreezerError::Timeout { .. }) {
         return AfterFailure::Freezer(error);
@@ -138,7 +137,7 @@ fn still_frozen(changed: &Changed<'_>, error: FreezerError) -> AfterFailure {
 /// The processes that the second try did not bring back either, each with its first error, which
 /// says more: after a failed restore every further try returns 304 (measured on driver 580.159).
 fn still_lost(mut first: Vec<ProcessFailure>, second: Vec<ProcessFailure>) -> Vec<ProcessFailure> {
-    // Those did not answer; the second error says why the process is lost now.
+    // These processes did not answer; the second error says why they are lost now.
     first.retain(|failure| !failure.may_pass());
     let mut first_of = |pid| {
         let at = first.iter().position(|failure| failure.pid == pid)?;

@@ -1,4 +1,4 @@
-//! What a keeper waits for, without the lock of the container.
+//! The conditions that a keeper waits for, without the lock of the container.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::operation::undo::{Begun, Undo, path_in};
 use crate::operation::{directory_of, peek};
 use crate::preflight::cuda_processes::open_driver;
 
-/// Why processes that were left behind cannot go on yet.
+/// Why processes that were left behind cannot resume yet.
 #[derive(Debug)]
 pub(crate) enum WaitsFor {
     /// Not every process of the container can answer the driver.
@@ -31,8 +31,8 @@ impl fmt::Display for WaitsFor {
     }
 }
 
-/// What the processes of a record wait for; `None` if it can be undone now. So can the record of a
-/// container that has ended.
+/// Returns the condition that a record's processes wait for; `None` if the record can be undone
+/// now, as that of a container that has ended.
 pub(crate) fn waits_for(context: &Context, undo: &Undo) -> Option<WaitsFor> {
     if undo.begun != Begun::Waiting {
         return None;
@@ -48,10 +48,10 @@ pub(crate) fn waits_for(context: &Context, undo: &Undo) -> Option<WaitsFor> {
     }
 }
 
-/// Whether all its processes can answer the driver: nobody has stopped or frozen them.
+/// Returns whether all its processes can answer the driver: none is stopped or frozen.
 ///
 /// # Errors
-/// They cannot be looked at.
+/// The processes cannot be read.
 pub(crate) fn all_can_answer(container: &Container) -> Result<bool, ContainerError> {
     if !matches!(container.cgroup().is_frozen_or_freezing(), Ok(false)) {
         return Ok(false);
@@ -61,8 +61,8 @@ pub(crate) fn all_can_answer(container: &Container) -> Result<bool, ContainerErr
     Ok(candidates.all(|process| can_be_queried(process).is_ok()))
 }
 
-/// Whether a GPU has no room for those that are to go back. Who undoes it looks again, and says
-/// what else is wrong.
+/// Returns the GPU without room for processes that go back to it. The undoing checks again, and
+/// reports other errors.
 fn no_room(context: &Context, container: &Container) -> Option<NoRoom> {
     let state_dir = &context.settings.paths.state_dir;
     let intent = peek(state_dir, &context.root, container.id()).ok()??;

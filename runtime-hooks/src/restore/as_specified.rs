@@ -1,9 +1,9 @@
-//! Makes restored processes those of the new container, as far as they can be: its host name is
-//! set, and every mount of its specification has to be there.
+//! Adapts restored processes to the new container, as far as possible: sets its host name, and
+//! checks that every mount of its specification exists.
 //!
-//! What runc does by itself at a restore: the cgroup with its limits and device rules, the network
-//! namespace, and the sources of bind mounts are those of the new specification. What stays that of
-//! the image: arguments, environment, user, capabilities and filters of the processes.
+//! runc itself takes from the new specification at a restore: the cgroup with its limits and device
+//! rules, the network namespace, and the sources of bind mounts. From the image remain: arguments,
+//! environment, user, capabilities and filters of the processes.
 
 use std::collections::BTreeSet;
 use std::io;

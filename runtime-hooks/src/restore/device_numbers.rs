@@ -6,8 +6,7 @@
 //! rule; the low-level runtime reads both from `config.json`.
 //!
 //! GPUs have a fixed major number. A caller may give GPU 3 to a container as `/dev/nvidia0`, so
-//! that its number does not say what its name says, and is right: another would be somebody else's
-//! GPU.
+//! that its number does not match its name, and is right: another number would be another GPU.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -20,10 +19,10 @@ use crate::container::spec::{Device, Spec};
 
 /// The major number of the GPUs, of nvidiactl and of nvidia-modeset (devices.txt of the kernel).
 const GPUS: u32 = 195;
-/// The devices of nvidia-uvm, each of which there is once.
+/// The devices of nvidia-uvm, each of which exists once.
 const UVM: [&str; 2] = ["/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"];
-/// What names begin with of which there may be several, with the minor number of each. One may
-/// be given to a container by the name of another, as GPUs are.
+/// The prefixes of devices of which there may be several, with the minor number of each. A
+/// container may get one by the name of another, as with GPUs.
 const NUMBERED: [&str; 3] = [
     "/dev/nvidia-caps/",
     "/dev/nvidia-caps-imex-channels/",
@@ -77,7 +76,7 @@ pub(crate) fn is_nvidia(path: &str) -> bool {
     plain && path.starts_with("/dev/nvidia")
 }
 
-/// Whether the number in a specification may be one that the kernel assigned another time.
+/// Returns whether the kernel may have assigned the number in a specification another time.
 fn is_stale(path: &str, old: Number, new: Number) -> bool {
     let is_for_gpus = old.major == GPUS || new.major == GPUS;
     if old == new || is_for_gpus || !is_nvidia(path) {
@@ -240,7 +239,7 @@ mod tests {
         let mut unchanged = spec(tree.clone());
         assert_eq!(correct(&mut unchanged, here), [""; 0]);
         assert_eq!(*unchanged.tree_mut(), tree);
-        // A name of the host that leads to a GPU.
+        // A name on the host that leads to a GPU.
         let mut unchanged =
             spec(json!({"linux": {"devices": [device("/dev/nvidia-uvm", 510, 0)]}}));
         assert_eq!(correct(&mut unchanged, |_| Some(number(195, 0))), [""; 0]);

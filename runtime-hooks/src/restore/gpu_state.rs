@@ -26,7 +26,7 @@ use crate::restore::admission::GpuPlace;
 /// is RUNNING.
 ///
 /// # Errors
-/// [`Failure`]; some of the processes may be RUNNING then.
+/// [`Failure`]; some of the processes may already be RUNNING.
 pub(crate) fn restore_gpu_state(
     context: &Context,
     id: &str,
@@ -67,7 +67,7 @@ pub(crate) fn restore_locked<'g>(
     let estimate = ProgressEstimate::gpu_restore(manifest.gpu_bytes(), job.members(), &gpus.driver);
     let job = timeline.time_moving("gpu restore", estimate, || job.restore(&gpus.map));
     timeline.set_copying(gpus.driver.copying());
-    // What it has is right only if all was: nothing goes on before that is known.
+    // The GPU state is valid only if all contents were: no process resumes before that is known.
     if let Some(arriving) = arriving
         && (job.is_ok() || arriving.arrivals().have_failed())
     {
@@ -76,7 +76,7 @@ pub(crate) fn restore_locked<'g>(
     Ok(job?)
 }
 
-/// Gives processes their contents, or the files that these are still loaded into.
+/// Gives processes their contents, or the files into which these are still loaded.
 fn fill(
     loaded: Loaded,
     gpus: &GpuPlace,
@@ -99,7 +99,7 @@ fn fill(
     Ok(Some(arriving))
 }
 
-/// Says what the processes are to share again before any of them goes on.
+/// Records the memory that processes share again, before any of them resumes.
 fn expect_shared(
     context: &Context,
     id: &str,
@@ -142,7 +142,7 @@ fn make_nodes(
     Ok(())
 }
 
-/// The processes of the manifest, found by their pids in the container, which CRIU has restored.
+/// Returns the manifest's processes, found among the restored ones by their pids in the container.
 fn find(container: &Container, manifest: &Manifest) -> Result<Vec<ProcessRef>, Failure> {
     let snapshot = container.snapshot().map_err(ContainerError::Processes)?;
     let mut processes = snapshot.into_candidates();
@@ -169,7 +169,7 @@ pub(crate) fn verify(context: &Context, container: &Container) -> Result<(), Fai
     expect_all(context, container, &[CudaState::Running])
 }
 
-/// The same before the processes of the manifest are unlocked.
+/// Checks the same before the processes of the manifest are unlocked.
 pub(crate) fn verify_locked(context: &Context, container: &Container) -> Result<(), Failure> {
     expect_all(context, container, &[CudaState::Running, CudaState::Locked])
 }

@@ -1,6 +1,6 @@
-//! What a restore does in the place of `create`: CRIU brings the processes back, and our plugin
-//! freezes their cgroup before CRIU lets them go. So the container has its pid and nothing of it
-//! has run, until its `start`.
+//! A restore in the place of `create`: CRIU restores the processes, and our plugin freezes their
+//! cgroup before CRIU resumes them. So the container has its pid, and none of its processes runs
+//! before its `start`.
 
 use std::path::{Path, PathBuf};
 
@@ -24,29 +24,29 @@ use crate::restore::as_specified::adapt;
 /// The usual place of the unified hierarchy, or of those of version 1.
 const USUAL_PLACE: &str = "/sys/fs/cgroup";
 
-/// How far a restore goes.
+/// The goal of a restore.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Goal<'m> {
-    /// To a container that runs.
+    /// A running container.
     Running,
-    /// To one that waits for its start.
+    /// A container that waits for its start.
     Created,
-    /// To one that waits for those that are restored with it.
+    /// A container that waits for the others of its group.
     Together(&'m Member),
 }
 
-/// Processes that are held once they are back.
+/// Processes that are held once they are restored.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    /// The directory of the one with the freezer.
+    /// The directory of the cgroup with the freezer.
     cgroup: PathBuf,
     files: RequestFiles,
 }
 
 impl Hold {
-    /// Looks whether processes can be held: the cgroup has to be known before there is anything in
-    /// it, and the plugin has to be there. crun puts processes into their cgroup only when CRIU has
-    /// let them go (src/libcrun/container.c, `libcrun_container_restore`).
+    /// Checks that processes can be held: the cgroup has to be known before it has processes, and
+    /// the plugin has to be usable. crun puts processes into their cgroup only after CRIU has
+    /// resumed them (src/libcrun/container.c, `libcrun_container_restore`).
     pub(crate) fn prepare(
         context: &Context,
         options: &RestoreRequest,
@@ -73,12 +73,12 @@ impl Hold {
         &self.cgroup
     }
 
-    /// Where the request to the plugin is.
+    /// The file of the request to the plugin.
     pub(crate) fn request_file(&self) -> &Path {
         &self.files.request
     }
 
-    /// Writes a request for nothing else.
+    /// Writes a request to freeze alone.
     pub(crate) fn request(&self) -> Result<(), Failure> {
         let request = PluginRequest {
             image_id: None,
@@ -88,7 +88,7 @@ impl Hold {
         Ok(self.files.write(&request)?)
     }
 
-    /// After CRIU: the processes have to be held, and become those of the new container.
+    /// After CRIU: checks that the processes are held, and adapts them to the new container.
     pub(crate) fn succeeded(
         &self,
         container: Option<&Container>,
@@ -105,8 +105,8 @@ impl Hold {
     }
 }
 
-/// Where runc freezes: in the unified hierarchy if that is at the usual place, whatever else is
-/// mounted elsewhere (cgroups `utils.go`, `IsCgroup2UnifiedMode`).
+/// Returns the cgroup that runc freezes: in the unified hierarchy if that is at the usual place,
+/// whatever else is mounted elsewhere (cgroups `utils.go`, `IsCgroup2UnifiedMode`).
 fn freezer_of_runc(hierarchies: &Hierarchies, path: &Path) -> Option<Cgroup> {
     let mut roots = hierarchies.everywhere(Path::new("/")).into_iter();
     if roots.any(|root| root == Path::new(USUAL_PLACE)) {

@@ -1,4 +1,4 @@
-//! What a restore reads of an image before anything is started.
+//! Finds and checks the image of a restore before anything is started.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use crate::image::manifest::{FILE_NAME, Manifest};
 use crate::image::work_directory;
 use crate::request::RestoreRequest;
 
-/// What there is in an image directory.
+/// The kind of image in a directory.
 #[derive(Debug)]
 pub(crate) enum Found {
     /// An image that only stasis can restore.
@@ -38,7 +38,7 @@ pub(crate) fn opened(
     let allowed = &settings.restore.images;
     let opened = open(settings, &admit(allowed, &options.image_path)?)?;
     let options = RestoreRequest {
-        // Files may have been moved up that were not looked at before.
+        // Files that were not checked before may have been moved up.
         image_path: admit(allowed, opened.path())?,
         ..options.clone()
     };
@@ -64,9 +64,9 @@ pub(crate) fn find_for(settings: &Settings, options: &RestoreRequest) -> Result<
 }
 
 /// Lets the root of the new container's user namespace search the image's directory, and read
-/// CRIU's files in it: CRIU opens them from within (criu/namespaces.c), and who called for the
-/// checkpoint may have had a mask that lets nobody read them. That user gets there through CRIU's
-/// descriptor alone, as far as the directories above keep others out.
+/// CRIU's files in it: CRIU opens them from within (criu/namespaces.c), and the checkpoint's caller
+/// may have had a mask that makes them unreadable. That user reaches them only through CRIU's
+/// descriptor, as far as the directories above keep others out.
 pub(crate) fn let_in(options: &RestoreRequest) -> Result<(), Refusal> {
     // The low-level runtime reports a specification that cannot be read.
     let spec = Spec::read(&options.bundle).ok();
@@ -101,7 +101,7 @@ pub(crate) fn find(directory: &Path) -> Result<Found, Refusal> {
     })
 }
 
-/// After CRIU has read the image: somebody may have put another one into its directory meanwhile.
+/// After CRIU has read the image: refuses one that was exchanged in its directory meanwhile.
 pub(crate) fn refuse_exchanged(directory: &Path, manifest: &Manifest) -> Result<(), Failure> {
     let now = Manifest::read(directory)?;
     if now.unwrap_or_else(|| Manifest::implied(&manifest.container)) == *manifest {
@@ -111,13 +111,13 @@ pub(crate) fn refuse_exchanged(directory: &Path, manifest: &Manifest) -> Result<
     Err(FileError::Exchanged { path }.into())
 }
 
-/// Whether not all of an image is there yet.
+/// Returns whether parts of an image have not arrived yet.
 fn is_arriving(directory: &Path) -> bool {
     directory.join(ARRIVING_FILE).symlink_metadata().is_ok()
 }
 
-/// Verifies its files: what CRIU restores runs before we see it again. An image whose checkpoint
-/// was cut off lists none.
+/// Verifies its files before CRIU: restored processes run before stasis checks them again. An image
+/// whose checkpoint was interrupted lists none.
 pub(crate) fn verify(
     settings: &Settings,
     directory: &Path,
@@ -125,7 +125,7 @@ pub(crate) fn verify(
 ) -> Result<(), FileError> {
     match &manifest.files {
         Some(listed) if is_arriving(directory) => {
-            // Who reads packs waits for them, and compares them with the index.
+            // Readers of packs wait for them, and compare them with the index.
             let others = listed.iter().filter(|file| !is_pack_name(&file.name));
             let others: Vec<_> = others.cloned().collect();
             files::verify(directory, &others, settings.gpu_contents.threads_on_disk())

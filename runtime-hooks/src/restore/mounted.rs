@@ -1,5 +1,5 @@
 //! The files that an image carries of directories that its container had mounted: they are put into
-//! those of the new container before CRIU opens them.
+//! the new container's directories before CRIU opens them.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,26 +11,26 @@ use crate::image::mounted::{MountedFiles, archive_name, clear, load};
 use crate::image::not_kept::NotKept;
 use crate::request::RestoreRequest;
 
-/// Files that are to be put back.
+/// Archives that are to be unpacked.
 #[derive(Debug, Default)]
 pub(crate) struct CarriedFiles {
-    /// Each archive with its directory, in which nothing is.
+    /// Each archive with its directory, which is empty.
     archives: Vec<(PathBuf, PathBuf)>,
-    /// What the new container lacks all the same, for people.
+    /// Notes, for people, on files that the new container still lacks.
     pub(crate) notes: Vec<String>,
 }
 
 impl CarriedFiles {
-    /// What the engine has put into a directory itself stays as it is.
+    /// Finds the archives. Files that the engine itself has put into a directory stay as they are.
     ///
     /// # Errors
-    /// [`Refusal::Directory`]: there is no place for them.
+    /// [`Refusal::Directory`]: there is no place for the files.
     pub(crate) fn of(options: &RestoreRequest) -> Result<Self, Refusal> {
         let (image, bundle) = (&options.image_path, &options.bundle);
-        // What cannot be read is told of when CRIU has restored the processes.
+        // Unreadable data is reported when CRIU has restored the processes.
         let not_kept = NotKept::read(image).ok().flatten();
         let had = not_kept.map_or_else(Vec::new, |it| it.mounted);
-        // The low-level runtime has its own word for one that cannot be read.
+        // The low-level runtime reports a specification that cannot be read.
         let has = Spec::read(bundle).map_or_else(|_| Vec::new(), |spec| mounted::all(&spec));
         let mut carried = Self::default();
         for had in &had {
@@ -48,7 +48,7 @@ impl CarriedFiles {
         Ok(carried)
     }
 
-    /// Puts them back.
+    /// Unpacks the archives.
     pub(crate) fn load(&self) -> Result<(), Failure> {
         for (archive, directory) in &self.archives {
             load(archive, directory).map_err(refused(directory.clone()))?;
@@ -56,10 +56,10 @@ impl CarriedFiles {
         Ok(())
     }
 
-    /// Removes them: a container that is started cold must not find them.
+    /// Removes the files: a container that is started cold must not find them.
     pub(crate) fn clear(&self) {
         for (_, directory) in &self.archives {
-            // The engine unmounts what cannot be removed.
+            // The engine unmounts a directory that cannot be cleared.
             let _ = clear(directory);
         }
     }
@@ -69,7 +69,7 @@ fn at_its_place<'m>(had: &MountedFiles, has: &'m [Mounted]) -> Option<&'m Mounte
     has.iter().find(|has| has.destination == had.destination)
 }
 
-/// What is on a disk of one host is not on that of another one, nor in a new volume.
+/// Files on a disk of one host are not on another host's, nor in a new volume.
 pub(crate) fn lacks(had: &MountedFiles, has: &[Mounted]) -> Option<String> {
     let has = at_its_place(had, has).filter(|_| had.archive.is_none())?;
     has.is_empty().is_ok_and(|is_empty| is_empty).then(|| {

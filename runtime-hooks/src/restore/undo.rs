@@ -1,4 +1,4 @@
-//! What a keeper undoes if a restore is killed.
+//! The record by which a keeper undoes a killed restore.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::operation::undo::{Restore, Stage};
 use crate::operation::{Operation, OperationError};
 use crate::request::{RestoreMode, RestoreRequest};
 
-/// What a keeper has to know of a restore that has started nothing yet.
+/// Returns the record of a restore that has started nothing yet.
 pub(crate) fn to_undo(
     options: &RestoreRequest,
     operation: &Operation,
@@ -35,21 +35,21 @@ pub(crate) fn to_undo(
     }
 }
 
-/// The same once the low-level runtime is about to be started.
+/// Returns the record for the start of the low-level runtime.
 pub(crate) fn started(context: &Context, id: &str, undo: &Restore) -> Restore {
     let flavor = context.low_level.flavor;
     let cgroup = restored_cgroup::vacant(flavor, &undo.bundle, id);
     undo.started(cgroup, RootMounts::now(&undo.bundle))
 }
 
-/// Whether the low-level runtime has a directory for a container of this id.
+/// Returns whether the low-level runtime has a directory for a container of this id.
 pub(crate) fn is_taken(context: &Context, id: &str) -> bool {
     context.root.join(id).exists()
 }
 
-/// The low-level runtime refuses a restore to an id that is taken. Not where the settings name the
-/// images that may be restored: the container may be gone by the time that it looks, and then it
-/// would restore an image at which nobody has looked.
+/// Passes a restore to a taken id on to the low-level runtime, which refuses it. Not if the
+/// settings name the images that may be restored: if the container is gone by then, the runtime
+/// would restore an image that was not checked.
 pub(crate) fn leave_taken(context: &Context, id: &str) -> Result<Outcome, OperationError> {
     if context.settings.restore.images.is_empty() {
         return Ok(Outcome::PassThrough);
@@ -57,16 +57,16 @@ pub(crate) fn leave_taken(context: &Context, id: &str) -> Result<Outcome, Operat
     Err(exists(context, id))
 }
 
-/// There is a container of this id.
+/// Returns the error that there is a container of this id.
 pub(crate) fn exists(context: &Context, id: &str) -> OperationError {
     taken(context, id, "there is a container of this id")
 }
 
-/// Admission may have waited for room, and all of the image has been read, so somebody may have
-/// made a container of this id by now. A restore that fails must not end it.
+/// Refuses an id that another caller has taken since: admission may have waited for room, and all
+/// of the image has been read. A restore that fails must not end that container.
 ///
 /// # Errors
-/// [`OperationError::Io`]: there is one.
+/// [`OperationError::Io`]: the id is taken.
 pub(crate) fn refuse_taken(context: &Context, id: &str) -> Result<(), OperationError> {
     if !is_taken(context, id) {
         return Ok(());

@@ -13,7 +13,7 @@ impl Suspension {
     pub(super) fn take_up(&self, members: ProcessStates, goal: SafeState) -> Result<(), Error> {
         let suspended = match self.recorded()? {
             Some(suspended) => suspended,
-            // A program without records has checkpointed them: what they need is not known.
+            // A program without records has checkpointed them: their needs are not known.
             None => self.intent(&members, &self.inventory()?)?,
         };
         let given = hole::give_back(self.operation.directory());
@@ -26,15 +26,15 @@ impl Suspension {
         self.driver.expect(&held.collect::<Vec<_>>());
         let job = CudaJob::<Checkpointed>::of_restored(&self.driver, processes)
             .map_err(Error::Untouched)?;
-        // Who finds this operation killed finishes it.
+        // If this operation is killed, its recovery finishes it.
         self.operation.record(&suspended.clone().taken_up(goal))?;
         let taken_up = self.restore(job, goal);
         match &taken_up {
             Ok(()) if goal == SafeState::Locked => self.forget(),
             Ok(()) => self.clear(),
-            // A step that failed has brought them all back, with their GPU.
+            // The failed step has brought them all back, with their GPU.
             Err(error) if error.lost().is_empty() => self.clear(),
-            // What has not come back waits as before.
+            // Processes that have not come back wait as before.
             Err(_) => self.settle(suspended),
         }
         taken_up

@@ -1,5 +1,5 @@
-//! Finds the processes that are meant, and checks whether they can answer the driver: a driver call
-//! about a stopped process would hang (measured on driver 580.159).
+//! Finds the CUDA processes, and checks whether they can answer the driver: a driver call about a
+//! stopped process would hang (measured on driver 580.159).
 
 use std::fmt;
 use std::io;
@@ -15,7 +15,7 @@ use crate::cuda::failure::ProcessFailure;
 use crate::cuda::process_set::{ProcessStates, query_states};
 use crate::error::kind::Kind;
 
-/// What stops a process.
+/// The cause that stops a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Held {
     /// A stop signal.
@@ -66,9 +66,9 @@ pub(crate) fn refuse_held(
     }
 }
 
-/// Returns what prevents a process from answering the driver, if anything does. `restore_thread`
-/// queries the driver, which needs no help of the process for that: CRIU's plugin makes this query
-/// with every thread stopped, and then lets only the restore thread continue.
+/// Returns the cause that keeps a process from answering the driver, if there is one.
+/// `restore_thread` queries the driver, which works without the process: CRIU's plugin makes this
+/// query with every thread stopped, and then lets only the restore thread continue.
 fn held(
     process: &ProcessRef,
     restore_thread: impl FnOnce() -> Option<i32>,
@@ -99,7 +99,7 @@ pub(super) fn name(container: &Container) -> String {
     format!("container {}", container.id())
 }
 
-/// Its processes with CUDA, as the driver has them now.
+/// Returns its CUDA processes, with the driver's current states.
 pub(super) fn members(
     container: &Container,
     driver: &dyn Driver,

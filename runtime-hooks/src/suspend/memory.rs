@@ -20,18 +20,18 @@ use crate::preflight::ContainerFacts;
 use crate::preflight::sharing::Sharing;
 use crate::restore::admission::admit_with_room;
 
-/// A process, and what it holds on GPUs, in bytes.
+/// A process, and the bytes that it holds on GPUs.
 pub(super) type Held = (ProcessRef, u64);
 
-/// Those of some processes.
+/// Returns the entries of some processes.
 pub(super) fn only(held: Vec<Held>, processes: &[ProcessRef]) -> Vec<Held> {
     let is_one = |(process, _): &Held| processes.iter().any(|one| one.pid() == process.pid());
     held.into_iter().filter(is_one).collect()
 }
 
 impl Suspension {
-    /// Checks that there is room for GPU contents in host memory. They get files, and those that
-    /// get none have to fit into the container. Also records the intent.
+    /// Checks that there is room for GPU contents in host memory. Contents get files; contents
+    /// without a file have to fit into the container. Also records the intent.
     ///
     /// # Errors
     /// [`Error::NoHostMemory`], [`Error::Operation`]; nothing is changed then.
@@ -67,7 +67,7 @@ impl Suspension {
         Ok(())
     }
 
-    /// What locked processes hold on GPUs: more or less than when they were still running.
+    /// Measures the GPU memory of locked processes, which may have changed before the lock.
     pub(super) fn measured(&self, members: &[ProcessRef]) -> Result<Vec<Held>, Error> {
         let processes: Vec<_> = members.iter().collect();
         let gpus = measure(&processes, &self.inventory()?)?;
@@ -108,7 +108,7 @@ impl Suspension {
         admit_with_room(settings, &self.container, &intent, &gpus).map_err(Error::refused)
     }
 
-    /// How the processes are found, or were found by an operation that was interrupted.
+    /// Returns the state in which this operation, or an interrupted one, found the processes.
     pub(super) fn intent(
         &self,
         members: &ProcessStates,
@@ -125,30 +125,30 @@ impl Suspension {
         Ok(captured.map_err(Error::refused)?.intent)
     }
 
-    /// The record, if there is one.
+    /// Returns the record, if there is one.
     pub(super) fn recorded(&self) -> Result<Option<Intent>, Error> {
         Ok(self.operation.recorded()?)
     }
 
-    /// Leaves what waits for the operator recorded, and nothing else.
+    /// Keeps only the record of processes that wait for the operator.
     pub(super) fn settle(&self, intent: Intent) {
-        // The record that stays has the next operation finish what this one has begun.
+        // If this fails, the next operation finishes this one by the record that remains.
         let _ = self.operation.settle(intent);
     }
 
-    /// Removes the record, once all state is on the GPUs again, of which the program is told.
+    /// Notifies the program that all state is on the GPUs again, and removes the record.
     pub(super) fn clear(&self) {
         self.wake();
         self.forget();
     }
 
-    /// The same for processes that are locked, and could not be told of anything.
+    /// Removes the record of processes that are locked, and could not be notified.
     pub(super) fn forget(&self) {
         self.operation.clear();
     }
 
-    /// After a failure: as [`Suspension::clear`] if all processes are back. Those that merely do
-    /// not answer now are left to the keeper.
+    /// After a failure: as [`Suspension::clear`] if all processes are back. Leaves processes that
+    /// merely do not answer now to the keeper.
     pub(super) fn leave(&self, intent: &Intent, lost: &[ProcessFailure]) {
         match Left::of(lost) {
             Left::Nothing => self.clear(),

@@ -1,7 +1,7 @@
-//! The GPU state of a container in host memory, and back on its GPUs, in place: its processes stay.
+//! Moves the GPU state of a container to host memory and back, in place: its processes stay.
 //!
 //! All CUDA processes are locked at the same time, checkpointed and restored in parallel, and all
-//! rolled back if one fails. What stays in host memory waits for the operator, as recorded.
+//! rolled back if one fails. State in host memory is recorded, and waits for the operator.
 
 mod error;
 mod give_back;
@@ -39,33 +39,33 @@ use crate::recovery;
 pub(crate) enum Action {
     /// Waits for submitted work, and holds further calls.
     Lock,
-    /// To host memory.
+    /// Moves GPU state to host memory.
     Checkpoint,
-    /// To the GPUs.
+    /// Moves GPU state back to the GPUs.
     Restore,
-    /// Lets it go on.
+    /// Lets calls continue.
     Unlock,
 }
 
-/// What is asked of a container.
+/// The request to a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asked {
     /// One step.
     Step(Action),
-    /// To host memory what runs, and back what is there.
+    /// Suspends running processes, and gives suspended ones their GPUs back.
     Toggle,
-    /// As a toggle, but what is suspended stays so.
+    /// As a toggle, but suspended processes stay suspended.
     Suspend,
-    /// As a toggle, but what runs goes on.
+    /// As a toggle, but running processes keep running.
     TakeUp,
 }
 
 /// An order to a container.
 pub(crate) struct Order {
     pub(crate) asked: Asked,
-    /// How long locking may take, if not as long as the settings say.
+    /// The time limit for locking, if it is not the settings'.
     pub(crate) lock_timeout: Option<Duration>,
-    /// Where GPU contents go.
+    /// The GPUs that GPU contents go to.
     pub(crate) map: GpuMap,
 }
 
@@ -73,20 +73,20 @@ pub(crate) struct Order {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
     Made,
-    /// Everything was as it was asked for.
+    /// Everything was as requested.
     None,
 }
 
-/// What was done on the way, also by an operation that failed.
+/// The notes and hooks of an operation, also of a failed one.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
-    /// What was done in another way, and what hooks have said.
+    /// Notes on steps that were done in another way, and the output of hooks.
     pub(crate) notes: Vec<String>,
     /// The hooks that were run.
     pub(crate) hooks: Vec<RanHook>,
 }
 
-/// How long calls of the driver may take that nobody's GPU contents depend on.
+/// The time limits of driver calls on which no GPU contents depend.
 pub(crate) fn limits(context: &Context) -> CallLimits {
     let deadlines = &context.settings.deadlines;
     CallLimits {
@@ -95,10 +95,10 @@ pub(crate) fn limits(context: &Context) -> CallLimits {
     }
 }
 
-/// Carries an order out. What was done in another way is noted, also if it fails.
+/// Carries an order out. Notes steps that were done in another way, also if it fails.
 ///
 /// # Errors
-/// [`Error`]; it says how the container is.
+/// [`Error`]; it reports the container's state.
 pub(crate) fn carry_out(
     context: Context,
     container: Container,

@@ -39,9 +39,9 @@ use crate::restore::admission::admit_resume;
 /// Resumes a container. A container without a record is passed through to the low-level runtime.
 ///
 /// containerd and Docker pause a container for its checkpoint, resume it once, and ignore an error
-/// of that: one that is refused stays paused for good. So a resume waits for whoever works on the
-/// container, and is not refused for want of room on a GPU: the container goes on, and its keeper
-/// gives the processes their GPU back as soon as there is room.
+/// of that: a container whose resume is refused stays paused for good. So a resume waits for
+/// another operation on the container, and is not refused for lack of room on a GPU: the container
+/// runs, and its keeper gives the processes their GPU back as soon as there is room.
 ///
 /// # Errors
 /// [`Error`]; it names the processes that are lost.
@@ -53,7 +53,7 @@ pub fn resume(context: &Context, id: &str, args: &[OsString]) -> Result<Outcome,
     };
     let driver = open_driver(context, id).map_err(|error| refused(error.into()))?;
     admit_resume(&context.settings, &container, &intent).map_err(refused)?;
-    // The keeper waits for room, and not the caller.
+    // The keeper waits for room; the caller does not.
     let (patience, reservation) = (Patience::none(), operation.reservation());
     let gpus = GpuMemory::new(reservation, patience, &context.settings);
     let driver = driver.with_room(Arc::new(gpus));
@@ -78,21 +78,21 @@ pub fn resume(context: &Context, id: &str, args: &[OsString]) -> Result<Outcome,
     Ok(Outcome::Done(resumed.code))
 }
 
-/// What there is to resume.
+/// The work for a resume.
 enum Found {
-    /// Something of the container is pending.
+    /// Processes of the container are pending.
     Pending(Operation, Box<Container>, Intent),
-    /// Nothing is, and this is the outcome.
+    /// Nothing is pending, and this is the outcome.
     Nothing(Outcome),
 }
 
-/// Looks what is pending, once whoever works on the container is done.
+/// Finds pending work, once other operations on the container are done.
 fn find(context: &Context, id: &str) -> Result<Found, Refusal> {
     let state_dir = &context.settings.paths.state_dir;
     if !is_recorded(state_dir, &context.root, id) {
         return Ok(Found::Nothing(Outcome::PassThrough));
     }
-    // Whoever undid later what a killed operation has left would pause the container again.
+    // A later recovery of a killed operation would pause the container again.
     let wait = context.settings.deadlines.stalled();
     let operation = recovery::begin_within(wait, context, id)?;
     let Some(container) = context.container(id)? else {
@@ -101,10 +101,10 @@ fn find(context: &Context, id: &str) -> Result<Found, Refusal> {
     };
     let recorded = operation.recorded()?;
     if recorded.is_none() && is_thawed(&container) {
-        // Also a resume that was killed is undone by finishing it.
+        // A killed resume is also undone by finishing it.
         return Ok(Found::Nothing(Outcome::Done(0)));
     }
-    // What the operator has suspended is the operator's to take up.
+    // Processes that the operator has suspended come back only at the operator's request.
     let intent = recorded.filter(Intent::concerns_resume);
     Ok(match intent.map(Intent::resumed) {
         Some(intent) => Found::Pending(operation, Box::new(container), intent),
@@ -132,7 +132,7 @@ enum Processes {
 struct Paused<'o> {
     operation: &'o Operation,
     container: Container,
-    /// What it brings back.
+    /// The intent of the resume.
     intent: Intent,
 }
 
@@ -154,7 +154,7 @@ fn carry_out(
     });
     let code = match status {
         Ok(status) => exit_status::code(status),
-        // It has done its part.
+        // The runtime has done its part.
         Err(error) if error.kind() == io::ErrorKind::TimedOut && is_thawed(container) => {
             timeline.note(format!("{}: {error}", low_level::name(low_level)));
             0
@@ -170,7 +170,7 @@ fn carry_out(
         let processes = Processes::ArePaused;
         return Ok(Resumed { code, processes });
     }
-    // From now on whoever comes after a killed resume finishes it. If this cannot be written, the
+    // From now on the recovery of a killed resume finishes it. If this cannot be written, the
     // earlier record lets another resume do so.
     let _ = paused.operation.record(&paused.intent);
     let snapshot = container.snapshot().map_err(|error| {
@@ -181,7 +181,7 @@ fn carry_out(
     let bytes = gpu_bytes(paused.intent.back_to_gpu());
     let estimate = ProgressEstimate::gpu_restore(bytes, candidates, driver);
     let lost = timeline.time_moving("gpu restore", estimate, || {
-        // A process that lacks its GPU contents is not restored, and left to the keeper.
+        // A process that lacks its GPU contents is not restored, but left to the keeper.
         let _ = hole::give_back(paused.operation.directory());
         bring_back(driver, candidates, &paused.intent.as_found())
     });
@@ -209,7 +209,7 @@ fn settle(
         .iter()
         .all(|fault| matches!(fault.cause, Cause::Stopped(_) | Cause::NoRoom(_)));
     match hand_over(paused.operation, &paused.intent, lost) {
-        // The container goes on as its caller wants it, and nothing is lost: the resume succeeds.
+        // The container runs as its caller wants it, and nothing is lost: the resume succeeds.
         Ok(waiting) if another_program && waiting.is_recovering() => {
             timeline.note(waiting.to_string());
             Ok(Processes::AreWaitedFor)

@@ -1,4 +1,4 @@
-//! Takes the GPUs of a container, whose processes keep their contents in host memory.
+//! Takes the GPUs from a container, whose processes keep their contents in host memory.
 
 use super::memory::only;
 use super::{Error, Suspension};
@@ -18,7 +18,7 @@ impl Suspension {
         self.suspend_found(members, &inventory, &intent)
     }
 
-    /// What is known of processes before they are suspended.
+    /// Returns the facts about processes before they are suspended.
     pub(super) fn look(&self, members: &ProcessStates) -> Result<(Inventory, Intent), Error> {
         let inventory = self.inventory()?;
         self.refuse_blockers(members, &inventory)?;
@@ -51,7 +51,7 @@ impl Suspension {
     ) -> Result<CudaJob<'d, Checkpointed>, Error> {
         let job = self.give_up_shared(job)?;
         let job = self.take_inherited_devices(job)?;
-        // For a roll-back; if this cannot be written, that waits for room that others take.
+        // For a rollback. If this cannot be written, a rollback waits for room that others take.
         let to_go_back = Amounts::from(&intent.room_to_go_back());
         let _ = self.operation.reservation().hold(&to_go_back);
         let job = self.lead_into_files(job)?;
@@ -63,7 +63,7 @@ impl Suspension {
         Ok(job)
     }
 
-    /// Has GPU contents go into files, if the container has room for those that do not.
+    /// Has GPU contents go into files, if the container has room for the contents that do not.
     fn lead_into_files<'d>(&self, job: CudaJob<'d, Locked>) -> Result<CudaJob<'d, Locked>, Error> {
         let led = self.measured(job.members()).and_then(|held| {
             self.driver.expect(&held);
@@ -79,7 +79,7 @@ impl Suspension {
         }
     }
 
-    /// Once they are locked it is known what they share: that is given up, or refused.
+    /// The memory that they share is known once they are locked: it is given up, or refused.
     fn give_up_shared<'d>(&self, job: CudaJob<'d, Locked>) -> Result<CudaJob<'d, Locked>, Error> {
         let given_up = || -> Result<(), Error> {
             let (container, inventory) = (&self.container, self.inventory()?);
@@ -101,7 +101,7 @@ impl Suspension {
         }
     }
 
-    /// A later checkpoint would no longer know who has inherited them.
+    /// A later checkpoint would no longer know which processes have inherited them.
     fn take_inherited_devices<'d>(
         &self,
         job: CudaJob<'d, Locked>,
@@ -115,8 +115,8 @@ impl Suspension {
         }
     }
 
-    /// Records that the processes wait for the operator. Without the record nobody would know what
-    /// they need, so they are brought back.
+    /// Records that the processes wait for the operator. Without the record their needs would not
+    /// be known, so they are brought back.
     fn leave_to_operator(
         &self,
         job: CudaJob<'_, Checkpointed>,

@@ -1,9 +1,9 @@
 //! The hook `after-restore` of a container whose program was notified of a checkpoint: owed as soon
 //! as all processes have their GPU again, whichever operation gave it back.
 //!
-//! It is recorded in the operation's directory before the other hook is run, and stays there as
-//! long as processes wait for a resume or for the operator. It is removed after the hook was run,
-//! so a hook whose runner is killed is run again.
+//! The hook is recorded in the operation's directory before the other hook is run, and stays there
+//! as long as processes wait for a resume or for the operator. The record is removed after the hook
+//! was run, so a hook whose runner is killed is run again.
 
 use std::fs;
 use std::io;

@@ -1,6 +1,6 @@
 //! The process that runs a hook, and ends it.
 //!
-//! It is the reaper of its descendants (`PR_SET_CHILD_SUBREAPER`), so that a hook that the
+//! The process is the reaper of its descendants (`PR_SET_CHILD_SUBREAPER`), so that a hook that the
 //! low-level runtime starts detached becomes its child: a runtime in the foreground would wait
 //! until all copies of the hook's output are closed, and so for processes that a hook has left in
 //! the container.

@@ -1,4 +1,4 @@
-//! The decision between the two outcomes of a checkpoint, or a restore, of several containers.
+//! The decision between the outcomes of a checkpoint, or a restore, of several containers.
 //!
 //! The parent makes a file in the directory of the images before it starts anything. Once all
 //! images are on disk it renames the file to `group.json`, in one step: the checkpoint is complete.
@@ -134,8 +134,7 @@ impl NewGroup {
         let _ = self.complete.parent().map(file::sync_directory);
     }
 
-    /// There is no checkpoint. If the file cannot be removed, the end of this process decides the
-    /// same.
+    /// There is no checkpoint. If the file cannot be removed, this process's end decides the same.
     pub(crate) fn abandon(&self) {
         let _ = fs::remove_file(&self.pending);
     }

@@ -1,8 +1,8 @@
-//! The record of what has to be undone if an operation ends without doing so itself: its keeper
-//! reads it then, or whoever comes after both were killed.
+//! The record of the changes to undo if an operation ends without doing so itself: its keeper reads
+//! it then, or the next operation if both were killed.
 //!
-//! It is a file in the operation's directory, from before the first change until the end. It is not
-//! forced to disk: a machine that restarts has neither the container nor /run.
+//! The record is a file in the operation's directory, from before the first change until the end.
+//! No sync to disk is needed: a machine that restarts has neither the container nor /run.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,17 +26,17 @@ pub(super) const FILE_NAME: &str = "undo.json";
 /// It may hold a container's whole `config.json`, escaped.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// Where the record is in an operation's directory: there as long as something has to be undone.
+/// The record's path in an operation's directory. It exists while changes are to be undone.
 pub(crate) fn path_in(directory: &Path) -> PathBuf {
     directory.join(FILE_NAME)
 }
 
-/// What has to be undone, and for which container.
+/// The changes to undo, and their container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Undo {
     /// The container.
     pub id: String,
-    /// Where the low-level runtime keeps it.
+    /// The low-level runtime's directory.
     pub root: PathBuf,
     low_level: LowLevel,
     driver: Driver,
@@ -46,7 +46,7 @@ pub struct Undo {
     pub(crate) begun: Begun,
 }
 
-/// What was begun.
+/// The operation that was begun.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Begun {
@@ -58,13 +58,13 @@ pub(crate) enum Begun {
         image: Option<PathBuf>,
         group: Option<Group>,
     },
-    /// `cuda-checkpoint`: the container goes on.
+    /// `cuda-checkpoint`: the container resumes.
     Suspend,
-    /// A resume: it is finished.
+    /// A resume: it is completed.
     Resume,
-    /// A restore: what is there of the container is ended.
+    /// A restore: its parts of the container are ended.
     Restore(Restore),
-    /// Only processes are left that did not answer the driver: they go on once all answer.
+    /// Only processes that did not answer the driver are left: they resume once all answer.
     Waiting,
 }
 
@@ -80,28 +80,28 @@ pub(crate) struct Restore {
     pub(crate) pid_file: Option<PathBuf>,
     /// The specification that was changed, and its original text.
     pub(crate) specification: Option<(PathBuf, String)>,
-    /// The cgroup that had no processes when the low-level runtime was about to be started: whoever
-    /// is in it has come by the restore.
+    /// The cgroup that had no processes when the low-level runtime was about to be started: all
+    /// processes in it come from the restore.
     pub(crate) cgroup: Option<PathBuf>,
-    /// What was mounted below the root file system then.
+    /// The mounts below the root file system at that time.
     pub(crate) mounts: Option<RootMounts>,
     pub(crate) stage: Stage,
     /// The containers that are restored with it: all of them, or none.
     pub(crate) group: Option<Group>,
 }
 
-/// How far a restore has come.
+/// The progress of a restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Stage {
-    /// Nothing has been started: a container of this id is somebody else's.
+    /// Nothing has been started: a container of this id is not of this restore.
     Prepared,
     /// The low-level runtime may have made the container.
     Started,
 }
 
 impl Restore {
-    /// The same once the low-level runtime is about to be started, with what is there by then.
+    /// The record for the start of the low-level runtime, with the cgroup and mounts before it.
     pub(crate) fn started(&self, cgroup: Option<PathBuf>, mounts: Option<RootMounts>) -> Self {
         Self {
             cgroup,
@@ -112,7 +112,7 @@ impl Restore {
     }
 }
 
-/// How [`FreezerState`] is recorded.
+/// The names of [`FreezerState`] in the record.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "FreezerState", rename_all = "snake_case")]
 enum Freezer {
@@ -134,8 +134,8 @@ impl Undo {
         }
     }
 
-    /// The context in which it is undone: with what the operation had of the settings. Nobody waits
-    /// for room there, with the container's lock: it is tried again.
+    /// Returns the context for undoing the changes, with the operation's settings. It does not wait
+    /// for room while it holds the container's lock: the keeper tries again.
     #[must_use]
     pub fn context(&self, cancel: Cancel) -> Context {
         let settings = Settings {
@@ -157,7 +157,7 @@ impl Undo {
         }
     }
 
-    /// Whether what the operation has started has done its work, and has not ended for all that.
+    /// Returns whether the started low-level runtime has done its work, though it has not ended.
     pub(super) fn is_up(&self) -> bool {
         match &self.begun {
             Begun::Restore(restore) => restore.pid_file.as_ref().is_some_and(|file| file.exists()),
@@ -165,7 +165,7 @@ impl Undo {
         }
     }
 
-    /// The operation that was begun, by its name in `operations.log`.
+    /// Returns the name in `operations.log` of the operation that was begun.
     pub(crate) fn verb(&self) -> &'static str {
         match self.begun {
             Begun::Checkpoint { .. } => "checkpoint",
@@ -192,14 +192,14 @@ impl Undo {
         })
     }
 
-    /// Whether something is to be undone, and nobody is there to do that: the operation was killed,
-    /// and so was its keeper, which has its lock from then on.
+    /// Returns whether changes are to undo and no process does it: the operation was killed, and so
+    /// was its keeper, which has its lock from then on.
     pub(crate) fn is_cut_off(directory: &Path) -> bool {
         let is_begun = |undo: Self| undo.begun != Begun::Waiting;
         Self::read(directory).ok().flatten().is_some_and(is_begun) && !lock::is_held(directory)
     }
 
-    /// All that is recorded below a state directory, by container.
+    /// Returns all records below a state directory, by container.
     ///
     /// # Errors
     /// An I/O error of reading the directories. A record that cannot be read is left out.

@@ -1,4 +1,4 @@
-//! What is recorded, and found again.
+//! Tests that records are written, and found again.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! What ties the operation on a container to those of its group: a socket to their parent.
+//! The connection of a container's operation to its group: a socket to the parent.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -21,17 +21,17 @@ use crate::operation::timeline::Timeline;
 use crate::operation::undo::Begun;
 use crate::request::AfterDump;
 
-/// The parent's word that all have come so far.
+/// The parent's message that all have reached the step.
 pub(crate) const GO_ON: u8 = b'+';
-/// Its word that there is no checkpoint.
+/// Its message that there is no checkpoint.
 pub(crate) const ABANDONED: u8 = b'-';
-/// How often it is looked whether a signal has come.
+/// How often signals are checked.
 const LOOK: Duration = Duration::from_millis(50);
 /// How much longer a container waits than its parent does.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// What is to be undone of a checkpoint of a container that was found so, alone or in a group, with
-/// this image.
+/// Returns the record for undoing a checkpoint of a container that was found in this state, alone
+/// or in a group, with this image.
 pub(crate) fn begun(found: FreezerState, image: Option<PathBuf>, member: Option<&Member>) -> Begun {
     let group = member.map(Member::group).cloned();
     Begun::Checkpoint {
@@ -41,21 +41,21 @@ pub(crate) fn begun(found: FreezerState, image: Option<PathBuf>, member: Option<
     }
 }
 
-/// How far a checkpoint or a restore has come. Each step is entered by all containers together.
+/// The steps of a checkpoint or a restore. All containers enter each step together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Step {
     /// Nothing is in the way, and nothing is changed.
     Checked,
-    /// Its program is told, and there is a place for its GPU contents.
+    /// Its program was notified, and there is a place for its GPU contents.
     Ready,
     /// Its GPU contents are in host memory, and it is frozen.
     Still,
     /// Its image is on disk.
     Written,
-    /// There is room for what is restored, beside the others, and nothing is changed.
+    /// There is room for the restore, beside the others, and nothing is changed.
     Admitted,
-    /// The files of its image are what they were.
+    /// The files of its image are verified.
     Verified,
     /// CRIU has brought its processes back, and they are frozen.
     Back,
@@ -78,17 +78,17 @@ impl Step {
     }
 }
 
-/// What a container tells the parent, in one line.
+/// A message of a container to the parent, in one line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Said {
-    /// It has come so far.
+    /// It has reached this step.
     Reached(Step),
     /// Its operation is over.
     Ended(Ended),
 }
 
-/// How it has ended; nothing is said of what has succeeded.
+/// The end of an operation; without values after a success.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Ended {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -111,9 +111,8 @@ pub struct Member {
 }
 
 impl Member {
-    /// The container `id` of the group that its parent has made a file for. The socket to it is the
-    /// standard input of this process, which nobody inherits from here on.
-    ///
+    /// The container `id` of the group for which its parent has made a file. The socket to the
+    /// parent is the standard input of this process, which no child inherits from here on.
     /// # Errors
     /// The file cannot be read, or is not of this container.
     pub fn of_this_process(pending: &Path, context: &Context, id: &str) -> io::Result<Self> {
@@ -129,7 +128,7 @@ impl Member {
         })
     }
 
-    /// The same, with a standard error that a container may get: nobody reads it.
+    /// Replaces standard error by /dev/null, since a container may inherit it.
     ///
     /// # Errors
     /// /dev/null cannot be opened.
@@ -143,13 +142,13 @@ impl Member {
         &self.group
     }
 
-    /// What becomes of the container once all images are complete.
+    /// Whether the container resumes once all images are complete.
     pub(crate) fn after(&self) -> AfterDump {
         self.group.after()
     }
 
-    /// Waits until all others have come so far as well. Behind the last step the checkpoint, or
-    /// restore, of all is complete.
+    /// Waits until all others have reached this step as well. After the last step the checkpoint,
+    /// or restore, of all is complete.
     ///
     /// # Errors
     /// [`Failure::GroupAbandoned`], [`Failure::Cancelled`] or, if the parent was killed,
@@ -160,7 +159,7 @@ impl Member {
         cancel: &Cancel,
         timeline: &mut Timeline<'_>,
     ) -> Result<(), Failure> {
-        // A parent that has ended is met below.
+        // `wait` notices a parent that has ended.
         let _ = self.say(&Said::Reached(step));
         timeline.time(step.phase(), || self.wait(cancel))
     }
@@ -182,14 +181,14 @@ impl Member {
                 withdrawn = true;
             }
             if Instant::now() > deadline && !ended {
-                // Whatever it still does for this container comes to nothing.
+                // A parent without a decision by now is killed, which closes the socket.
                 self.group.end_parent().map_err(Failure::GroupUnknown)?;
                 ended = true;
             }
         }
     }
 
-    /// What the parent says; `None` if it has said nothing yet.
+    /// Reads a message of the parent; `None` if there is none yet.
     fn hear(&self) -> io::Result<Option<u8>> {
         let mut word = [0];
         match (&self.socket).read(&mut word) {
@@ -202,7 +201,7 @@ impl Member {
         }
     }
 
-    /// It may have decided before it ended.
+    /// Reads the decision of a parent that has ended: it may have decided before.
     fn without_parent(&self) -> Result<(), Failure> {
         let decision = self.group.wait_for_decision(GRACE);
         match decision.map_err(Failure::GroupUnknown)? {
@@ -213,10 +212,10 @@ impl Member {
         }
     }
 
-    /// Tells the parent how the operation has ended.
+    /// Reports to the parent how the operation has ended.
     pub(crate) fn say_end(&self, error: Option<&Error>) {
         let ended = error.map_or_else(Ended::default, Ended::of);
-        // One that has ended does not need it.
+        // A parent that has ended does not need it.
         let _ = self.say(&Said::Ended(ended));
     }
 
@@ -238,7 +237,7 @@ impl Ended {
         }
     }
 
-    /// Of a process of ours that has said nothing.
+    /// The end of a process of ours that has reported nothing.
     pub(crate) fn unknown(error: String, kind: &str) -> Self {
         Self {
             error: Some(error),

@@ -1,4 +1,4 @@
-//! Whether this machine can take an image that is elsewhere, before its contents are fetched.
+//! Checks whether this machine can take a remote image, before its contents are fetched.
 
 use serde::{Deserialize, Serialize};
 use stasis_config::Settings;
@@ -15,7 +15,7 @@ use crate::restore::host_memory::listed_bytes;
 
 use super::node::{When, Whose, ask};
 
-/// What an image says of itself: all that is known of it without its contents.
+/// The description of an image: all that is known of it without its contents.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Described {
     /// Its manifest.
@@ -24,7 +24,7 @@ pub(crate) struct Described {
     bulk: Option<u64>,
 }
 
-/// Why it is not worth fetching.
+/// Why an image is not worth fetching.
 #[derive(Debug)]
 pub(crate) struct Unfit {
     pub(crate) kind: Kind,
@@ -32,7 +32,7 @@ pub(crate) struct Unfit {
 }
 
 impl Described {
-    /// What its manifest and its index say.
+    /// Describes an image by its manifest and its index.
     pub(crate) fn of(manifest: Manifest, index: Option<&Index>) -> Self {
         let index = index.filter(|index| !index.is_empty());
         Self {
@@ -57,7 +57,7 @@ impl Described {
         plugin.map_err(|why| BulkMemoryError::NoPlugin(why.to_string()))
     }
 
-    /// Refuses an image that this machine will not restore, whoever leaves it room.
+    /// Refuses an image that this machine could not restore even if all its memory were free.
     pub(crate) fn check(&self, settings: &Settings, whose: Whose<'_>) -> Result<(), Unfit> {
         self.check_plugin(settings).map_err(Refusal::from)?;
         let asked = ask(settings, &self.manifest, self.bytes(), whose, When::Later)?;
@@ -87,7 +87,7 @@ mod tests {
         let mut manifest = Manifest::new("job", String::new(), "580.95.05".to_owned());
         change(&mut manifest);
         let described = Described::of(manifest, None);
-        // As it comes from the process that pulls.
+        // As received from the process that pulls.
         let told = serde_json::to_string(&described).unwrap();
         let described: Described = serde_json::from_str(&told).unwrap();
         let checked = described.check(&Settings::default(), Whose::Anybodys);

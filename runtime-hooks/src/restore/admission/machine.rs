@@ -1,4 +1,4 @@
-//! Whether this machine's driver and CPU are good enough for an image.
+//! Checks whether this machine's driver and CPU are good enough for an image.
 
 use stasis_config::{Cpu, Settings};
 use stasis_linux::procfs::cpu_flags;
@@ -14,7 +14,7 @@ use super::moved;
 /// The first driver branch that restores to another GPU.
 const FIRST_TO_MIGRATE: u32 = 580;
 
-/// Whether the driver is older; a version that cannot be parsed does not count as older.
+/// Refuses an older driver; a version that cannot be parsed does not count as older.
 pub(super) fn check_version(
     manifest: &Manifest,
     inventory: &Inventory,
@@ -47,8 +47,8 @@ pub(super) fn check_migration(
     }
 }
 
-/// A program that has chosen an instruction at its start ends with SIGILL where there is none,
-/// maybe much later. What cannot be found out refuses nothing.
+/// A program that has chosen an instruction at its start ends with SIGILL where it is missing,
+/// maybe much later. Unknown CPU flags refuse nothing.
 pub(super) fn check_cpu(settings: &Settings, manifest: &Manifest) -> Result<(), AdmissionError> {
     let (Some(made_on), Ok(flags)) = (&manifest.made_on, cpu_flags()) else {
         return Ok(());

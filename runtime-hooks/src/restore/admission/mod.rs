@@ -151,8 +151,8 @@ pub(crate) fn admit_with_room(
     Ok(needs.reserve(gpus, look, Subject::SuspendedContainer)?)
 }
 
-/// Checks that the driver can restore to the GPUs of an intent's processes, whether they have room
-/// or not, and returns what these need. Those whose state is still on their GPUs need nothing.
+/// Checks that the driver can restore to the GPUs of an intent's processes, even without room on
+/// them, and returns their needs. Processes whose state is still on their GPUs need nothing.
 ///
 /// # Errors
 /// [`Refusal`]; the container stays as it is.

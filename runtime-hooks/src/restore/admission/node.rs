@@ -1,4 +1,4 @@
-//! Whether this machine can take an image, before its container is made.
+//! Checks whether this machine can take an image, before its container is made.
 
 use std::sync::Arc;
 
@@ -21,38 +21,38 @@ use super::machine::check_cpu;
 use super::visible_gpus::allocated;
 use super::{notes_of, place};
 
-/// What a machine that can take an image has to say of it.
+/// The answer of a machine that can take an image.
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
     /// For people.
     pub(crate) notes: Vec<String>,
-    /// Why CRIU will fail, unless no process has a library of the driver mapped.
+    /// Why CRIU will fail, if a process has a library of the driver mapped.
     pub(crate) other_libraries: Option<String>,
 }
 
 /// The container that is to be made of an image.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Whose<'s> {
-    /// It is given all GPUs of the machine.
+    /// A container that may use all GPUs of the machine.
     Anybodys,
-    /// It has this specification.
+    /// A container with this specification.
     Its(&'s Spec),
 }
 
 /// When it is to be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum When {
-    /// Now: what others have is not free.
+    /// Now: memory that others use is not free.
     Now,
-    /// Later: they may have gone then. A GPU of the same product is large enough.
+    /// Later: others may have ended then. A GPU of the same product is large enough.
     Later,
 }
 
-/// Asks what [`super::admit`] does of a container that has no memory limit. Changes nothing, and
-/// reserves nothing. `bytes` of host memory are needed.
+/// Makes the checks of [`super::admit`] for a container without a memory limit. Changes nothing,
+/// and reserves nothing. `bytes` of host memory are needed.
 ///
 /// # Errors
-/// [`Refusal`], as a restore.
+/// [`Refusal`], as a restore would return it.
 pub(crate) fn ask(
     settings: &Settings,
     manifest: &Manifest,
@@ -92,7 +92,7 @@ pub(crate) fn ask(
     Ok(asked)
 }
 
-/// Whether the machine could hold as much if it had nothing else.
+/// Refuses an image that the machine could not hold even if it had nothing else.
 fn check_host(bytes: u64) -> Result<(), Refusal> {
     let needed = needed_for(bytes);
     let read = MemInfo::read().map_err(NoHostMemory::from)?;
@@ -103,7 +103,7 @@ fn check_host(bytes: u64) -> Result<(), Refusal> {
 }
 
 impl Whose<'_> {
-    /// Those that it is given, and what it asks for.
+    /// Returns the GPUs that the container gets, and the map that it requests.
     fn gpus(
         self,
         settings: &Settings,
@@ -113,7 +113,7 @@ impl Whose<'_> {
         if let Self::Its(spec) = self {
             return Ok((allocated(spec, inventory), RequestedMap::of(spec, map)?));
         }
-        // Whoever may choose takes the emptiest.
+        // With a free choice, takes the emptiest GPUs first.
         let mut given = inventory.gpus.clone();
         given.sort_by_key(|gpu| std::cmp::Reverse(inventory.free_bytes.get(&gpu.uuid).copied()));
         Ok((given, RequestedMap::of_settings(map)?))

@@ -1,10 +1,10 @@
-//! Images whose processes end as soon as they go on: the next container would begin with such an
-//! image again, for ever.
+//! Images whose processes end as soon as they resume: without this check, every next container
+//! would begin with such an image again.
 //!
-//! `start` notes with which image a container goes on and when, and `delete`, which engines call
-//! for whatever has ended, whether that was soon. No exit code is seen there, so each end counts
-//! that nobody has asked for. The times are those at which these two processes were started, which
-//! no clock that is set changes.
+//! `start` notes the image with which a container goes on and the time, and `delete`, which engines
+//! call for every ended container, whether it ended soon. `delete` has no exit code, so each end
+//! counts that was not requested. The times are the start times of these two processes, which are
+//! independent of clock changes.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -24,14 +24,14 @@ use crate::host::file_lock::lock_soon;
 use crate::image::manifest::Manifest;
 use crate::operation::directory_of;
 
-/// A life that is shorter has ended soon.
+/// A shorter life has ended soon.
 const SOON: Duration = Duration::from_secs(60);
-/// An image of which so many have in a row is passed over.
+/// An image is passed over after so many soon ends in a row.
 const MOST: u32 = 2;
 /// The lives that have begun with an image, below the state directory.
 const LIVES: &str = "lives";
-/// How many have ended soon, by image: in the directory of the images, none of which has a name
-/// that begins with a dot.
+/// The counts of soon ends, by image: in the directory of the images, none of which has a name that
+/// begins with a dot.
 const FILE_NAME: &str = ".ended-soon";
 const MOST_BYTES: u64 = 1 << 20;
 
@@ -39,18 +39,18 @@ const MOST_BYTES: u64 = 1 << 20;
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Life {
     image: PathBuf,
-    /// This boot, after which the state directory may be there.
+    /// The boot, which the state directory may outlive.
     boot: Option<String>,
-    /// After the boot.
+    /// The time since that boot.
     began: Duration,
 }
 
-/// Where the life of a container is noted.
+/// The file with the life of a container.
 #[derive(Debug)]
 pub(crate) struct Noted(PathBuf);
 
 impl Noted {
-    /// That of the container `id` which the low-level runtime keeps below `root`.
+    /// The file for the container `id` that the low-level runtime keeps below `root`.
     pub(crate) fn of(state_dir: &Path, root: &Path, id: &str) -> Self {
         // Not in the operation's directory, which ends with the operation.
         let below = directory_of(state_dir, root, id);
@@ -70,7 +70,7 @@ impl Noted {
         file::replace(&self.0, &text, Access::Private, Durability::Volatile)
     }
 
-    /// It is asked to end: whatever comes of that is not its image's fault.
+    /// The container is asked to end: its end is not its image's fault.
     pub(crate) fn forget(&self) {
         let _ = fs::remove_file(&self.0);
     }
@@ -83,7 +83,7 @@ impl Noted {
         let Some(text) = file::read(&self.0, MOST_BYTES)? else {
             return Ok(());
         };
-        // First: who calls once more does not count it twice.
+        // First, so that a second call does not count it again.
         fs::remove_file(&self.0)?;
         let life: Life = serde_json::from_slice(&text)?;
         match now()?.checked_sub(life.began) {
@@ -113,7 +113,7 @@ impl Life {
     }
 }
 
-/// When this process was started, after the boot.
+/// Returns when this process was started, since the boot.
 fn now() -> io::Result<Duration> {
     let own = ProcessRef::open(std::process::id().try_into().map_err(io::Error::other)?)?;
     let ticks = own.ok_or(io::ErrorKind::NotFound)?.start_time();
@@ -126,7 +126,7 @@ pub(super) fn refuse(image: &Path, manifest: &Manifest) -> Result<(), NoFirstIma
     let (Some(key), Some(name)) = (image.parent(), name_of(image)) else {
         return Ok(());
     };
-    // What cannot be read counts nothing.
+    // An unreadable file counts as empty.
     let all = counts(key).unwrap_or_default();
     match all.get(name) {
         Some(times) if *times >= MOST => Err(NoFirstImage::EndsSoon {
@@ -174,7 +174,7 @@ mod tests {
         assert!(is_refused(&one) && !is_refused(&two));
         let why = refuse(&one.image, &manifest).unwrap_err().to_string();
         assert!(why.contains("/1-stop") && why.contains(FILE_NAME), "{why}");
-        // What is removed leaves nothing.
+        // A removed image leaves no count.
         fs::remove_dir(&one.image).unwrap();
         two.has_ended(soon).unwrap();
         assert!(is_refused(&two) && !is_refused(&one));

@@ -1,8 +1,8 @@
 //! Finds the image that a new container names, among those that it may name.
 //!
-//! The annotation is a pod's author's, and an image holds all memory of the container that it was
-//! made of. So a pod names only images below the directory of its namespace, which the engine says
-//! itself (`container/pod.rs`).
+//! The annotation is set by a pod's author, and an image holds all memory of its container. So a
+//! pod names only images below the directory of its namespace, which the engine's own annotation
+//! has (`container/pod.rs`).
 
 use std::ffi::OsStr;
 use std::fs;
@@ -32,7 +32,7 @@ use crate::restore::at_create::passed_over::PassedOver;
 use crate::restore::at_create::pulled::{self, pulled};
 use crate::restore::image;
 
-/// So many images may have one key.
+/// The most images that are considered of one key.
 const MOST_IMAGES: usize = 10_000;
 
 /// A complete image.
@@ -41,7 +41,7 @@ pub(super) struct Found {
     /// Without links.
     pub(super) image: PathBuf,
     pub(super) manifest: Manifest,
-    /// Nobody removes it meanwhile.
+    /// Keeps the image from being removed.
     pub(super) _opened: Opened,
 }
 
@@ -55,8 +55,8 @@ impl Found {
     }
 }
 
-/// Finds the image, and no image that is passed over. `id` is the new container's. The latest one
-/// may be about to be made.
+/// Finds the image, and skips images that are passed over. `id` is the new container's. Waits for a
+/// latest image that is being made.
 pub(super) fn find(
     settings: &Settings,
     cancel: &Cancel,
@@ -73,11 +73,11 @@ pub(super) fn find(
             let directory = own.join(key);
             let limit = settings.deadlines.stalled();
             being_made::wait(&directory, limit, cancel).map_err(NoFirstImage::BeingMade)?;
-            // What cannot be begun again now can be the next time: it is not this container's.
+            // A push that cannot restart now is not this container's failure: a later one may.
             let _ = PushAgain::of(settings).map(|again| again.start());
             let here = latest(settings, &own, &directory, id, passed_over);
             let found = here.as_ref().ok().map(Found::as_here);
-            // The registry may have it, too.
+            // The registry may have the image, too.
             let newest = passed_over.newest_that_ends_soon().or(found);
             let Some(there) = newest::newer(settings, cancel, &spec, key, newest)? else {
                 return here;
@@ -85,7 +85,7 @@ pub(super) fn find(
             let all = &settings.restore.at_create;
             refuse_place_of_pulled(settings)?;
             let made = key::make(all, &directory);
-            // Where it cannot be noted, the clocks of the hosts decide.
+            // If it cannot be noted, the clocks of the hosts decide.
             let _ = made.and_then(|_| key::note_taken(&directory, &there.name));
             match pull(settings, cancel, &spec, &there.reference, id) {
                 Err(Refusal::FirstImage(why @ NoFirstImage::EndsSoon { .. })) => {
@@ -99,7 +99,7 @@ pub(super) fn find(
     }
 }
 
-/// Has the images stay that a container could have begun with, which starts cold.
+/// Keeps the images with which a container could have begun that starts cold.
 pub(super) fn leave(
     settings: &Settings,
     bundle: &Path,
@@ -139,7 +139,7 @@ fn pull(
     look(settings, &pulled::directory(settings), &image, id)
 }
 
-/// The directory below which a container names images.
+/// Returns the directory below which a container names images.
 fn directory_of(settings: &Settings, spec: &Spec) -> Result<PathBuf, NoFirstImage> {
     let all = &settings.restore.at_create;
     if all.as_os_str().is_empty() {
@@ -148,8 +148,8 @@ fn directory_of(settings: &Settings, spec: &Spec) -> Result<PathBuf, NoFirstImag
     Ok(pod::directory_in(all, spec)?)
 }
 
-/// Nothing is fetched to where no image may be restored from, or others than root could exchange
-/// it.
+/// Refuses to fetch an image to a place from which no image may be restored, or where users other
+/// than root could exchange it.
 fn refuse_place_of_pulled(settings: &Settings) -> Result<(), NotAllowed> {
     let at_create = &settings.restore.at_create;
     let found = fs::canonicalize(at_create).map_err(|source| NotAllowed::Io {
@@ -160,7 +160,7 @@ fn refuse_place_of_pulled(settings: &Settings) -> Result<(), NotAllowed> {
     allowed::refuse_elsewhere(&settings.restore.images, &found.join(pulled::DIRECTORY))
 }
 
-/// The last by name of the complete images in a directory.
+/// Returns the last by name of the complete images in a directory.
 fn latest(
     settings: &Settings,
     own: &Path,
@@ -188,7 +188,7 @@ fn latest(
             continue;
         }
         match look(settings, own, path, id) {
-            // One that is being written.
+            // An image that is still being written.
             Err(Refusal::FirstImage(NoFirstImage::Missing(_))) => {}
             Err(why) => passed_over.add(path, why)?,
             Ok(found) if passed_over.has(&found.image) => {}
@@ -198,7 +198,7 @@ fn latest(
     Err(missing().into())
 }
 
-/// Looks at an image, which has to be below `own`, and changes nothing: many containers may be
+/// Checks an image, which has to be below `own`, and changes nothing: many containers may be
 /// restored from it at a time.
 fn look(settings: &Settings, own: &Path, path: &Path, id: &str) -> Result<Found, Refusal> {
     let missing = || NoFirstImage::Missing(path.to_owned());
@@ -210,7 +210,7 @@ fn look(settings: &Settings, own: &Path, path: &Path, id: &str) -> Result<Found,
     };
     let opened = open(settings, &image)?;
     if opened.path() != image {
-        // It is looked for there when the container is started.
+        // `start` looks for the image at this path.
         return Err(ImageDirectoryError::Read(image).into());
     }
     files::refuse_no_files(&image)?;

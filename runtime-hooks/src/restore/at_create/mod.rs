@@ -1,8 +1,8 @@
-//! Containers that begin with an image: `create` restores it and holds what is restored, and
-//! `start` gives the processes their GPUs and lets them go.
+//! Containers that begin with an image: `create` restores it and holds the processes, and `start`
+//! gives them their GPUs and resumes them.
 //!
-//! Whatever is in the way of it, the container is started cold, as if it had asked for nothing, and
-//! the log says why: a job that is late is better than one that does not start.
+//! If anything prevents that, the container is started cold, as if it had asked for nothing, and
+//! the log has the reason: a job that is late is better than one that does not start.
 
 pub(crate) mod ended_soon;
 mod find;
@@ -40,21 +40,20 @@ use crate::restore::undo::is_taken;
 /// The command line of a restore of this image in the place of a create, with these options.
 pub type RestoreArgs<'a> = &'a dyn Fn(&RestoreRequest, &[(&str, &OsStr)]) -> Vec<OsString>;
 
-/// What a create came to.
+/// The result of a create.
 #[derive(Debug)]
 pub enum Created {
     /// The container waits for its start, with the processes of the image.
     FromImage,
-    /// The low-level runtime has to create it, for this reason; without one if it reports that
-    /// better.
+    /// The low-level runtime has to create it, for this reason; without a reason if the runtime
+    /// reports it better.
     Cold(Option<String>),
 }
 
 /// Creates a container from an image, if that is possible.
 ///
-/// # Errors
-/// [`Error`]: a signal asked for the end, or something is left of what was restored, in whose way a
-/// cold start would be.
+/// [`Error`]: a signal asked for the end, or the restore has left remains that a cold start would
+/// collide with.
 pub fn create(
     context: &Context,
     options: &CreateRequest,
@@ -69,7 +68,7 @@ pub fn create(
     let Err(error) = from_image(context, options, asked, restore_args) else {
         return Ok(Created::FromImage);
     };
-    // Of one that another create has made meanwhile nothing is to be said either.
+    // If another create has made it meanwhile, the low-level runtime reports that as well.
     if matches!(error, Error::Refused { .. }) && is_taken(context, id) {
         return Ok(Created::Cold(None));
     }
@@ -79,7 +78,7 @@ pub fn create(
     }
     let why = format!("started cold: {}", chain(&error));
     timeline.note(&why);
-    // One that is created in such a way begins with no image, now and later.
+    // A container that is created in such a way never begins with an image.
     let could_begin = error.diagnosis().kind != Kind::Unsupported;
     let left = could_begin.then(|| leave(&context.settings, &options.bundle, asked));
     if let Some(Err(error)) = left {
@@ -90,7 +89,7 @@ pub fn create(
     Ok(Created::Cold(Some(why)))
 }
 
-/// Whether a container of the same id can be created now, and is wanted.
+/// Returns whether a container of the same id can be created now, and is wanted.
 fn leaves_nothing(error: &Error) -> bool {
     match error {
         Error::Refused { .. } => true,
@@ -108,7 +107,7 @@ fn leaves_nothing(error: &Error) -> bool {
     }
 }
 
-/// Of the images of a key the latest one that is whole.
+/// Begins with the image, or with the latest whole image of a key.
 fn from_image(
     context: &Context,
     options: &CreateRequest,
@@ -132,7 +131,7 @@ fn from_image(
     }
 }
 
-/// From this image.
+/// Begins with this image.
 fn from(
     context: &Context,
     request: &RestoreRequest,
@@ -155,7 +154,7 @@ fn from(
         .map_err(|error| refused(error.into()))?;
     let args = |extra: &[(&str, &OsStr)]| restore_args(request, extra);
     plan.bring_up(&args, &mut timeline)?;
-    // If it cannot be noted, more stays than is needed.
+    // If this fails, more images stay than are needed.
     let _ = key::go_on_with(&request.image_path);
     operations_log::write(context, Verb::Create, id, &timeline, None);
     Ok(())
@@ -197,7 +196,7 @@ fn request(
     Ok((request, found))
 }
 
-/// CRIU's work directory: the image's own is read by many, and may not be writable.
+/// Returns CRIU's work directory. Many restores share the image's own, which may be read-only.
 fn work_of(bundle: &Path) -> &Path {
     bundle
 }

@@ -1,8 +1,8 @@
-//! Whether the registry has a newer image of a key than this machine: where jobs move from host to
-//! host, the one before may have ended elsewhere.
+//! Checks whether the registry has a newer image of a key than this machine: if jobs move between
+//! hosts, the previous container may have ended elsewhere.
 //!
-//! Whoever stops a container says so in the registry first (`checkpoint::at_stop::push`). As long
-//! as that holds, no earlier image is taken: the job would go back in time.
+//! A stop of a container first announces its image in the registry (`checkpoint::at_stop::push`).
+//! As long as that is valid, no earlier image is taken: the job would go back in time.
 
 use std::path::Path;
 use std::thread::sleep;
@@ -23,22 +23,22 @@ use crate::host::cancel::Cancel;
 use crate::host::time::now;
 use crate::image::stopped::{ENDING, LATEST};
 
-/// A registry that does not answer in this time is not there.
+/// The time limit for a registry's answers.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(200);
 
-/// The newest image that is here.
+/// The newest image on this machine.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Here<'i> {
-    /// The image's name, which says when a container was stopped.
+    /// The image's name, which has the time when a container was stopped.
     pub(crate) name: &'i str,
-    /// When it was made, RFC 3339.
+    /// The creation time, RFC 3339.
     pub(crate) created: &'i str,
 }
 
 impl Here<'_> {
-    /// Images of stopped containers are named by the time to the millisecond; others say in which
-    /// second they were made.
+    /// Images of stopped containers are named by the time to the millisecond; other images have a
+    /// creation time in seconds.
     pub(crate) fn is_before(&self, there: &Manifest) -> bool {
         match there.annotation(IMAGE) {
             Some(name) if [name, self.name].iter().all(|name| name.ends_with(ENDING)) => {
@@ -53,12 +53,12 @@ impl Here<'_> {
 #[derive(Debug)]
 pub(super) struct There {
     pub(super) reference: Reference,
-    /// The name that it has on the host where it was made.
+    /// Its name on the host where it was made.
     pub(super) name: String,
 }
 
-/// The image of the registry, if it is newer than the one that is here. Waits up to
-/// `deadlines.stalled_s` for one that is being made.
+/// Returns the registry's image, if it is newer than the local one. Waits up to
+/// `deadlines.stalled_s` for an image that is being made.
 pub(super) fn newer(
     settings: &Settings,
     cancel: &Cancel,
@@ -89,9 +89,9 @@ pub(super) fn newer(
 }
 
 enum Looked {
-    /// None, if nothing there is newer.
+    /// `None` if the registry has no newer image.
     Newest(Option<There>),
-    /// It is not known yet.
+    /// The newest image is not complete yet.
     Awaited(Announcement),
 }
 
@@ -111,12 +111,12 @@ fn look(repository: &RepositoryName, here: Option<Here<'_>>) -> Result<Looked, O
     match registry.tagged(LATEST)? {
         Tagged::Nothing => Ok(Looked::Newest(None)),
         Tagged::Image(image, digest) => newest(&image, &digest),
-        // It was made here, and is complete: it is being pushed.
+        // The image was made here, and is complete: it is being pushed.
         Tagged::Awaited(awaited) if here.is_some_and(|here| here.name == awaited.image) => {
             Ok(Looked::Newest(None))
         }
         Tagged::Awaited(awaited) if awaited.until >= now() => Ok(Looked::Awaited(awaited)),
-        // Whoever made it is gone, or has taken it back.
+        // The process that announced it is gone, or has withdrawn it.
         Tagged::Awaited(lost) => match lost.before {
             Some(digest) => newest(&registry.manifest(&digest.to_string())?.0, &digest),
             None => Ok(Looked::Newest(None)),

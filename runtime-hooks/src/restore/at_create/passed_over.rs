@@ -1,6 +1,6 @@
-//! Images that a container was to begin with, and that are damaged or not complete, or with which
-//! the last ones ended as soon as they had begun: the one before is taken in their place. A machine
-//! that has lost power leaves such images; a job that goes on from a little earlier has lost less
+//! Images that a container was to begin with, but that are damaged or incomplete, or whose last
+//! containers ended as soon as they had begun: the image before is taken in their place. A machine
+//! that has lost power leaves such images; a job that resumes from a little earlier has lost less
 //! than one that starts cold.
 
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::error::kind::Kind;
 use crate::error::{Refusal, chain};
 use crate::restore::at_create::newest::Here;
 
-/// Those of one key, the latest first, and what is wrong with each.
+/// The images of one key that are passed over, the latest first, each with its fault.
 #[derive(Debug, Default)]
 pub(super) struct PassedOver(Vec<(PathBuf, Refusal)>);
 
@@ -19,10 +19,10 @@ impl PassedOver {
         self.0.iter().any(|(passed_over, _)| passed_over == image)
     }
 
-    /// Adds an image, if it is its own fault that it cannot be restored.
+    /// Adds an image, if its restore fails by its own fault.
     ///
     /// # Errors
-    /// The reason, if it is another, or if the image has been passed over before.
+    /// The reason, if it is not the image's fault, or if the image has been passed over before.
     pub(super) fn add(&mut self, image: &Path, why: Refusal) -> Result<(), Refusal> {
         if why.kind() != Kind::ImageDamaged || self.has(image) {
             return Err(why);
@@ -31,7 +31,7 @@ impl PassedOver {
         Ok(())
     }
 
-    /// The newest of those that are whole, and whose containers have ended soon.
+    /// Returns the newest whole image whose containers have ended soon.
     pub(super) fn newest_that_ends_soon(&self) -> Option<Here<'_>> {
         self.0.iter().find_map(|(image, why)| match why {
             Refusal::FirstImage(NoFirstImage::EndsSoon { created, .. }) => Some(Here {
@@ -42,7 +42,7 @@ impl PassedOver {
         })
     }
 
-    /// Why there is no image, if none is left: what is wrong with the latest one says more.
+    /// Returns why no image is left: the fault of the latest one says more than `found`.
     pub(super) fn why_none(self, found: Refusal) -> Refusal {
         match found {
             Refusal::FirstImage(NoFirstImage::Missing(_)) => {
@@ -53,7 +53,7 @@ impl PassedOver {
         }
     }
 
-    /// What is to be noted of each, once an image is taken in their place.
+    /// Returns a note on each, once an image is taken in their place.
     pub(super) fn notes(&self, taken: &Path) -> impl Iterator<Item = String> {
         let taken = taken.display();
         self.0.iter().map(move |(image, why)| {

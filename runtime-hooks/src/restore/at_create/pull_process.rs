@@ -1,7 +1,7 @@
-//! The process that pulls an image for whoever has started it, and what they say to each other.
+//! The process that pulls an image for its starter, and their messages.
 //!
-//! It reads what the image says of itself, and fetches nothing more before its starter, who knows
-//! the settings and the new container, has found that it would run here.
+//! It reads the image's description, and fetches nothing more before its starter, which knows the
+//! settings and the new container, has found that the image would run here.
 
 use std::io::{PipeWriter, Write};
 use std::path::PathBuf;
@@ -19,12 +19,12 @@ use crate::restore::admission::described::{Described, Unfit};
 
 /// The first argument of the process.
 const VERB: &str = "stasis-pull";
-/// The starter's word that an image is worth fetching, a line of the process's input.
+/// The starter's message that an image is worth fetching, a line of the process's input.
 pub(crate) const GO_ON: &str = "go on\n";
-/// A signal may have come to another thread than the one that waits.
+/// How often signals are checked: one may have come to another thread than the waiting one.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What the process that pulls is to do.
+/// The job of the process that pulls.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Pull {
     /// The image.
@@ -40,26 +40,25 @@ pub struct Pull {
 pub(crate) enum Into {
     /// This directory.
     Directory(PathBuf),
-    /// Where new containers look for the image of its digest.
+    /// Below this directory, where new containers look for the image of its digest.
     KeptBelow(PathBuf),
 }
 
-/// What the process says.
+/// A message of the process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Answer {
-    /// This is what it says of itself. Nothing large is fetched before the starter has said
-    /// [`GO_ON`].
+    /// The image's description. Nothing large is fetched before the starter has sent [`GO_ON`].
     Described(Box<Described>),
-    /// So many bytes are there, and more will come.
+    /// This many bytes have been fetched, and more will come.
     Coming(u64),
     /// A restore from this image can begin, and it stays until the process's input ends.
     There(PathBuf),
-    /// It is not there.
+    /// There is no image.
     Failed(NotPulled),
 }
 
 impl Pull {
-    /// With the machine's own credentials.
+    /// A pull with the machine's own credentials.
     pub(crate) fn new(settings: &Settings, reference: String, into: Into) -> Self {
         Self {
             reference,
@@ -69,7 +68,7 @@ impl Pull {
         }
     }
 
-    /// What this process is to do, if it was started for that.
+    /// The job of this process, if it was started for one.
     #[must_use]
     pub fn of_this_process() -> Option<Self> {
         respawn::job_of(VERB, c"stasis-pull")
@@ -94,7 +93,7 @@ impl From<Unfit> for NotPulled {
 pub(crate) struct Process {
     lines: Receiver<String>,
     process: Child,
-    /// It holds the image for us until this is closed.
+    /// The process holds the image until this is closed.
     input: PipeWriter,
 }
 
@@ -108,8 +107,8 @@ impl Process {
         })
     }
 
-    /// Waits until a restore can begin, as long as more comes. `fits` says whether an image may
-    /// come; of one that may not nothing large is fetched.
+    /// Waits until a restore can begin, as long as more data comes. `fits` decides whether an image
+    /// may come; otherwise nothing large is fetched.
     pub(crate) fn image(
         &mut self,
         limit: Duration,
@@ -133,13 +132,13 @@ impl Process {
             {
                 Ok(Some(Answer::There(image))) => return Ok(image),
                 Ok(Some(Answer::Failed(why))) => {
-                    // It ends now.
+                    // The process ends now.
                     let _ = self.process.wait();
                     return Err(why);
                 }
                 Ok(Some(Answer::Described(image))) => {
                     fits(&image)?;
-                    // If it has ended, its output says so.
+                    // If the process has ended, its output shows that.
                     let _ = self.input.write_all(GO_ON.as_bytes());
                     last = Instant::now();
                 }

@@ -1,9 +1,9 @@
 //! Images of a registry, which a new container names: they are pulled by a process of its own, and
 //! found here.
 //!
-//! That process looks up the digest of the tag, and puts the image where images of this digest are.
-//! So many containers that name the same image at once fetch it once: the others wait until it is
-//! there. It goes on if the one who asked has gone.
+//! The process looks up the digest of the tag, and puts the image into the directory of this
+//! digest. So many containers that name the same image at once fetch it once: the others wait until
+//! it is complete. The process goes on if its starter has ended.
 
 use std::path::{Path, PathBuf};
 
@@ -22,17 +22,17 @@ use crate::restore::admission::described::{Described, Unfit};
 use crate::restore::admission::node::Whose;
 use crate::restore::at_create::pull_process::{Into, NotPulled, Process, Pull};
 
-/// Below the directory of images for new containers. No container can name it: it begins with a
+/// A directory below that of images for new containers. No container can name it: it begins with a
 /// dot.
 pub(super) const DIRECTORY: &str = ".pulled";
 
-/// Where the images of a registry are that new containers may begin with.
+/// Returns the directory of the registry's images with which new containers may begin.
 pub(super) fn directory(settings: &Settings) -> PathBuf {
     settings.restore.at_create.join(DIRECTORY)
 }
 
-/// Finds the image of a registry that the container of this specification names; pulls it, if it is
-/// not here. Nobody removes it as long as the process is held.
+/// Finds the registry's image that the container of this specification names; pulls it, if it is
+/// not here. The image is not removed as long as the process is held.
 pub(super) fn pulled(
     settings: &Settings,
     cancel: &Cancel,
@@ -44,8 +44,8 @@ pub(super) fn pulled(
     pull(settings, cancel, &reference, directory(settings), &fits)
 }
 
-/// Has a process pull the rest of an image that a `create` has had pulled, if nobody does: who did
-/// was killed, or has given up. An image in a directory of the user's own is the user's to pull.
+/// Has a process pull the rest of an image, if the process that a `create` has started was killed
+/// or has given up. An image in a directory of the user's own is the user's to pull.
 pub(super) fn pull_on(context: &Context, image: &Path) -> Result<(), Refusal> {
     let Some(arriving) = Arriving::find(image)? else {
         return Ok(());
@@ -64,15 +64,15 @@ pub(super) fn pull_on(context: &Context, image: &Path) -> Result<(), Refusal> {
         kind: Kind::ImageDamaged,
         why: error.to_string(),
     })?;
-    // The tag may have gone on to another image.
+    // The tag may have moved to another image.
     let named = named.by_digest(&digest).to_string();
     let (settings, below) = (&context.settings, below.to_owned());
     pull(settings, &context.cancel, &named, below, &|_| Ok(()))?;
     Ok(())
 }
 
-/// Has a process pull an image to where images of its digest are, and returns when a restore can
-/// begin. Gives up if nothing of it comes for `deadlines.stalled_s`.
+/// Has a process pull an image into the directory of its digest, and returns when a restore can
+/// begin. Gives up if no data comes for `deadlines.stalled_s`.
 fn pull(
     settings: &Settings,
     cancel: &Cancel,
@@ -93,7 +93,7 @@ fn pull(
     Ok((process, image))
 }
 
-/// The whole name of the image, if this container may name it.
+/// Returns the whole name of the image, if this container may name it.
 fn allowed(registry: &str, spec: &Spec, asked: &Reference) -> Result<String, NoFirstImage> {
     if registry.is_empty() {
         return Err(NoFirstImage::NoRegistry);
@@ -107,7 +107,7 @@ fn allowed(registry: &str, spec: &Spec, asked: &Reference) -> Result<String, NoF
     let given = asked.to_string();
     let (_, name) = split_scheme(&given);
     match name.starts_with(&allowed) {
-        // How it is reached is the settings' to say.
+        // The settings decide how it is reached.
         true => Ok(format!("{scheme}{name}")),
         false => Err(NoFirstImage::OtherRegistry { given, allowed }),
     }

@@ -1,4 +1,4 @@
-//! What an OCI `state` says of a container that waits for its start: the low-level runtime calls it
+//! The OCI `state` of a container that waits for its start: the low-level runtime reports it as
 //! paused, since it is frozen.
 
 use std::ffi::OsString;
@@ -15,7 +15,7 @@ use crate::operation::awaited_start::awaits_start;
 const PAUSED: &str = "paused";
 const CREATED: &str = "created";
 
-/// Prints the state of a container; passes on to the low-level runtime what waits for nothing.
+/// Prints the state of a waiting container; passes other calls on to the low-level runtime.
 pub fn state(context: &Context, id: &str, args: &[OsString]) -> io::Result<Outcome> {
     if !awaits_start(&context.settings.paths.state_dir, &context.root, id) {
         return Ok(Outcome::PassThrough);

@@ -52,7 +52,7 @@ fn a_node_is_made_with_its_owner_and_mode() {
         (found.mode() & 0o7777, found.uid(), found.gid()),
         (0o666, 0, 7)
     );
-    // What is right is left alone, whoever owns it.
+    // A correct node is left alone, whatever its mode.
     fs::set_permissions(dev.path("nvidia0"), Permissions::from_mode(0o600)).unwrap();
     assert!(!only("/dev/nvidia0").place(&dev.opened).unwrap());
     assert_eq!(

@@ -1,4 +1,4 @@
-//! A restore that passed all checks, up to a container that runs, or that waits for its start.
+//! A restore that passed all checks, up to a container that runs or waits for its start.
 
 mod reach;
 mod together;
@@ -46,7 +46,7 @@ pub(crate) struct Plan<'a> {
     hold: Option<Hold>,
     files: CarriedFiles,
     operation: Operation,
-    /// What is recorded to be undone.
+    /// The record for undoing the restore.
     undo: Restore,
     plugins: PluginsForRestore,
 }
@@ -61,7 +61,7 @@ impl<'a> Plan<'a> {
     ) -> Result<Self, Refusal> {
         let (id, image) = (&options.id, &options.image_path);
         let plugins = PluginsForRestore::prepare(context)?;
-        // One that is to be created would start cold otherwise, while its image is whole.
+        // Otherwise a container to be created would start cold, although its image is whole.
         let wait = match goal {
             Goal::Created => context.settings.deadlines.stalled(),
             Goal::Running | Goal::Together(_) => Duration::ZERO,
@@ -122,7 +122,7 @@ impl<'a> Plan<'a> {
     /// Restores the container, and returns once it has reached the goal.
     ///
     /// # Errors
-    /// [`Error`]; nothing of the container is left, unless it says so.
+    /// [`Error`]; nothing of the container is left, unless it reports otherwise.
     pub(crate) fn bring_up(
         &self,
         low_level_args: LowLevelArgs<'_>,
@@ -149,7 +149,7 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// What has to be done before something is started; returns what is recorded to be undone then.
+    /// Prepares the start of the low-level runtime; returns the record for undoing it.
     fn prepare(&self) -> Result<Restore, Failure> {
         match (&self.memory, &self.hold) {
             (Some(memory), hold) => memory.request(hold.as_ref().map(Hold::cgroup))?,
@@ -186,7 +186,7 @@ impl<'a> Plan<'a> {
             (Some(memory), Goal::Running | Goal::Together(_)) => {
                 Some(memory.load(cancel, timeline)?)
             }
-            // There is no knowing when the container will be started.
+            // The time of the container's start is not known.
             (_, Goal::Created) | (None, _) => None,
         };
         let restored = timeline.time("criu restore", || low_level.run(Some(self.environment())));
@@ -239,7 +239,7 @@ impl<'a> Plan<'a> {
     }
 
     fn succeeded(&self, log: &CriuLog, ended: &Ended) -> Result<(), Failure> {
-        // One that was asked to end may have succeeded at last: its tasks were ended all the same.
+        // A runtime that was ended may have succeeded at last: its tasks were ended all the same.
         if ended.status.success() && ended.hung.is_none() {
             return Ok(());
         }

@@ -1,5 +1,5 @@
-//! The end of a restore that has one outcome with others: nothing of the container goes on before
-//! all of them are restored.
+//! The end of a restore that shares one outcome with others: no process of the container resumes
+//! before all containers are restored.
 
 use super::Plan;
 use crate::container::{Container, ContainerError};
@@ -14,16 +14,16 @@ use crate::recovery::group::member::{Member, Step};
 use crate::recovery::group::restore::let_go;
 use crate::restore::gpu_state::{restore_locked, verify, verify_locked};
 
-/// The phase of what has a container go on.
+/// The phase in which a container resumes.
 const GO_ON: &str = "go on";
 
 impl Plan<'_> {
-    /// CRIU is done: waits until it is for all, gives the processes their GPUs, and waits until all
-    /// have theirs. The driver answers nothing for a frozen process, so those that have GPU state
-    /// are thawed meanwhile, and wait in their next call to CUDA.
+    /// After CRIU: waits until it is done for all, gives the processes their GPUs, and waits until
+    /// all have theirs. The driver answers nothing for a frozen process, so processes with GPU
+    /// state are thawed meanwhile, and wait in their next call to CUDA.
     ///
     /// # Errors
-    /// [`Failure`]: nothing is to be left of the container.
+    /// [`Failure`]: the container has to be removed.
     pub(super) fn wait_for_others(
         &self,
         member: &Member,
@@ -32,7 +32,7 @@ impl Plan<'_> {
     ) -> Result<(), Failure> {
         let (context, id) = (self.context, &self.options.id);
         let container = Container::load(context.low_level.flavor, &context.root, id)?;
-        // What our plugin holds is frozen already.
+        // A container that our plugin holds is frozen already.
         container.cgroup().freeze()?;
         self.meet(member, Step::Back, timeline)?;
         if let Some(gpus) = &self.admission.gpus {
@@ -55,10 +55,10 @@ impl Plan<'_> {
         member.meet(step, &self.context.cancel, timeline)
     }
 
-    /// All are restored: the container goes on, whatever becomes of the others.
+    /// All are restored: resumes the container, whatever happens to the others.
     ///
     /// # Errors
-    /// [`Error`]: not all of it does.
+    /// [`Error`]: not all of its processes resume.
     pub(in crate::restore) fn go_on_with_others(
         &self,
         timeline: &mut Timeline<'_>,
