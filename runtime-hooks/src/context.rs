@@ -26,8 +26,8 @@ pub struct Context {
     pub began: SystemTime,
 }
 
-/// Where a low-level runtime has containers, and its program: for whoever needs nothing else of a
-/// context, and for records.
+/// The root and the program of a low-level runtime: for code that needs no more of a context, and
+/// for records.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Place {
     pub(crate) low_level: LowLevel,

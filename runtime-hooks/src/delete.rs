@@ -104,8 +104,8 @@ pub fn delete(
     Ok(Outcome::Done(exit_status::code(status)))
 }
 
-/// One that was created and not started is deleted without being killed first (runc's `delete`),
-/// and what waits for its start is paused for the low-level runtime, which refuses that.
+/// Returns a forced delete: callers delete a created container without a kill before (runc's
+/// `delete` allows that), but runc refuses one that waits for its start, since it is paused.
 fn forced(context: &Context, id: &str) -> Vec<OsString> {
     let root = context.root.as_os_str();
     let args = [

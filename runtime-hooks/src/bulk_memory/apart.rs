@@ -30,9 +30,9 @@ pub(crate) struct Apart {
     pub(crate) image_path: Option<PathBuf>,
     /// Where it is now; `None`: that path is not known.
     image: Option<ImagePlace>,
-    /// Whether all of them are there: else their operation was interrupted, or is under way.
+    /// Whether all of them exist: otherwise their operation was interrupted, or is under way.
     complete: bool,
-    /// For how long nobody has written to them.
+    /// The time since the last write to them.
     idle: Duration,
 }
 

@@ -47,8 +47,8 @@ impl Places {
         index.is_some_and(|index| index.exists())
     }
 
-    /// Removes the contents of an image that lie apart from it, if nobody uses them. That there are
-    /// none is no error.
+    /// Removes the contents of an image that lie apart from it, if no process uses them. Missing
+    /// contents are no error.
     pub(crate) fn remove(&self, id: ImageId) -> Result<Removed, StoreError> {
         match &self.apart {
             None => Ok(Removed::Yes),
@@ -62,13 +62,13 @@ pub(crate) fn of_image(parent: &Path, id: ImageId) -> PathBuf {
     parent.join(id.to_string())
 }
 
-/// Creates a directory for contents, which only root may read, or opens the one that is there.
+/// Creates a directory for contents, which only root may read, or opens an existing one.
 pub(crate) fn prepare(directory: &Path) -> io::Result<Directory> {
     Directory::make(directory, 0o700)
 }
 
-/// Whether a directory for contents is on a tmpfs: then the driver's file is the pack, and restores
-/// map it. One that cannot be opened is not.
+/// Returns whether a directory for contents is on a tmpfs: then the driver's file is the pack, and
+/// restores map it. A directory that cannot be opened is not.
 pub(crate) fn in_memory(directory: &Path) -> bool {
     prepare(directory).is_ok_and(|directory| is_in_memory(directory.file()))
 }

@@ -88,7 +88,7 @@ impl Plugins {
     ) -> Result<Self, Refusal> {
         let settings = &context.settings.gpu_contents;
         let has = Capabilities::probe(&context.settings);
-        // Of one that is missing the low-level runtime tells where it alone would have been called.
+        // The low-level runtime reports a missing CRIU where it alone would have been called.
         if (gpu, &has.criu) != (GpuState::None, &Criu::Missing) {
             has.criu.usable()?;
         }

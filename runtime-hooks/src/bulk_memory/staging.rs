@@ -21,8 +21,8 @@ use crate::operation::timeline::Timeline;
 /// The store's page tables, its index, and the padding to huge pages.
 const MARGIN: u64 = 128 << 20;
 
-/// The directory that gets contents of so many bytes; `None`: the image does, as the settings say,
-/// or since a tmpfs has no room. Nobody is waited for.
+/// Returns the directory for contents of so many bytes; `None`: they go into the image, by the
+/// settings, or since a tmpfs has no room. Does not wait.
 pub(crate) fn choose(
     reservation: &Reservation,
     places: &Places,
@@ -42,7 +42,7 @@ pub(crate) fn choose(
 /// Mounts our tmpfs, and reserves room in it for contents of so many bytes.
 ///
 /// # Errors
-/// Why there is none.
+/// Why there is no room.
 pub(crate) fn make_room(
     context: &Context,
     reservation: &Reservation,

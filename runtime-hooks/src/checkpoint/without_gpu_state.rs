@@ -127,8 +127,8 @@ impl PlainDump<'_> {
         }
     }
 
-    /// Returns the failure if CUDA caused it, or it had to be ended, or nobody reads the low-level
-    /// runtime's own output, as at a stop; otherwise that is the report.
+    /// Returns the failure if CUDA caused it, or the runtime had to be ended, or its own output is
+    /// not read, as at a stop; otherwise that output is the report.
     fn explain(&self, dump: &Dump<'_, '_>, ran: Ran) -> Result<Output, Error> {
         dump.image.give_up(self.container.init());
         let late = open_driver(self.context, self.container.id())

@@ -13,7 +13,7 @@ use crate::error::Failure;
 use crate::operation::timeline::Timeline;
 use crate::request::LowLevelArgs;
 
-/// Writes the manifest, and lets the low-level runtime dump the process tree. `members` are the
+/// Writes the manifest, and has the low-level runtime dump the process tree. `members` are the
 /// processes whose GPU state is in their memory now. The image is not sealed yet.
 pub(crate) fn write_image(
     plan: &Plan<'_>,

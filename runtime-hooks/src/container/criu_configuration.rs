@@ -1,9 +1,9 @@
 //! A container's annotation that gives CRIU a configuration file.
 //!
 //! runc (libcontainer/criu_linux.go, `handleCriuConfigurationFile`) and crun (src/libcrun/criu.c)
-//! have CRIU read the file that the annotation `org.criu.config` names, and what it says comes
-//! before the request. It may name an action script, which CRIU runs as root on the host, so
-//! whoever may annotate a container would be root at its checkpoint or restore.
+//! have CRIU read the file that the annotation `org.criu.config` names, and its options precede the
+//! request's. It may name an action script, which CRIU runs as root on the host, so a user who may
+//! annotate a container would be root at its checkpoint or restore.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ pub(crate) fn refuse_running(
 }
 
 /// Refuses the specification of a new container with the annotation. The low-level runtime reports
-/// one that is not there.
+/// a missing specification.
 pub(crate) fn refuse_new(settings: &Settings, bundle: &Path) -> Result<(), CriuConfigurationError> {
     if settings.criu.configuration == CriuConfiguration::Allow {
         return Ok(());

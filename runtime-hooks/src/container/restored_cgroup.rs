@@ -12,7 +12,7 @@ use stasis_linux::cgroup::{Everywhere, Hierarchies, Membership, cgroups_path};
 use crate::container::spec::Spec;
 
 /// The path of the cgroup that the low-level runtime will put restored processes into, if it has no
-/// processes yet, so that all who are in it later have come by the restore. `None` as well if the
+/// processes yet, so that all processes in it later come from the restore. `None` as well if the
 /// specification or the cgroups cannot be read.
 pub(crate) fn vacant(flavor: Flavor, bundle: &Path, id: &str) -> Option<PathBuf> {
     let spec = Spec::read(bundle).ok()?;

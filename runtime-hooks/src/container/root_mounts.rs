@@ -1,8 +1,8 @@
 //! The mounts below a container's root file system, as the machine sees them.
 //!
 //! For a restore runc mounts the container's bind mounts there for a moment, so that CRIU finds
-//! their mount points (libcontainer/criu_linux.go, `prepareCriuRestoreMounts`). If it is killed
-//! then, they stay, and whoever removes the root file system would remove what is mounted in it.
+//! their mount points (libcontainer/criu_linux.go, `prepareCriuRestoreMounts`). If runc is killed
+//! then, they stay, and removing the root file system would remove the files mounted in it.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -143,8 +143,8 @@ impl Spec {
         (!name.is_empty()).then_some(name)
     }
 
-    /// The user of the host who is root in the container's own user namespace; `None` if it has
-    /// none, or joins another's.
+    /// The host's user that is root in the container's own user namespace; `None` if it has none,
+    /// or joins another's.
     pub(crate) fn root_of_user_namespace(&self) -> Option<u32> {
         let mut mappings = list(&self.tree, "/linux/uidMappings").iter();
         let root = mappings.find(|mapping| mapping["containerID"] == 0)?;
@@ -161,7 +161,7 @@ impl Spec {
         })
     }
 
-    /// Whether it gets a namespace of this type that is nobody else's.
+    /// Whether it gets a new namespace of this type.
     pub(crate) fn has_own_namespace(&self, kind: &str) -> bool {
         let is_of_kind = |namespace: &&Value| namespace["type"] == kind;
         let mut namespaces = list(&self.tree, "/linux/namespaces").iter();

@@ -56,7 +56,7 @@ pub enum NoFirstImage {
         host: String,
         since: String,
     },
-    /// crun puts processes into their cgroup when CRIU has let them go.
+    /// crun puts processes into their cgroup after CRIU has resumed them.
     #[error("{0} is no low-level runtime that can hold what it restores; runc is")]
     LowLevel(String),
     #[error("the caller's option --{0} is not known at a restore")]

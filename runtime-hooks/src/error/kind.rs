@@ -146,7 +146,7 @@ words! {
         Unharmed = "unharmed",
         /// Still paused, with its GPU state in host memory; a resume can be tried again.
         Paused = "paused",
-        /// Some processes do not answer; a process of stasis lets them go on once they do.
+        /// Some processes do not answer; a process of stasis resumes them once they do.
         Waiting = "waiting",
         /// The container has ended. Nothing is left of a container that was being restored.
         Ended = "ended",

@@ -39,7 +39,7 @@ struct Line<'a> {
     /// Where it writes the image, or reads it from.
     #[serde(skip_serializing_if = "Option::is_none")]
     image_path: Option<&'a Path>,
-    /// Of the process that writes the line: of a keeper, who has started that.
+    /// The caller of the process that writes the line; a keeper's caller is its operation.
     caller: &'static Caller,
     #[serde(flatten)]
     failure: Option<Failed>,

@@ -2,9 +2,9 @@
 //!
 //! CRIU's own CUDA plugin would restore and unlock by itself and hide its failures, so it is kept
 //! out; every other plugin of the distribution (AMD GPUs) is linked and works as before. Our own,
-//! which moves bulk memory, is in a second such directory, for the operations that use it: nobody
-//! else's CRIU finds it. CRIU's requests carry no plugin directory; `CRIU_LIBS_DIR` in its
-//! environment is the switch (criu/plugin.c), which runc and crun hand on.
+//! which moves bulk memory, is in a second such directory, for the operations that use it: no other
+//! CRIU finds it. CRIU's requests carry no plugin directory; `CRIU_LIBS_DIR` in its environment is
+//! the switch (criu/plugin.c), which runc and crun pass on.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};

@@ -21,8 +21,8 @@ pub struct CriuVersion {
 }
 
 impl CriuVersion {
-    /// The first one that stasis uses: its plugins have all the hooks that ours needs, and it lets
-    /// the tasks of a dump go on if its action script says so.
+    /// The first version that stasis uses: its plugins have all the hooks that ours needs, and it
+    /// resumes the tasks of a dump if its action script fails.
     pub const NEEDED: Self = Self { major: 4, minor: 0 };
 
     /// Asks the CRIU that runc and crun find, which is the first one in `PATH`; `None` if there is

@@ -80,7 +80,7 @@ fn succeeds(list: &str, question: &[&str]) -> io::Result<bool> {
 /// All of the changes or none (iptables-restore(8)).
 fn load(program: &str, changes: &str) -> io::Result<()> {
     let (read, mut write) = io::pipe()?;
-    // A pipe takes that much before somebody reads it.
+    // A pipe holds that much before it is read.
     write.write_all(changes.as_bytes())?;
     drop(write);
     let status = Command::new(program)

@@ -46,8 +46,8 @@ pub(crate) fn directories(state_dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Removes a directory whose lock the caller holds, the lock last: from then on somebody else may
-/// lock another one in its place, and what that one makes stays.
+/// Removes a directory whose lock the caller holds, the lock last: from then on another operation
+/// may lock a new one in its place, and make files there, which stay.
 pub(super) fn remove(directory: &Path) {
     let lock = directory.join(lock::NAME);
     for entry in entries(directory).unwrap_or_default() {

@@ -163,7 +163,7 @@ impl<'o> Progress<'o> {
         }
     }
 
-    /// Writes the file atomically, but without fsync: after a crash nobody needs it. Not by
+    /// Writes the file atomically, but without fsync: after a crash it is not needed. Not by
     /// `file::replace`, whose path may be the next operation's directory by now.
     fn write(&self, under_way: &UnderWay) {
         let write = |directory: &OwnedFd| -> io::Result<()> {

@@ -44,7 +44,7 @@ pub(crate) fn end(context: &Context, id: &str, restore: &Restore) -> AfterFailur
     }
 }
 
-/// Kills all that is in a cgroup; returns the pid of one that has not ended.
+/// Kills all processes in a cgroup; returns the pid of one that has not ended.
 fn kill_all(cgroup: &Path) -> Option<i32> {
     let left = Everywhere::at(cgroup).ok()?.kill(ENDING);
     left.first().copied()

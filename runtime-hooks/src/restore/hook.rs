@@ -14,7 +14,7 @@ pub(super) fn tell_program(
     id: &str,
     timeline: &mut Timeline<'_>,
 ) {
-    // One that has ended meanwhile is told nothing.
+    // A container that has ended meanwhile gets no notification.
     let Ok(Some(container)) = context.container(id) else {
         return;
     };

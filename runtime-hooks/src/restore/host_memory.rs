@@ -44,7 +44,7 @@ pub(crate) fn admit(
     refuse_tight(spec, bytes)
 }
 
-/// Refuses a container whose own limits cannot hold so many bytes. Nothing is asked for beside
+/// Refuses a container whose own limits cannot hold so many bytes. No margin is required beside
 /// them: with these limits it was checkpointed.
 fn refuse_tight(spec: &Spec, needed: u64) -> Result<(), NoHostMemory> {
     let limits = LIMITS

@@ -49,8 +49,8 @@ pub(crate) fn restore_plain(
         .map_err(|error| operations_log::refused(context, Verb::Restore, &options.id, error))?;
     let low_level = LowLevelRestore::new(context, options, low_level_args, &operation);
     let restored = match context.cancel.requested() {
-        // From here on a signal is the container's, as without us. This one was for us: nobody
-        // would hand it on.
+        // From here on a signal is the container's, as without stasis. This one was for stasis, and
+        // is not forwarded.
         true => Err((Failure::Cancelled, AfterFailure::NotStarted)),
         false => bring_up(context, options, &low_level)
             .map_err(|cause| (cause, end(context, &options.id, &undo))),

@@ -39,11 +39,11 @@ use crate::recovery;
 pub(crate) enum Action {
     /// Waits for submitted work, and holds further calls.
     Lock,
-    /// Moves GPU state to host memory.
+    /// To host memory.
     Checkpoint,
-    /// Moves GPU state back to the GPUs.
+    /// To the GPUs.
     Restore,
-    /// Lets calls continue.
+    /// Lets it go on.
     Unlock,
 }
 

@@ -23,7 +23,7 @@ use crate::recovery::group::member::{Member, Step};
 use crate::recovery::reach;
 use crate::request::{AfterDump, LowLevelArgs};
 
-/// Makes it, and lets the container go on or end with the others.
+/// Makes the image, and lets the container go on or end with the others.
 pub(crate) fn dump(
     idle: &PlainDump<'_>,
     member: &Member,

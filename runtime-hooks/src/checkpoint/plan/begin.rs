@@ -1,4 +1,4 @@
-//! The container's lock and the keeper, before anything is looked at.
+//! Takes the container's lock and starts the keeper, before any check.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -34,8 +34,8 @@ pub(super) fn begin(
     };
     let (settings, flavor) = (&context.settings, context.low_level.flavor);
     criu_configuration::refuse_running(settings, flavor, &context.root, &container)?;
-    // Before anything of ours is needed, or written: its image is the low-level runtime's
-    // alone. But one that takes the place of an image of ours must not keep its GPU state.
+    // Before anything of ours is needed, or written: its image is the low-level runtime's alone.
+    // But an image in the place of one of ours must not keep its GPU state.
     let is_alone = member.is_none()
         && !directory::is_ours(&options.image_path)
         && !are_told_of(settings, &container, &options.image_path);
@@ -53,8 +53,8 @@ pub(super) fn begin(
     Ok(Some((container, operation, found)))
 }
 
-/// Takes the lock when whoever has it is done, if the caller waits for that. Of a container that
-/// has ended meanwhile nobody can make an image.
+/// Takes the lock when its holder is done, if the caller waits for that. If the container has ended
+/// meanwhile, no image of it can be made.
 fn begin_behind_others(
     context: &Context,
     options: &CheckpointRequest,

@@ -83,8 +83,8 @@ impl InheritedDevices {
         Ok(found)
     }
 
-    /// Descriptors last: as long as there is one, the process is known by it, and who has neither
-    /// descriptors nor mappings need not be known.
+    /// Descriptors last: as long as there is one, the process is found by it. A process without
+    /// descriptors and mappings need not be found.
     fn replace_by(&self, proxy: &mut Proxy) -> io::Result<()> {
         for mapping in &self.mappings {
             mapping.replace(proxy)?;

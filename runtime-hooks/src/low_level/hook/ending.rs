@@ -12,12 +12,12 @@ use stasis_linux::procfs::{Stat, processes};
 
 use crate::container::Container;
 
-/// How long processes may take to end after SIGKILL: one that is frozen does not before it thaws.
+/// How long processes may take to end after SIGKILL: a frozen one does not end before it thaws.
 const MOST: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(10);
 
 /// Ends all processes of which `is_one` is true; returns how many have not ended. They are stopped
-/// first, until no further one is found: one that forks all the time would outrun us.
+/// first, until no further one is found: a process that forks all the time would outrun us.
 pub(super) fn end(is_one: impl Fn(&Stat) -> bool) -> usize {
     let deadline = Instant::now() + MOST;
     let mut stopped = BTreeSet::new();
@@ -60,8 +60,8 @@ fn find(is_one: impl Fn(&Stat) -> bool) -> io::Result<Vec<ProcessRef>> {
     Ok(found)
 }
 
-/// Ends a hook whose watcher was killed: the session of the process in the pid file, if that is of
-/// the container. The kernel gives the number of a session to nobody as long as it has a member.
+/// Ends a hook whose watcher was killed: the session of the process in the pid file, if that is in
+/// the container. The kernel does not reuse a session's number as long as it has a member.
 pub(super) fn end_left(pid_file: &Path, container: &Container) {
     let Some(leader) = pid_in(pid_file) else {
         return;

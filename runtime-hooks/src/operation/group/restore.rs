@@ -26,8 +26,8 @@ impl NewGroup {
         Self::begin(&directory, created, AfterDump::LeaveRunning, containers)
     }
 
-    /// Removes the decision of a restore, once nobody asks for it any more: `is_needed` says of an
-    /// id whether an operation that was killed still does. The next restore looks again.
+    /// Removes the decision of a restore, once no operation needs it: `is_needed` returns for an id
+    /// whether a killed operation still does. The next restore tries again.
     pub(crate) fn forget(&self, is_needed: impl Fn(&str) -> bool) {
         let name = self
             .pending

@@ -28,10 +28,10 @@ use crate::restore::at_create::pulled::pull_on;
 use crate::restore::gpu_state::{restore_gpu_state, verify};
 use crate::restore::hook::tell_program;
 
-/// Starts a container that waits for it; passes on to the low-level runtime what does not.
+/// Starts a container that waits for it; passes others on to the low-level runtime.
 ///
 /// # Errors
-/// [`Error`]: one that is refused can be tried again, one that failed has ended the container.
+/// [`Error`]: a refused start can be tried again, a failed one has ended the container.
 pub fn start(context: &Context, id: &str) -> Result<Outcome, Error> {
     if !awaits_start(&context.settings.paths.state_dir, &context.root, id) {
         return Ok(Outcome::PassThrough);
@@ -55,7 +55,7 @@ pub fn start(context: &Context, id: &str) -> Result<Outcome, Error> {
         // If it cannot be noted, its end does not count.
         let _ = noted.begin(&plan.awaited.image);
     }
-    // Also of one that was ended.
+    // Also for a container that was ended.
     plan.operation.awaits_no_start();
     operations_log::write(context, Verb::Start, id, &timeline, result.as_ref().err());
     result.map(|()| Outcome::Done(0))

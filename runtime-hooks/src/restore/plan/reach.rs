@@ -27,7 +27,7 @@ impl Plan<'_> {
         Ok(self.operation.await_start(&awaited)?)
     }
 
-    /// Gives the processes their GPUs, and lets them go.
+    /// Gives the processes their GPUs, and unlocks them.
     pub(super) fn restore_gpu_state(
         &self,
         loaded: Option<Loaded>,

@@ -47,7 +47,7 @@ fn outcomes_are_counted_and_what_failed_is_not_timed() {
     assert_eq!(Totals::read(&none).unwrap(), Totals::default());
 }
 
-/// Also if whoever replaces a log is killed at any time.
+/// Also if the process that replaces a log is killed at any time.
 #[test]
 fn they_stay_when_a_log_is_replaced() {
     let directory = logs();
