@@ -18,7 +18,7 @@ pub struct Context {
     pub settings: Settings,
     /// runc or crun.
     pub low_level: LowLevel,
-    /// Where it keeps its containers.
+    /// The low-level runtime's directory of containers.
     pub root: PathBuf,
     /// Whether a signal has requested cancellation.
     pub cancel: Cancel,
@@ -57,7 +57,7 @@ impl Context {
         }
     }
 
-    /// Where it has its containers, and by whom.
+    /// Returns the low-level runtime with its directory of containers.
     pub(crate) fn place(&self) -> Place {
         Place {
             low_level: self.low_level.clone(),
@@ -71,8 +71,8 @@ impl Context {
         Patience::new(self.settings.deadlines.room(), self.cancel.clone())
     }
 
-    /// Where it has its containers, with the program that an operation on one of this flavor calls:
-    /// another one than in the settings may have been chosen for it.
+    /// Returns the directory of containers, with the program that an operation on one of this
+    /// flavor calls: it may be another one than in the settings.
     ///
     /// # Errors
     /// [`SettingsError::Runtime`], [`SettingsError::RuntimeExposed`]: there is none.

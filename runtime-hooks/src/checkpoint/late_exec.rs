@@ -23,7 +23,7 @@ pub(crate) fn refuse(
     Ok(())
 }
 
-/// The same right before the dump; what becomes of such processes, for `operations.log`.
+/// Refuses right before the dump; otherwise returns notes on such processes for `operations.log`.
 pub(crate) fn refuse_or_note(
     context: &Context,
     options: &CheckpointRequest,

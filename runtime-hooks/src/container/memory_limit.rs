@@ -80,8 +80,8 @@ impl MemoryCgroup {
         Ok(Cgroup::of_process(pid, "memory")?.map(Self::new))
     }
 
-    /// The same with the sub-cgroups that these processes of it are in: systemd or Slurm in a
-    /// container give them limits of their own.
+    /// Adds the sub-cgroups that these processes of it are in: systemd or Slurm in a container give
+    /// them limits of their own.
     pub(crate) fn with_those_of<'p>(
         &self,
         processes: impl IntoIterator<Item = &'p ProcessRef>,

@@ -91,7 +91,7 @@ impl Error {
         }
     }
 
-    /// Of an operation, which ends: what becomes of what it has left is what the error says.
+    /// Ends an operation with this failure, and leaves its records as `after_failure` requires.
     pub(crate) fn ending(
         operation: &Operation,
         verb: Verb,

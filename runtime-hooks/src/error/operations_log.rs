@@ -145,7 +145,7 @@ fn put_aside(log_dir: &Path, directory: &Directory, most_bytes: u64) -> io::Resu
     if !is_too_long()? {
         return Ok(());
     }
-    // Of two that find it too long, the second must not put the new one aside.
+    // If two processes find the log too long, the second must not put the new one aside.
     if try_lock(directory.file(), Sharing::Exclusive)? == Tried::Locked && is_too_long()? {
         Totals::keep_earlier(log_dir)?;
         directory.rename(FILE_NAME, EARLIER)?;

@@ -6,7 +6,7 @@ use std::fmt;
 use crate::cuda::failure::{ProcessFailure, list};
 use crate::operation::OperationError;
 
-/// Such processes, and the pid of the keeper.
+/// Processes that do not answer, or lack room, and the keeper's pid.
 #[derive(Debug)]
 pub struct PendingRecovery {
     pub(crate) processes: Vec<ProcessFailure>,

@@ -135,7 +135,7 @@ impl<'o> Timeline<'o> {
         self.stop
     }
 
-    /// Of an operation with the image in this directory.
+    /// Adds the directory of the operation's image.
     #[must_use]
     pub fn of_image(self, directory: &Path) -> Self {
         Self {

@@ -93,7 +93,7 @@ fn carry_out(
     Ok(restored)
 }
 
-/// All that can be known before something is started.
+/// Checks everything that can be checked before the low-level runtime is started.
 fn check(
     context: &Context,
     plan: &Plan<'_>,

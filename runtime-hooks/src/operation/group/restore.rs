@@ -1,5 +1,5 @@
-//! Where it is decided what a restore of several containers comes to: below the state directory,
-//! since images are only read.
+//! The decision on a restore of several containers: below the state directory, since images are
+//! only read.
 
 use std::fs::{self, DirBuilder};
 use std::io;
