@@ -30,6 +30,7 @@ lay_out() {
     install -D -m 644 -t "$to/share/doc/stasis" "$config"/../{README.md,CHANGELOG.md,SECURITY.md}
     install -m 644 "$config/../LICENSE" "$to/share/doc/stasis/copyright"
     install -D -m 644 -t "$to/share/doc/stasis/docs" "$config"/../docs/*.md
+    install -D -m 644 -t "$to/share/doc/stasis/docs/internals" "$config"/../docs/internals/*.md
     install -D -m 644 -t "$to/share/doc/stasis/docs/recipes" "$config"/../docs/recipes/*.md
     if [ -e "$programs/stasis.cdx.json" ]; then
         install -m 644 "$programs/stasis.cdx.json" "$to/share/doc/stasis/stasis.cdx.json"

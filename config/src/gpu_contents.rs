@@ -6,10 +6,10 @@ use std::{env, thread};
 
 use serde::{Deserialize, Serialize};
 
-/// More threads than this were not tried (32 cores; docs/benchmarks.md).
+/// More threads than this were not tried (32 cores).
 const MOST_THREADS: usize = 32;
 /// Extra threads that wait for the disk while others use the cores: with fewer, disk and cores wait
-/// for each other in turn (measured, docs/benchmarks.md).
+/// for each other in turn (measured).
 const WAITING: usize = 6;
 
 /// `[gpu_contents]`

@@ -75,7 +75,8 @@ fn of_docker(stasis: &StasisHost) -> Result<()> {
     ensure!(stasis.ask_until_up(10000)? == "102");
     heard(stasis, "checkpoint", "before-checkpoint", "heard")?;
     stasis.docker_remove("hooked")?;
-    // Docker may take the next checkpoint of a container for one that there is (docs/testing.md).
+    // Docker may take the next checkpoint of a container for one that there is
+    // (docs/internals/testing.md).
     stasis.docker_run("again", &ANNOTATED, &["/bin/counter", "10000"])?;
     ensure!(stasis.ask_until_up(10000)? == "101");
     stasis.docker_checkpoint(&[], "again", "two")?;

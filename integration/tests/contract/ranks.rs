@@ -89,7 +89,7 @@ fn are_locked_by_steps(ranks: &Workload, count: u64) -> Result<()> {
             query_states(driver(), processes().collect())
         });
         let job = job.map_err(|error| anyhow::anyhow!("{error:?}"))?;
-        // Shown with --nocapture, for docs/benchmarks.md.
+        // Shown with --nocapture, for docs/internals/benchmarks.md.
         println!(
             "{count} ranks locked in {:.1} ms",
             1e3 * began.elapsed().as_secs_f64()

@@ -1,4 +1,4 @@
-//! Images as registries carry them (docs/image-format.md, "In a registry").
+//! Images as registries carry them (docs/internals/image-format.md, "In a registry").
 //!
 //! * [`Reference`] is a user's name of an image elsewhere.
 //! * [`document`] has the JSON of OCI: [`Manifest`] and [`Descriptor`]. Documents are accepted

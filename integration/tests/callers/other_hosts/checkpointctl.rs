@@ -18,7 +18,7 @@ const PODMANS: &str = "/images/podman.tar";
 const KUBELETS: &str = "/images/cri.tar";
 
 #[test]
-#[ignore = "Debian has no checkpointctl; STASIS_CHECKPOINTCTL names one (docs/image-format.md)"]
+#[ignore = "Debian has no checkpointctl; STASIS_CHECKPOINTCTL names one (internals/image-format.md)"]
 fn checkpointctl_says_the_same_of_what_was_pushed_and_pulled() -> Result<()> {
     let program = env::var_os("STASIS_CHECKPOINTCTL").context("no STASIS_CHECKPOINTCTL")?;
     let registry = host_for_registry()?;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use stasis_integration::host::installed::StasisHost;
 
-/// The media type of bulk memory (docs/image-format.md).
+/// The media type of bulk memory (docs/internals/image-format.md).
 const MEMORY: &str = "application/vnd.stasis.checkpoint.memory.v1";
 
 /// The layout.

@@ -8,7 +8,7 @@ use crate::cli::answer::amount::size;
 use crate::cli::locate::engine::Engine;
 
 /// How fast engines pack: `ctr containers checkpoint` of 8 GiB took 20.4 s on an H100, of which
-/// stasis took 2.4 s (docs/benchmarks.md).
+/// stasis took 2.4 s.
 const PACKED: u64 = 8 << 30;
 const TOOK: Duration = Duration::from_secs(18);
 

@@ -109,7 +109,7 @@ fn selinux(enforces: &str) -> Option<Finding> {
             "selinux",
             format!("SELinux enforces its policy ({SELINUX}), with which stasis was not tried"),
             "try it first; where containers lack execmem, the driver's one thread copies \
-             (docs/design.md)",
+             (docs/internals/design.md)",
         )
     })
 }

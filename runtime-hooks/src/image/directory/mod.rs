@@ -1,8 +1,8 @@
 //! The directory of an image: its content, and who may change it.
 //!
 //! A writer writes into a directory of its own below it, `.stasis-new`, and one rename makes that
-//! the directory's image. `docs/internals/image-directory.md` has all states, who may do what in
-//! each of them, and who mends what a crash leaves.
+//! the directory's image. `docs/internals/image-format.md` has all states, who may do what in each
+//! of them, and who mends what a crash leaves.
 
 mod begin;
 mod commit;
