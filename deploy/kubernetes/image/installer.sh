@@ -3,8 +3,8 @@
 # Stays, and does nothing: installer.sh stay
 #
 # The DaemonSet runs it with the node's root at /host, the node's processes (hostPID) and all rights, from an image that
-# has our tarball unpacked below /package. It may be run again at any time, and be killed at any time. What stays of the
-# pod has no rights.
+# has our tarball unpacked below /package. It may be run again at any time, and be killed at any time. The part of
+# the pod that stays has no rights.
 set -eu
 
 verb=$1 engine=${2:-}
@@ -92,7 +92,7 @@ set_up() {
 
 install() {
     install_files
-    # What is written here is the log of the pod. A fault of the node is no reason to send no pods: they start anyway.
+    # This output is the log of the pod. A fault of the node is no reason to send no pods: they start anyway.
     on_node stasis doctor || true
     set_up
     kubectl label node "$NODE_NAME" "$label=ready" --overwrite

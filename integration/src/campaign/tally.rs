@@ -62,7 +62,7 @@ fn add_up(ends: &mut BTreeMap<End, u32>, more: BTreeMap<End, u32>) {
     }
 }
 
-/// Prints a table for `docs/reliability.md`, and its sums.
+/// Prints a table for `docs/internals/reliability.md`, and its sums.
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "| victim | operation | step (how often) | and then |")?;

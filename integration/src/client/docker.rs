@@ -88,7 +88,7 @@ impl StasisHost {
     /// Starts a container from a checkpoint.
     ///
     /// Stock Docker refuses this until containerd has collected the previous checkpoint's remains
-    /// in its content store (docs/testing.md), so it is tried for some seconds.
+    /// in its content store (docs/internals/testing.md), so it is tried for some seconds.
     ///
     /// # Errors
     /// Docker fails to the end.

@@ -46,7 +46,7 @@ pub(super) fn over_tcp(kind: HostKind) -> Result<()> {
     let restored = restore(stasis, "/images/ended", &pod)?;
     ensure!(restored["result"] == "done", "{restored:#}");
     // Whether the connection survives is a matter of milliseconds: the first one back may be
-    // answered by a reset (docs/design.md).
+    // answered by a reset (docs/internals/design.md).
     pod.iter().try_for_each(Bundle::delete)
 }
 

@@ -1,5 +1,5 @@
 //! Bulk memory as blobs, for registries: the contents that are moved, and their form on the other
-//! side (docs/image-format.md, "In a registry").
+//! side (docs/internals/image-format.md, "In a registry").
 //!
 //! A blob is all of a pack behind its first page. The SHA-256 of a blob is its name, and that of
 //! the pack that it becomes ([`pack_of`]): a pulled image is an ordinary one.

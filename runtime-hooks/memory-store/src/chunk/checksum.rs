@@ -9,7 +9,7 @@ use twox_hash::XxHash3_128;
 pub struct Checksum(pub u128);
 
 impl Checksum {
-    /// Checksums contents by XXH3, 128 bits, the fastest that was measured (docs/benchmarks.md).
+    /// Checksums contents by XXH3, 128 bits, the fastest that was measured.
     #[must_use]
     pub fn of(contents: &[u8]) -> Self {
         Self(XxHash3_128::oneshot(contents))

@@ -24,10 +24,9 @@ use crate::image::directory::{current, has_inventory, is_ours};
 use crate::image::manifest::{FILE_NAME, Manifest};
 use crate::operation::group::{self, GroupMember};
 
-/// Show what images say of themselves.
+/// Show the manifests of images.
 ///
-/// Whose they are, which GPUs and how much memory they hold, where they came from, and on request
-/// more. CRIU's own files, with processes, open files, sockets and mounts, are read by `crit` and
+/// Shows their containers, GPUs and memory, their origin, and on request more. CRIU's own files, with processes, open files, sockets and mounts, are read by `crit` and
 /// `checkpointctl`. Whether an image is whole is not looked at: `stasis verify` does that.
 ///
 /// Exit code 0: they are shown; 2: one of them cannot be.

@@ -26,14 +26,14 @@ use in_use::Users;
 use outcome::Outcome;
 use whose::container;
 
-/// Remove old images, and what nobody needs any more.
+/// Remove old images, and contents and directories that no image needs any more.
 ///
 /// Of the images that `stasis images` lists, those that --keep and --older-than choose; and always
 /// what interrupted checkpoints have left. Nothing is removed without --yes.
 ///
-/// GPU contents that lie apart from an image (gpu_contents.directory) go with it. Those whose image
-/// cannot be found are listed, with their age, and removed only with --contents: an engine may have
-/// packed the image into an archive, which cannot be restored without them.
+/// GPU contents that lie apart from an image (gpu_contents.directory) go with it. Contents whose
+/// image cannot be found are listed, with their age, and removed only with --contents: an engine
+/// may have packed the image into an archive, which cannot be restored without them.
 ///
 /// Never removed are images that an operation or a living process uses, images that others refer
 /// to, and the newest complete image of a container, unless `--keep 0` asks for that.

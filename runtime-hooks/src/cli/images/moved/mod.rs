@@ -1,5 +1,5 @@
 //! `stasis push` and `stasis pull`: move images to and from the places of container images
-//! (docs/image-format.md, "In a registry"): registries and OCI layouts.
+//! (docs/internals/image-format.md, "In a registry"): registries and OCI layouts.
 
 mod annotations;
 mod archived;

@@ -20,7 +20,7 @@ use crate::restore::admission::described::Unfit;
 
 /// Fetch an image from a registry or an OCI layout into a directory of its own.
 ///
-/// It is verified by its digests. A pull that was interrupted goes on where it was. Credentials are
+/// The image is verified by its digests. A pull that was interrupted goes on where it was. Credentials are
 /// those of podman and Docker.
 ///
 /// Exit code 0: the image is there; 2: it is not.
