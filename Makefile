@@ -11,7 +11,7 @@ requirements:
 
 demo: requirements
 	@echo "== building the runtime, the CRIU plugin and the demonstration: 5 to 9 minutes on 2 cores, the first time"
-	cargo build --locked --profile demo -p stasis -p stasis-criu-plugin -p stasis-integration --no-default-features --lib --bin stasis-runtime --bin stasis --bin demo
+	cargo build --locked --profile demo -p stasis -p stasis-runtime -p stasis-criu-plugin -p stasis-integration --no-default-features --lib --bin stasis-runtime --bin stasis --bin demo
 	target/demo/demo
 
 test: requirements
@@ -53,7 +53,7 @@ installer-image: package
 	deploy/kubernetes/image/build.sh $(IMAGE)
 
 install:
-	cargo build --locked --release -p stasis -p containerd-shim-stasis -p stasis-criu-plugin
+	cargo build --locked --release -p stasis -p stasis-runtime -p containerd-shim-stasis -p stasis-criu-plugin
 	install -D -m 755 -t $(DESTDIR)/usr/local/bin target/release/stasis-runtime target/release/containerd-shim-stasis-v2 target/release/stasis
 	install -D -m 755 -t $(DESTDIR)/usr/local/lib/stasis target/release/libstasis_memory.so
 	ln -sf stasis $(DESTDIR)/usr/local/bin/cuda-checkpoint

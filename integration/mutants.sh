@@ -5,7 +5,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 copy=$PWD/target/mutants
 [ -d "$copy" ] || git worktree add -q --detach "$copy" HEAD
-cd "$copy/runtime-hooks"
+cd "$copy/runtime-hooks/engine"
 survived=0
 
 try() { # NAME FILE FROM TO
@@ -16,7 +16,7 @@ p='src/image/directory/'+sys.argv[1]; s=open(p).read()
 assert sys.argv[2] in s
 open(p,'w').write(s.replace(sys.argv[2],sys.argv[3]))
 P
-  if ! nice cargo test --locked -p stasis --lib --no-run >"$copy/log" 2>&1; then survived=1; echo "$1: DOES NOT COMPILE"; grep -m2 '^error' -A5 "$copy/log"; return; fi
+  if ! nice cargo test --locked -p stasis-engine --lib --no-run >"$copy/log" 2>&1; then survived=1; echo "$1: DOES NOT COMPILE"; grep -m2 '^error' -A5 "$copy/log"; return; fi
   bin=$(ls -t ../target/debug/deps/stasis-* | grep -v '\.d$' | head -1)
   if timeout 300 $bin image::directory >"$copy/out" 2>&1; then survived=1; echo "$1: SURVIVED"; else echo "$1: caught by $(grep -c 'FAILED$' "$copy/out") tests: $(grep 'FAILED$' "$copy/out" | sed 's/.*tests:://; s/ \.\.\..*//' | tr '\n' ' ')"; fi
 }

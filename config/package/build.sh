@@ -35,7 +35,7 @@ mount --bind target/package/programs "$root/mnt"
 mount -t proc proc "$root/proc"
 chroot "$root" env -i PATH=/rust/bin:/usr/bin:/bin HOME=/root CARGO_HOME=/cargo CARGO_TARGET_DIR=/target bash -ec '
     cd /source
-    cargo build --offline --locked --release -p stasis -p containerd-shim-stasis -p stasis-criu-plugin
+    cargo build --offline --locked --release -p stasis -p stasis-runtime -p containerd-shim-stasis -p stasis-criu-plugin
     cd /target/release
     cp stasis stasis-runtime containerd-shim-stasis-v2 libstasis_memory.so /mnt'
 

@@ -6,8 +6,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
 use libfuzzer_sys::fuzz_target;
-use stasis::cli::oci::{Action, Invocation};
 use stasis_config::Flavor;
+use stasis_runtime::oci::{Action, Invocation};
 
 fuzz_target!(|text: &[u8]| {
     let args = text.split(|byte| *byte == b'\n');

@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    stasis::image::pstree::fuzz(bytes);
-    stasis::image::tmpfs::fuzz(bytes);
-    stasis::image::contents::fuzz(bytes);
+    stasis_engine::image::pstree::fuzz(bytes);
+    stasis_engine::image::tmpfs::fuzz(bytes);
+    stasis_engine::image::contents::fuzz(bytes);
 });

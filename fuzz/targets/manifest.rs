@@ -3,4 +3,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|text: &[u8]| stasis::image::manifest::fuzz(text));
+fuzz_target!(|text: &[u8]| stasis_engine::image::manifest::fuzz(text));

@@ -4,7 +4,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use stasis_memory_store::{decode_contents, encode_contents};
-use stasis_oci_image::{Announcement, Manifest, archive};
+use stasis_oci_image::{Announcement, Manifest};
+use stasis_transfer::archive;
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(manifest) = Manifest::from_text(bytes, "fuzzed") {

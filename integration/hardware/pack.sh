@@ -11,7 +11,7 @@ out=$(mkdir -p "$1" && cd "$1" && pwd)
 host=${STASIS_HOST_SID:-$(ls -d "${STASIS_CACHE:-/var/cache/stasis}"/hosts/sid-*/ 2>/dev/null | head -n 1)}
 [ -d "$host" ] || { echo "no sid test host: run the tests first" >&2; exit 1; }
 cd "$repository"
-cargo build --locked --release -p stasis -p containerd-shim-stasis -p stasis-criu-plugin
+cargo build --locked --release -p stasis -p stasis-runtime -p containerd-shim-stasis -p stasis-criu-plugin
 cargo build --locked -p stasis-integration --bin test-host
 cargo build --locked -p stasis-bench --bin gpu-path
 contract=$(cargo test --locked --no-run -p stasis-integration --test contract --message-format=json 2>/dev/null |

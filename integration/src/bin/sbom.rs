@@ -9,7 +9,12 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 /// The packages whose programs are shipped.
-const SHIPPED: [&str; 3] = ["stasis", "containerd-shim-stasis", "stasis-criu-plugin"];
+const SHIPPED: [&str; 4] = [
+    "stasis",
+    "stasis-runtime",
+    "containerd-shim-stasis",
+    "stasis-criu-plugin",
+];
 const METADATA: [&str; 7] = [
     "metadata",
     "--locked",

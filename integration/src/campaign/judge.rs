@@ -4,7 +4,7 @@
 use std::fmt;
 
 use anyhow::{Context, Result, bail, ensure};
-use stasis::error::kind::{Kind, State};
+use stasis_engine::error::kind::{Kind, State};
 
 use crate::campaign::end::End;
 use crate::campaign::fault::{AtCall, Fault};

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use nix::sys::signal::kill;
-use stasis::operation::progress::UnderWay;
+use stasis_engine::operation::progress::UnderWay;
 
 use crate::campaign::fault::{AtCall, Beside, DriverFault, Fault, Program, What};
 use crate::campaign::subject::Subject;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
-use stasis::operation::progress::UnderWay;
+use stasis_engine::operation::progress::UnderWay;
 
 use crate::check::wait::wait_until_clear;
 use crate::client::containerd::{

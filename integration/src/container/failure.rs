@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use serde_json::Value;
-use stasis::error::kind::{Kind, State};
+use stasis_engine::error::kind::{Kind, State};
 
 /// The last error in a runtime's log.
 #[derive(Debug, Clone)]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use stasis::operation::progress::UnderWay;
+use stasis_engine::operation::progress::UnderWay;
 
 use crate::check::wait::wait_until_clear;
 use crate::client::containerd::{

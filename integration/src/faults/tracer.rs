@@ -14,7 +14,7 @@ use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
-use stasis::operation::progress::UnderWay;
+use stasis_engine::operation::progress::UnderWay;
 
 use super::call::Call;
 use super::gate::Held;

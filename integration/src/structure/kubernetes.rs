@@ -169,7 +169,7 @@ fn names_are_the_same_everywhere() {
     let pod = &job["spec"]["template"];
     assert_eq!(pod["spec"]["runtimeClassName"], class["metadata"]["name"]);
     for engine in ["containerd", "crio"] {
-        let setup = repository().join(format!("runtime-hooks/src/cli/setup/{engine}.rs"));
+        let setup = repository().join(format!("runtime-hooks/cli/src/setup/{engine}.rs"));
         let handler = format!("const NAME: &str = {};", class["handler"]);
         assert!(
             fs::read_to_string(setup).unwrap().contains(&handler),

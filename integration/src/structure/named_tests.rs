@@ -11,7 +11,7 @@ const TESTS: [&str; 4] = [
     "integration/tests",
     "integration/tests/engine/hostile",
     "runtime-hooks",
-    "runtime-hooks/src",
+    "runtime-hooks/engine/src",
 ];
 
 /// A cell that names tests, and where it is.

@@ -2,9 +2,9 @@
 
 use crate::by_pid::ByPid;
 use anyhow::{Context, Result};
-use stasis::preflight::sharing::Sharing;
-use stasis::preflight::sharing::peer_access::PeerAccess;
-use stasis::preflight::{ContainerFacts, find};
+use stasis_engine::preflight::sharing::Sharing;
+use stasis_engine::preflight::sharing::peer_access::PeerAccess;
+use stasis_engine::preflight::{ContainerFacts, find};
 use stasis_integration::needs;
 use stasis_linux::{ProcessRef, Snapshot};
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 
 use anyhow::{Context, Result, ensure};
-use stasis::cuda::GpuMap;
+use stasis_engine::cuda::GpuMap;
 use stasis_injection::imports::{
     Import, Members, Place, Visited, drop_imports, export, identify, import, rehearse,
 };

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use crate::by_pid::ByPid;
 use anyhow::{Context, Result, ensure};
-use stasis::cuda::job::CudaJob;
-use stasis::cuda::process_set::as_found::AsFound;
-use stasis::cuda::process_set::query_states;
-use stasis::cuda::{CudaError, CudaState, GpuMap};
+use stasis_engine::cuda::job::CudaJob;
+use stasis_engine::cuda::process_set::as_found::AsFound;
+use stasis_engine::cuda::process_set::query_states;
+use stasis_engine::cuda::{CudaError, CudaState, GpuMap};
 use stasis_integration::needs;
 use stasis_linux::ProcessRef;
 

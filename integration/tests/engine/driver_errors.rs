@@ -3,7 +3,7 @@
 //! (`cuda/job/tests/every_error.rs` has every error of every call, on a driver of its own.)
 
 use anyhow::{Context, Result, ensure};
-use stasis::error::kind::State;
+use stasis_engine::error::kind::State;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::host::HostKind;

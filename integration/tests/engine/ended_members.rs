@@ -3,7 +3,7 @@
 //! before CRIU ends the container, and the earlier image stays.
 
 use anyhow::{Context, Result, ensure};
-use stasis::error::kind::{Kind, State};
+use stasis_engine::error::kind::{Kind, State};
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::Bundle;

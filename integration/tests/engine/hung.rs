@@ -2,7 +2,7 @@
 //! operation is undone, and the message names the hung program.
 
 use anyhow::{Context, Result};
-use stasis::error::kind::{Kind, State};
+use stasis_engine::error::kind::{Kind, State};
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::host::HostKind;

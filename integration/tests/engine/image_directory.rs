@@ -9,7 +9,7 @@ use std::process::Child;
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
-use stasis::error::kind::Kind;
+use stasis_engine::error::kind::Kind;
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::process_tree::descendant;
 use stasis_integration::check::wait::wait_until_clear;

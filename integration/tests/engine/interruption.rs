@@ -6,7 +6,7 @@ use std::process::Child;
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use stasis::operation::progress::UnderWay;
+use stasis_engine::operation::progress::UnderWay;
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::process_tree::descendant;
 use stasis_integration::check::wait::wait_until_clear;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Output};
 
 use anyhow::{Context, Result, ensure};
-use stasis::operation::progress::UnderWay;
+use stasis_engine::operation::progress::UnderWay;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::{Bundle, ROOT};
 use stasis_integration::host::HostKind;

@@ -2,7 +2,7 @@
 //! not the disk, is not reported good.
 
 use anyhow::{Context, Result, ensure};
-use stasis::error::kind::{Kind, State};
+use stasis_engine::error::kind::{Kind, State};
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::container::memory_container::{MemoryContainer, names_in};
 use stasis_integration::host::HostKind;

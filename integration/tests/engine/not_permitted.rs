@@ -2,7 +2,7 @@
 //! (CUDA_ERROR_NOT_PERMITTED), which changes nothing and can be retried.
 
 use anyhow::{Context, Result};
-use stasis::error::kind::State;
+use stasis_engine::error::kind::State;
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::Bundle;

@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use anyhow::{Context, Result};
-use stasis::error::kind::State;
+use stasis_engine::error::kind::State;
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::host::HostKind;

@@ -7,7 +7,7 @@ use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use stasis::operation::progress::{FILE_NAME, UnderWay};
+use stasis_engine::operation::progress::{FILE_NAME, UnderWay};
 use stasis_integration::container::bundle::{Bundle, ROOT};
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;

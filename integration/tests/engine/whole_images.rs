@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
-use stasis::error::kind::{Kind, State};
+use stasis_engine::error::kind::{Kind, State};
 use stasis_integration::container::image_files::{contents, unlist};
 use stasis_integration::container::memory_container::MemoryContainer;
 use stasis_integration::host::HostKind;

@@ -5,7 +5,7 @@ use std::fs;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
-use stasis::error::kind::{Kind, State};
+use stasis_engine::error::kind::{Kind, State};
 use stasis_integration::client::containerd::{Code, Containerd, code};
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::container::failure::Failure;

@@ -134,13 +134,14 @@ fn what_else(artifact: &str) -> String {
 }
 
 impl OciImageError {
-    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+    /// Turns the kernel's error about `path` into ours; `action` is a verb.
+    pub fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::of_io(source, action, &path)
     }
 
     /// Takes out an error of our own that came as one of I/O, from where a blob is read or written.
-    pub(crate) fn of_io(error: io::Error, action: &'static str, path: &Path) -> Self {
+    pub fn of_io(error: io::Error, action: &'static str, path: &Path) -> Self {
         let path = path.to_owned();
         error.downcast().unwrap_or_else(|source| Self::Io {
             action,
@@ -149,14 +150,16 @@ impl OciImageError {
         })
     }
 
-    pub(crate) fn document(document: impl Into<String>, what: impl Into<String>) -> Self {
+    /// `document` cannot be used.
+    pub fn document(document: impl Into<String>, what: impl Into<String>) -> Self {
         Self::Document {
             document: document.into(),
             what: what.into(),
         }
     }
 
-    pub(crate) fn blob(digest: Digest, what: impl Into<String>) -> Self {
+    /// The blob is damaged.
+    pub fn blob(digest: Digest, what: impl Into<String>) -> Self {
         let what = what.into();
         Self::Blob { digest, what }
     }

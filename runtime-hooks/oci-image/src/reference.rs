@@ -1,10 +1,10 @@
 //! A user's name of an image that is elsewhere.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::{Digest, Elsewhere, Layout, OciImageError, Registry, RepositoryName};
+use crate::{Digest, OciImageError, RepositoryName};
 
 const LAYOUT: &str = "oci:";
 /// A tag has no more (OCI distribution, "Pulling manifests").
@@ -19,9 +19,12 @@ pub struct Reference {
     version: String,
 }
 
+/// Where an image is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Place {
+pub enum Place {
+    /// The directory of an OCI layout.
     Layout(PathBuf),
+    /// A repository of a registry.
     Registry(RepositoryName),
 }
 
@@ -65,23 +68,10 @@ impl Reference {
         }
     }
 
-    /// Opens the place for reading; with credentials of a file, if one is named.
-    pub fn open(&self, credentials: Option<&Path>) -> Result<Box<dyn Elsewhere>, OciImageError> {
-        Ok(match &self.place {
-            Place::Layout(path) => Box::new(Layout::open(path)?),
-            Place::Registry(name) => Box::new(Registry::open(name.clone(), credentials)?),
-        })
-    }
-
-    /// Opens the place for writing: makes a layout, if there is none.
-    pub fn open_or_make(
-        &self,
-        credentials: Option<&Path>,
-    ) -> Result<Box<dyn Elsewhere>, OciImageError> {
-        match &self.place {
-            Place::Layout(path) => Ok(Box::new(Layout::open_or_make(path)?)),
-            Place::Registry(_) => self.open(credentials),
-        }
+    /// The layout or repository.
+    #[must_use]
+    pub fn place(&self) -> &Place {
+        &self.place
     }
 }
 

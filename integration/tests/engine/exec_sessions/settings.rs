@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use stasis::error::kind::{Kind, State};
+use stasis_engine::error::kind::{Kind, State};
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::container::bundle::ROOT;
 use stasis_integration::host::installed::{PROGRAM, StasisHost};

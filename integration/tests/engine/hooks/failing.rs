@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use serde_json::json;
-use stasis::error::kind::{Kind, State};
+use stasis_engine::error::kind::{Kind, State};
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::process_tree::descendant;
 use stasis_integration::container::bundle::Bundle;

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
-use stasis::error::kind::State;
+use stasis_engine::error::kind::State;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::{Bundle, ROOT};
 use stasis_integration::container::failure::Failure;

@@ -1,7 +1,7 @@
 //! Mappings with false names, too many mappings, and ones that never stay the same.
 
 use anyhow::{Result, bail, ensure};
-use stasis::error::kind::Kind;
+use stasis_engine::error::kind::Kind;
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;

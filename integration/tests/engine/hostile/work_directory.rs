@@ -8,7 +8,7 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
-use stasis::error::kind::State;
+use stasis_engine::error::kind::State;
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::host::HostKind;

@@ -17,7 +17,7 @@ pub(crate) const AWAITED: &str = "application/vnd.stasis.checkpoint.awaited.v1";
 /// For manifests without contents (OCI image specification, "Guidance for an Empty Descriptor").
 const EMPTY: &str = "application/vnd.oci.empty.v1+json";
 /// The contents of such a blob.
-pub(crate) const EMPTY_BLOB: &[u8] = b"{}";
+pub const EMPTY_BLOB: &[u8] = b"{}";
 const IMAGE: &str = "io.stasis.awaited.image";
 const HOST: &str = "io.stasis.awaited.host";
 const UNTIL: &str = "io.stasis.awaited.until";

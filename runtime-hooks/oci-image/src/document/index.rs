@@ -8,11 +8,11 @@ use super::parse;
 use crate::Digest;
 
 /// OCI's media type of an image for several kinds of machines.
-pub(crate) const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+pub const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
 /// The manifests of a layout.
 #[derive(Debug, Clone)]
-pub(crate) struct LayoutIndex {
+pub struct LayoutIndex {
     /// The other fields, also those that are not known here.
     whole: Map<String, Value>,
     manifests: Vec<Value>,
@@ -20,7 +20,7 @@ pub(crate) struct LayoutIndex {
 
 impl LayoutIndex {
     /// Makes an index without manifests.
-    pub(crate) fn new() -> Self {
+    pub fn empty() -> Self {
         let mut whole = Map::new();
         whole.insert("schemaVersion".to_owned(), json!(2));
         whole.insert("mediaType".to_owned(), json!(INDEX));
@@ -31,7 +31,7 @@ impl LayoutIndex {
     }
 
     /// Reads an untrusted index.
-    pub(crate) fn from_text(text: &[u8]) -> Result<Self, String> {
+    pub fn from_text(text: &[u8]) -> Result<Self, String> {
         let mut whole: Map<String, Value> = parse(text)?;
         if whole.get("schemaVersion") != Some(&json!(2)) {
             return Err("it is not an index of OCI's version 2".to_owned());
@@ -42,7 +42,8 @@ impl LayoutIndex {
         }
     }
 
-    pub(crate) fn to_text(&self) -> Vec<u8> {
+    /// The document, with the fields that are unknown here.
+    pub fn to_text(&self) -> Vec<u8> {
         let mut whole = self.whole.clone();
         let manifests = Value::Array(self.manifests.clone());
         whole.insert("manifests".to_owned(), manifests);
@@ -50,13 +51,13 @@ impl LayoutIndex {
     }
 
     /// Returns the manifests that can be understood, newest first: new ones are added at the end.
-    pub(crate) fn manifests(&self) -> impl Iterator<Item = Descriptor> {
+    pub fn manifests(&self) -> impl Iterator<Item = Descriptor> {
         let newest = self.manifests.iter().rev();
         newest.filter_map(Descriptor::deserialize_from)
     }
 
     /// Returns the manifest of this tag.
-    pub(crate) fn tagged(&self, tag: &str) -> Option<Descriptor> {
+    pub fn tagged(&self, tag: &str) -> Option<Descriptor> {
         let mut manifests = self.manifests();
         manifests.find(|manifest| {
             manifest
@@ -67,12 +68,12 @@ impl LayoutIndex {
     }
 
     /// Returns the manifest of this digest, whatever its tag.
-    pub(crate) fn with_digest(&self, digest: &Digest) -> Option<Descriptor> {
+    pub fn with_digest(&self, digest: &Digest) -> Option<Descriptor> {
         self.manifests().find(|manifest| manifest.digest == *digest)
     }
 
     /// Gives a manifest a tag, and takes it from another that had it.
-    pub(crate) fn tag(&mut self, tag: &str, mut manifest: Descriptor) {
+    pub fn tag(&mut self, tag: &str, mut manifest: Descriptor) {
         self.manifests.retain(|one| one["annotations"][NAME] != tag);
         manifest.annotations.insert(NAME.to_owned(), tag.to_owned());
         self.manifests.push(json!(manifest));

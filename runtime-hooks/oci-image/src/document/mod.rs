@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use once::EachOnce;
 
 /// Reads an untrusted document.
-pub(crate) fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
+pub fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
     let checked = serde_json::from_slice::<EachOnce>(text);
     checked.map_err(|error| error.to_string())?;
     serde_json::from_slice(text).map_err(|error| error.to_string())

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Child;
 
 use anyhow::{Context, Result, ensure};
-use stasis::error::kind::Kind;
+use stasis_engine::error::kind::Kind;
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_memory_store::{Index, Place};

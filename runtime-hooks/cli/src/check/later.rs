@@ -1,0 +1,17 @@
+//! Blockers that a checkpoint decides at the lock, and a check can only guess.
+
+use super::Report;
+use stasis_engine::preflight::blocker::Finding;
+use stasis_engine::preflight::sharing::{Sharing, known_later};
+
+impl Report {
+    /// Turns blockers that are only guessed before the lock into notes.
+    pub(super) fn leave_to_the_lock(&mut self, sharing: Sharing, found: &mut Vec<Finding>) {
+        if sharing == Sharing::AtTheLock {
+            let later = known_later(found).into_iter();
+            let told = "whether that is in the way is known once it is locked";
+            self.notes
+                .extend(later.map(|finding| format!("{finding}: {told}")));
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Errors of the operator's program, `stasis`.
+
+mod group;
+mod moving;
+
+use std::path::PathBuf;
+
+use rustix::process::geteuid;
+use stasis_config::SettingsError;
+use stasis_memory_store::StoreError;
+
+use crate::check::CheckError;
+use crate::documents::DocumentsError;
+use crate::locate::LocateError;
+use crate::setup::SetupError;
+pub use group::GroupError;
+pub use moving::MoveError;
+use stasis_engine::error::io_kind::{of_io, of_settings, of_store};
+use stasis_engine::error::kind::{Diagnosis, Kind, State};
+use stasis_engine::image::directory::ImageDirectoryError;
+use stasis_engine::image::manifest::ManifestError;
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// The caller is not root.
+    #[error("only root can use it: call it by sudo, or as root")]
+    NotRoot,
+    /// The settings cannot be used.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// `stasis check` failed.
+    #[error(transparent)]
+    Check(#[from] CheckError),
+    /// There is no image to inspect.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// `stasis inspect` cannot read the manifest of an image.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// `stasis inspect` cannot read the index of an image's bulk memory.
+    #[error(transparent)]
+    Index(#[from] StoreError),
+    /// `stasis checkpoint --group` has not begun.
+    #[error(transparent)]
+    Group(#[from] GroupError),
+    /// `stasis push` or `stasis pull` failed.
+    #[error(transparent)]
+    Move(#[from] MoveError),
+    /// `stasis documents` failed.
+    #[error(transparent)]
+    Documents(#[from] DocumentsError),
+    /// `stasis setup` failed.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    /// `stasis metrics` cannot read its sources or write its file.
+    #[error("cannot {what} {place}")]
+    Metrics {
+        /// "read" or "write".
+        what: &'static str,
+        /// A path.
+        place: String,
+        /// The kernel's error.
+        #[source]
+        source: std::io::Error,
+    },
+    /// `stasis gc` was asked for a container that has left nothing.
+    #[error("no container whose id is, or begins with, {0} has left anything here")]
+    NoImages(String),
+    /// `stasis recover` was asked for a container that is not known.
+    #[error("no container {0} is known, and no operation of stasis has left anything of it")]
+    NothingOf(String),
+    /// An abbreviated id is the beginning of several containers' ids.
+    #[error("{name} is the beginning of the ids of several containers: {found}; give more of it")]
+    ImagesOfSeveral {
+        /// The text.
+        name: String,
+        /// Their ids.
+        found: String,
+    },
+    /// `stasis recover` or `stasis gc` cannot read what is recorded.
+    #[error("cannot read what is recorded of operations")]
+    Recover(#[source] std::io::Error),
+    /// There is not exactly one running container of that id or name.
+    #[error(transparent)]
+    Locate(#[from] LocateError),
+    /// `stasis log` cannot read the log of operations, which `stasis ps` reads as well.
+    #[error("cannot read the log of operations")]
+    Log(#[source] std::io::Error),
+    /// The answer cannot be written.
+    #[error("cannot write the answer")]
+    Answer(#[from] std::io::Error),
+}
+
+impl CommandError {
+    /// Returns the kind and the state, for scripts. A failed command has changed no container.
+    #[must_use]
+    pub fn diagnosis(&self) -> Diagnosis {
+        let kind = match self {
+            Self::NotRoot => Kind::Io,
+            Self::Settings(error) => of_settings(error),
+            Self::Check(error) => error.kind(),
+            Self::Image(error) => error.kind(),
+            Self::Manifest(error) => error.kind(),
+            Self::Index(error) => of_store(error),
+            Self::Move(error) => error.kind(),
+            Self::Group(error) => error.kind(),
+            Self::Locate(error) => error.kind(),
+            Self::NoImages(_) | Self::NothingOf(_) | Self::ImagesOfSeveral { .. } => {
+                Kind::NoContainer
+            }
+            Self::Metrics { source, .. } => of_io(source, Kind::Io),
+            Self::Setup(error) => error.kind(),
+            Self::Documents(error) => of_io(&error.source, Kind::Io),
+            Self::Recover(error) | Self::Log(error) | Self::Answer(error) => of_io(error, Kind::Io),
+        };
+        Diagnosis::new(kind, State::Unharmed)
+    }
+}
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    /// The directory has no image.
+    #[error("there is no image in {0}")]
+    NoImage(PathBuf),
+    /// The image's directory cannot be opened.
+    #[error(transparent)]
+    Directory(#[from] ImageDirectoryError),
+}
+
+impl ImageError {
+    /// Returns the kind of the error, for scripts.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::NoImage(_) => Kind::ImageDirectory,
+            Self::Directory(error) => error.kind(),
+        }
+    }
+}
+
+/// Refuses callers other than root: containers, records of operations and images are root's, and
+/// would look to others as if they did not exist.
+///
+/// # Errors
+/// [`CommandError::NotRoot`].
+pub fn refuse_others() -> Result<(), CommandError> {
+    match geteuid().is_root() {
+        true => Ok(()),
+        false => Err(CommandError::NotRoot),
+    }
+}
+
+impl LocateError {
+    /// Returns the kind of the error, for scripts.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Invalid(_) | Self::NotFound { .. } | Self::Ambiguous { .. } => Kind::NoContainer,
+            Self::Container(error) => error.kind(),
+        }
+    }
+}
+
+impl CheckError {
+    /// Returns the kind of the error, for scripts.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Locate(error) => error.kind(),
+            Self::Operation(error) => error.kind(),
+            Self::Look(refusal) => refusal.kind(),
+            Self::Paused(_) => Kind::ContainerPaused,
+        }
+    }
+}
+
+impl SetupError {
+    /// Returns the kind of the error, for scripts.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::NoProgram(_) => Kind::LowLevelRuntime,
+            Self::File { source, .. } => of_io(source, Kind::Io),
+            Self::Content { .. } => Kind::Settings,
+            Self::InUse(_) => Kind::Busy,
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! The programs that stasis and containerd run.
+
+use std::path::PathBuf;
+
+use stasis_config::Settings;
+
+use super::{Finding, ok};
+use crate::programs::{Program, Version, in_path, version_at};
+
+/// An installed program.
+#[derive(Debug)]
+pub(super) struct Installed {
+    /// Its use: "low-level-runtime", "containerd".
+    id: &'static str,
+    /// Where it is.
+    pub(super) path: PathBuf,
+    /// The program, whatever its file is called, and its version, if it reports them.
+    version: Option<(Program, Version)>,
+}
+
+/// Finds the low-level runtime of the settings, and the containerd in `PATH`.
+pub(super) fn installed(settings: &Settings) -> Vec<Installed> {
+    let runtime = settings.runtime.resolve().ok().map(|found| found.path);
+    let runtime = runtime.map(|path| ("low-level-runtime", path));
+    let containerd = in_path("containerd").map(|path| ("containerd", path));
+    let ask = |(id, path): (&'static str, PathBuf)| {
+        let version = version_at(&path);
+        Installed { id, path, version }
+    };
+    runtime.into_iter().chain(containerd).map(ask).collect()
+}
+
+impl Installed {
+    /// Reports the program, its version and its path.
+    pub(super) fn finding(&self) -> Finding {
+        let path = self.path.display();
+        let evidence = match self.version {
+            Some((program, version)) => format!("{program} {version}: {path}"),
+            None => format!("of an unknown version: {path}"),
+        };
+        ok(self.id, evidence)
+    }
+}

@@ -1,0 +1,161 @@
+//! The settings, the kernel, CRIU and the low-level runtime.
+
+use std::fs;
+use std::path::Path;
+
+use stasis_config::{Settings, SettingsError};
+use stasis_linux::error_chain;
+
+use super::{Finding, criu_settings, fault, ok, warning};
+use crate::programs::exit_of;
+use stasis_engine::low_level::criu_version::CriuVersion;
+use stasis_engine::preflight::capabilities::{Capabilities, Cgroups, Criu};
+
+/// "1" where SELinux forbids what its policy does not allow.
+const SELINUX: &str = "/sys/fs/selinux/enforce";
+/// The paths of `make install` and of a package.
+const INSTALLED: [&str; 2] = ["/usr/local/bin/stasis-runtime", "/usr/bin/stasis-runtime"];
+
+pub(super) fn settings(error: &SettingsError) -> Finding {
+    let remedy = "correct it: until then every checkpoint and restore fails";
+    fault("settings", error_chain(error), remedy)
+}
+
+pub(super) fn findings(settings: &Settings, has: &Capabilities) -> Vec<Finding> {
+    let mut found = of(has);
+    if let Err(error) = settings.runtime.resolve() {
+        let remedy = "install runc or crun, or name it in the settings (runtime.path)";
+        found.push(fault("low-level-runtime", error_chain(&error), remedy));
+    }
+    found.extend(check_of_criu());
+    found.extend(criu_settings::findings());
+    let enforces = fs::read_to_string(SELINUX).ok();
+    found.extend(enforces.and_then(|text| selinux(&text)));
+    if INSTALLED.iter().all(|program| Path::new(program).exists()) {
+        found.push(warning(
+            "two-installations",
+            format!("{} are both there", INSTALLED.join(" and ")),
+            "`make uninstall`, or remove the package: engines may call one or the other",
+        ));
+    }
+    found
+}
+
+fn of(has: &Capabilities) -> Vec<Finding> {
+    let mut found = vec![of_criu(&has.criu)];
+    found.push(match &has.plugin {
+        Some(plugin) => ok("criu-plugin", plugin.display().to_string()),
+        None => {
+            let evidence = "the plugin for CRIU (gpu_contents.plugin) is not there: the driver and \
+                            CRIU move GPU contents, with one thread each";
+            let evidence = evidence.to_owned();
+            warning("criu-plugin", evidence, "install stasis again")
+        }
+    });
+    let kernel = &has.kernel;
+    let (release, bytes) = (&kernel.release, kernel.page_size);
+    found.push(ok(
+        "kernel",
+        format!("{release}, with pages of {bytes} bytes"),
+    ));
+    let version = match has.cgroups {
+        Cgroups::V1 => "version 1",
+        Cgroups::V2 => "version 2",
+        Cgroups::Hybrid => "versions 1 and 2",
+        Cgroups::None => {
+            let evidence = "no cgroups are mounted: no container is found".to_owned();
+            found.push(fault("cgroups", evidence, "mount them at /sys/fs/cgroup"));
+            return found;
+        }
+    };
+    found.push(ok("cgroups", version.to_owned()));
+    found
+}
+
+fn of_criu(criu: &Criu) -> Finding {
+    let needed = CriuVersion::NEEDED;
+    let remedy = format!("install CRIU {needed} or newer");
+    match criu {
+        Criu::Version(version) if *version < needed => fault(
+            "criu-version",
+            format!("CRIU {version} is too old: checkpoints and restores are refused"),
+            remedy,
+        ),
+        Criu::Version(version) => ok("criu", format!("CRIU {version}")),
+        Criu::Missing => fault("criu-missing", "no criu is in PATH".to_owned(), remedy),
+        Criu::Unknown(why) => fault(
+            "criu-unknown",
+            why.clone(),
+            "see whether `criu --version` works",
+        ),
+    }
+}
+
+/// Has CRIU check that the kernel has what every dump needs (criu(8), "check").
+fn check_of_criu() -> Option<Finding> {
+    let status = exit_of("criu", "check")?;
+    (!status.success()).then(|| {
+        fault(
+            "criu-check",
+            format!("`criu check` fails ({status})"),
+            "`criu check` says what the kernel lacks",
+        )
+    })
+}
+
+fn selinux(enforces: &str) -> Option<Finding> {
+    (enforces.trim() == "1").then(|| {
+        warning(
+            "selinux",
+            format!("SELinux enforces its policy ({SELINUX}), with which stasis was not tried"),
+            "try it first; where containers lack execmem, the driver's one thread copies \
+             (docs/internals/design.md)",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use stasis_engine::low_level::criu_version::CriuVersion;
+    use stasis_engine::preflight::capabilities::{Cgroups, Criu, Kernel};
+
+    use super::*;
+    use crate::doctor::Verdict;
+
+    /// A machine that lacks nothing.
+    fn capable() -> Capabilities {
+        Capabilities {
+            kernel: Kernel {
+                release: "6.18.0".to_owned(),
+                page_size: 4096,
+            },
+            cgroups: Cgroups::V2,
+            criu: Criu::Version(CriuVersion::NEEDED),
+            plugin: Some("/plugin.so".into()),
+        }
+    }
+
+    #[test]
+    fn selinux_counts_where_it_enforces() {
+        assert_eq!(selinux("0\n"), None);
+        assert_eq!(
+            selinux("1\n").map(|found| found.id).as_deref(),
+            Some("selinux")
+        );
+    }
+
+    #[test]
+    fn what_is_missing_is_found() {
+        let ids = |has: &Capabilities| {
+            let found = of(has).into_iter();
+            let wrong = found.filter(|finding| finding.verdict != Verdict::Ok);
+            wrong.map(|finding| finding.id).collect::<Vec<_>>()
+        };
+        assert_eq!(ids(&capable()), [""; 0]);
+        let mut has = capable();
+        has.cgroups = Cgroups::None;
+        has.criu = Criu::Unknown("it hangs".to_owned());
+        has.plugin = None;
+        assert_eq!(ids(&has), ["criu-unknown", "criu-plugin", "cgroups"]);
+    }
+}

@@ -1,0 +1,200 @@
+//! `stasis inspect`: shows our own files of images: whose they are, their GPUs and processes with
+//! GPU state. Changes nothing, and decides nothing.
+
+mod text;
+
+use stasis_transfer::Open as _;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde::Serialize;
+use stasis_config::Settings;
+use stasis_memory_store::Index;
+use stasis_oci_image::document::annotations::Annotations;
+use stasis_oci_image::{Kind, Reference};
+
+use super::moved::login::Login;
+use super::named::Named;
+use super::origin::Origin;
+use super::whose::Whose;
+use super::{bytes_in, reference};
+use crate::answer::{Format, Output, answer, write_line};
+use crate::command_error::{CommandError, ImageError, MoveError};
+use crate::locate::engine::Engine;
+use stasis_engine::image::directory::{current, has_inventory, is_ours};
+use stasis_engine::image::manifest::{FILE_NAME, Manifest};
+use stasis_engine::operation::group::{self, GroupMember};
+
+/// Show the manifests of images.
+///
+/// Shows their containers, GPUs and memory, their origin, and on request more. CRIU's own files, with processes, open files, sockets and mounts, are read by `crit` and
+/// `checkpointctl`. Whether an image is whole is not looked at: `stasis verify` does that.
+///
+/// Exit code 0: they are shown; 2: one of them cannot be.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Image directories; archives of engines, each of which is unpacked beside itself for that;
+    /// or containers, of which the last image is meant. Or an image in a registry or an OCI
+    /// layout, of which two small documents are fetched: REGISTRY/REPOSITORY:TAG,
+    /// oci:/DIRECTORY:TAG, or @DIGEST in the place of :TAG.
+    #[arg(value_name = "IMAGE", required = true)]
+    images: Vec<PathBuf>,
+    /// Show the processes with GPU state, the phases before the dump, and the files with their
+    /// checksums, too.
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    login: Login,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// An image, as its own files describe it.
+#[derive(Debug, Serialize)]
+struct Report {
+    /// Its directory, or its reference elsewhere.
+    image: PathBuf,
+    container: Option<String>,
+    name: Option<String>,
+    engine: Option<Engine>,
+    /// The container's own image.
+    container_image: Option<String>,
+    manifest: Option<Manifest>,
+    /// Bytes that the processes held on GPUs.
+    gpu_bytes: u64,
+    /// Stored bytes of GPU contents, in the image or apart from it.
+    bulk_bytes: Option<u64>,
+    /// Bytes of all files in its directory, or of all of it elsewhere.
+    bytes: u64,
+    /// The containers that were checkpointed together with this one, and this one.
+    group: Option<Vec<String>>,
+    origin: Option<Origin>,
+    #[serde(flatten)]
+    elsewhere: Option<Elsewhere>,
+}
+
+/// Further facts of an image elsewhere.
+#[derive(Debug, Serialize)]
+struct Elsewhere {
+    /// The digest of its manifest there.
+    digest: String,
+    /// The manifest's annotations.
+    annotations: Annotations,
+    /// The number of blobs with its GPU contents.
+    blobs: usize,
+    /// Whether it can be pulled into an engine's archive.
+    archive: bool,
+    /// The container image of which it is a checkpoint.
+    subject: Option<String>,
+}
+
+/// Carries the command out and returns the exit code.
+///
+/// # Errors
+/// An image cannot be shown.
+pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandError> {
+    let mut reports = Vec::new();
+    for named in &arguments.images {
+        reports.push(match reference(named) {
+            None => Report::here(settings, named)?,
+            Some(reference) => {
+                let reference = reference.map_err(MoveError::from)?;
+                Report::elsewhere(&reference, arguments.login.file())?
+            }
+        });
+    }
+    match arguments.output.format() {
+        Format::Json => answer(&reports)?,
+        Format::Text => {
+            let text = |report: &Report| match arguments.all {
+                true => report.summary() + &report.details(),
+                false => report.summary(),
+            };
+            write_line(&reports.iter().map(text).collect::<Vec<_>>().join("\n\n"))?;
+        }
+    }
+    Ok(0)
+}
+
+impl Report {
+    fn here(settings: &Settings, named: &Path) -> Result<Self, CommandError> {
+        let named = Named::find(settings, named)?;
+        let image = directory_of(&named.directory)?;
+        let manifest = Manifest::read(&image)?;
+        let index = Index::read(&image)?;
+        let container = manifest
+            .as_ref()
+            .map(|manifest| manifest.container.as_str());
+        let whose = Whose::of(&image, container);
+        Ok(Self {
+            container: whose.id,
+            name: whose.known.name,
+            engine: whose.known.engine,
+            container_image: whose.container_image,
+            gpu_bytes: manifest.as_ref().map_or(0, Manifest::gpu_bytes),
+            manifest,
+            bulk_bytes: index.as_ref().map(Index::stored_bytes),
+            bytes: bytes_in(&image),
+            group: group_of(&image),
+            origin: Origin::of(&image),
+            image: named.archive.unwrap_or(image),
+            elsewhere: None,
+        })
+    }
+
+    /// Reads two small documents.
+    fn elsewhere(reference: &Reference, authfile: Option<&Path>) -> Result<Self, MoveError> {
+        let from = reference.open(authfile)?;
+        let (document, digest) = from.manifest(reference.tag())?;
+        let config = from.read(document.config(), document.config().size)?;
+        let manifest = Manifest::from_text(Path::new(FILE_NAME), &config);
+        let manifest = manifest.map_err(MoveError::refused)?;
+        let memory = || document.layers(Kind::Memory).map(|blob| blob.size);
+        Ok(Self {
+            image: reference.to_string().into(),
+            container: Some(manifest.container.clone()),
+            name: None,
+            engine: None,
+            container_image: None,
+            gpu_bytes: manifest.gpu_bytes(),
+            manifest: Some(manifest),
+            bulk_bytes: Some(memory().fold(0, u64::saturating_add)),
+            bytes: document.bytes(),
+            group: None,
+            origin: None,
+            elsewhere: Some(Elsewhere {
+                digest: digest.to_string(),
+                annotations: document.annotations().clone(),
+                blobs: memory().count(),
+                archive: document.layer(Kind::Engine).is_some(),
+                subject: document.subject().map(|subject| subject.digest.to_string()),
+            }),
+        })
+    }
+}
+
+/// Returns the names of the containers of a complete group that an image is of.
+fn group_of(image: &Path) -> Option<Vec<String>> {
+    let group = group::find(image.parent()?).ok()??;
+    let directory = image.file_name()?.to_str()?;
+    let members = || group.containers.iter();
+    members().find(|member| member.image == directory)?;
+    let name = |member: &GroupMember| member.name.as_ref().unwrap_or(&member.id).clone();
+    Some(members().map(name).collect())
+}
+
+/// Returns the image's directory: the named one, or the one that an engine has put into it.
+fn directory_of(named: &Path) -> Result<PathBuf, ImageError> {
+    let is_image = |directory: &Path| has_inventory(directory) || is_ours(directory);
+    let within = named.join("checkpoint");
+    let image = if !is_image(named) && is_image(&within) {
+        within
+    } else {
+        named.to_owned()
+    };
+    let image = current(&image);
+    match is_image(&image) {
+        true => Ok(image),
+        false => Err(ImageError::NoImage(image)),
+    }
+}

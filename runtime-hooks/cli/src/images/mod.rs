@@ -1,0 +1,175 @@
+//! `stasis images` and `stasis verify`: the images that this machine knows of, and whether they
+//! are whole and can be restored here. Changes nothing.
+
+pub mod gc;
+pub mod inspect;
+mod known;
+pub mod moved;
+mod named;
+mod origin;
+mod table;
+pub mod verify;
+mod whose;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use stasis_config::Settings;
+use stasis_oci_image::{OciImageError, Reference};
+
+use crate::answer::{Format, Output, answer, show_note, write_line};
+use crate::command_error::{CommandError, MoveError};
+use moved::login::Login;
+use named::Named;
+use verify::{Reading, Report, look, look_elsewhere, look_here};
+
+/// The images, and what of them is read.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Image directories, archives of engines (each is unpacked beside itself for that), or
+    /// containers, of which the last image is meant; without any, all images that checkpoints on
+    /// this machine have written.
+    #[arg(value_name = "IMAGE")]
+    images: Vec<PathBuf>,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// The images that are verified, and against what.
+#[derive(Debug, Args)]
+pub struct VerifyArguments {
+    #[command(flatten)]
+    images: Arguments,
+    /// Say whether they would run here, too: driver and its libraries, GPUs, CPU, kernel, CRIU,
+    /// memory. Of an image in a registry or an OCI layout (REGISTRY/REPOSITORY:TAG,
+    /// oci:/DIRECTORY:TAG) no contents are fetched.
+    #[arg(long, requires = "images")]
+    here: bool,
+    /// The bundle of the new container: look for the image's mounts, and the files that its
+    /// processes had open or mapped, in that, too.
+    #[arg(long, value_name = "BUNDLE", requires = "here")]
+    bundle: Option<PathBuf>,
+    #[command(flatten)]
+    login: Login,
+}
+
+const NOT_ALL: u8 = 1;
+/// The title of the answer, unless only wholeness is asked for.
+const RESTORABLE: &str = "RESTORABLE";
+const NOTHING_KNOWN: &str = "no directory with an image is known; those that an engine has packed \
+    are its own: see `ctr images ls`, and podman's exported archives";
+
+/// Verifies the images and returns the exit code.
+///
+/// # Errors
+/// As [`run`]; an image elsewhere cannot be read.
+pub fn verify(settings: &Settings, arguments: &VerifyArguments) -> Result<u8, CommandError> {
+    let row = |image: &PathBuf| match arguments.here {
+        true => here(settings, image, arguments),
+        false => read(settings, image, |settings, image| {
+            look(settings, image, Reading::Contents)
+        }),
+    };
+    let rows = arguments.images.all(settings)?;
+    let rows: Vec<Report> = rows.iter().map(row).collect::<Result<_, _>>()?;
+    show(
+        arguments.images.output.format(),
+        &rows,
+        if arguments.here { RESTORABLE } else { "WHOLE" },
+    )?;
+    let is_well = rows.iter().all(|row| row.restorable == Some(true));
+    Ok(if is_well { 0 } else { NOT_ALL })
+}
+
+/// Returns whether an image would run here, wherever it lies.
+fn here(
+    settings: &Settings,
+    named: &Path,
+    arguments: &VerifyArguments,
+) -> Result<Report, CommandError> {
+    let bundle = arguments.bundle.as_deref();
+    match reference(named) {
+        None => read(settings, named, |settings, image| {
+            look_here(settings, image, bundle)
+        }),
+        Some(reference) => {
+            let reference = reference.map_err(MoveError::from)?;
+            Ok(look_elsewhere(
+                settings,
+                &reference,
+                arguments.login.file(),
+            )?)
+        }
+    }
+}
+
+/// Looks at an image on this machine.
+fn read(
+    settings: &Settings,
+    named: &Path,
+    look: impl Fn(&Settings, &Path) -> Report,
+) -> Result<Report, CommandError> {
+    let found = Named::find(settings, named)?;
+    let Some(archive) = &found.archive else {
+        return Ok(look(settings, &found.directory));
+    };
+    // At a restore the engine unpacks the archive elsewhere, so its directory here does not matter.
+    let mut anywhere = settings.clone();
+    anywhere.restore.images.clear();
+    let report = look(&anywhere, &found.directory);
+    Ok(report.of_archive(archive))
+}
+
+impl Arguments {
+    /// Returns the named images, or all known ones.
+    fn all(&self, settings: &Settings) -> Result<Vec<PathBuf>, CommandError> {
+        match self.images.as_slice() {
+            [] => known::with_dockers(settings),
+            named => Ok(named.to_vec()),
+        }
+    }
+}
+
+/// Shows the images and returns the exit code.
+///
+/// # Errors
+/// The machine's stored contents cannot be listed.
+pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandError> {
+    let row = |image: &PathBuf| {
+        read(settings, image, |settings, image| {
+            look(settings, image, Reading::Records)
+        })
+    };
+    let rows = arguments.all(settings)?;
+    let rows: Vec<Report> = rows.iter().map(row).collect::<Result<_, _>>()?;
+    show(arguments.output.format(), &rows, RESTORABLE)?;
+    Ok(0)
+}
+
+fn show(format: Format, rows: &[Report], asked: &'static str) -> Result<(), CommandError> {
+    match format {
+        Format::Json => answer(&rows)?,
+        Format::Text if rows.is_empty() => show_note(NOTHING_KNOWN),
+        Format::Text => write_line(&table::of(rows, asked))?,
+    }
+    Ok(())
+}
+
+/// Parses the user's name for an image: a name that is no file here may be one elsewhere.
+fn reference(named: &Path) -> Option<Result<Reference, OciImageError>> {
+    let text = named.to_str().filter(|_| !named.exists())?;
+    let reference = text.parse();
+    match reference {
+        Err(_) if !text.starts_with("oci:") => None,
+        known => Some(known),
+    }
+}
+
+/// Returns the bytes of an image: its files lie side by side.
+fn bytes_in(directory: &Path) -> u64 {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let files = entries.filter_map(|entry| entry.metadata().ok());
+    let files = files.filter(fs::Metadata::is_file).map(|file| file.len());
+    files.fold(0, u64::saturating_add)
+}

@@ -1,0 +1,200 @@
+//! The process that pulls an image in the background, for a new container (`restore::at_create`) or
+//! for `stasis pull --background`: it reports when a restore can begin, and goes on, even if the
+//! requester has gone.
+
+use stasis_transfer::Open as _;
+use std::fmt;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread::{self, sleep};
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+use stasis_config::Settings;
+use stasis_linux::directory::Directory;
+use stasis_oci_image::Reference;
+
+use super::super::pull::parts::Parts;
+use super::super::{beside, staging};
+use super::arrive::{self, Coming};
+use super::kept::keep_last;
+use super::side_by_side::Source;
+use crate::answer::name;
+use crate::command_error::MoveError;
+use stasis_engine::error::chain;
+use stasis_engine::host::cancel::Cancel;
+use stasis_engine::host::respawn::say;
+use stasis_engine::image::directory::has_inventory;
+use stasis_engine::image::directory::in_use::{self, InUse};
+use stasis_engine::restore::admission::described::Described;
+use stasis_engine::restore::admission::node::Whose;
+use stasis_engine::restore::at_create::pull_process::{
+    Answer, GO_ON, Into, NotPulled, Process, Pull,
+};
+use stasis_engine::restore::at_create::pulled::place_of;
+
+/// Seconds between looks at a pull by another process, and between reports of the size.
+const LOOK: Duration = Duration::from_millis(20);
+const TELL: Duration = Duration::from_millis(500);
+
+/// An image that arrives.
+#[derive(Debug, Serialize)]
+pub(in super::super) struct Begun {
+    /// Its directory.
+    image: PathBuf,
+    /// Its reference elsewhere.
+    reference: String,
+    /// Whether more of it is to come.
+    arriving: bool,
+}
+
+impl fmt::Display for Begun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (image, reference) = (name(&self.image.display()), name(&self.reference));
+        writeln!(f, "image {image}, {reference}")?;
+        match self.arriving {
+            true => write!(f, "  a restore can begin, and the rest comes meanwhile"),
+            false => write!(f, "  all of it is there"),
+        }
+    }
+}
+
+/// Starts a process that pulls an image, and returns when a restore can begin.
+pub(in super::super) fn begin(
+    settings: &Settings,
+    reference: &Reference,
+    authfile: Option<&Path>,
+    into: &Path,
+) -> Result<Begun, MoveError> {
+    let absolute = |path: &Path| std::path::absolute(path).map_err(MoveError::io("find", path));
+    let directory = Into::Directory(absolute(into)?);
+    let pull = Pull {
+        authfile: authfile.map(absolute).transpose()?,
+        ..Pull::new(settings, reference.to_string(), directory)
+    };
+    let started = Process::start(&pull);
+    let mut process = started.map_err(MoveError::io("start a process for", into))?;
+    let fits = |image: &Described| image.check(settings, Whose::Anybodys);
+    let image = process.image(settings.deadlines.stalled(), &Cancel::not_needed(), &fits);
+    let image = image.map_err(|NotPulled { kind, why }| MoveError::Background { kind, why })?;
+    Ok(Begun {
+        arriving: arrive::has_arrived_in_part(&image)?,
+        image,
+        reference: reference.to_string(),
+    })
+}
+
+/// The image, as far as it exists.
+enum Found {
+    /// This process fetches the rest.
+    Ours(Coming),
+    /// The image is whole, or another process fetches the rest.
+    There(PathBuf, InUse),
+}
+
+/// Pulls the image and reports where it is; `false` if it is not whole in the end.
+///
+/// The requester may have gone: then the image is kept for the next one.
+#[must_use]
+pub(crate) fn run(pull: &Pull) -> bool {
+    let (found, source) = match fetch(pull) {
+        Ok(Some(begun)) => begun,
+        Ok(None) => return false,
+        Err(error) => {
+            let (kind, why) = (error.kind(), chain(&error));
+            let _ = say(&Answer::Failed(NotPulled { kind, why }));
+            return false;
+        }
+    };
+    let _ = say(&Answer::There(found.image().to_owned()));
+    let (is_whole, in_use) = match found {
+        Found::Ours(coming) => (coming.finish(source).is_ok(), None),
+        Found::There(_, in_use) => (true, Some(in_use)),
+    };
+    // Holds the image until the requester uses it.
+    let _ = io::copy(&mut io::stdin(), &mut io::sink());
+    drop(in_use);
+    if let Into::KeptBelow(below) = &pull.into {
+        let (restore, paths) = (&pull.settings.restore, &pull.settings.paths);
+        keep_last(below, restore.keep_pulled, &paths.state_dir);
+    }
+    is_whole
+}
+
+/// Fetches what a restore needs to begin, or waits until another process has. `None`: the
+/// requester does not want the image.
+fn fetch(pull: &Pull) -> Result<Option<(Found, Source)>, MoveError> {
+    let source = Source {
+        reference: pull.reference.parse()?,
+        authfile: pull.authfile.clone(),
+        stalled: pull.settings.deadlines.stalled(),
+    };
+    let reference = &source.reference;
+    let from = reference.open(pull.authfile.as_deref())?;
+    let parts = Parts::find(&*from, reference)?;
+    let image = match &pull.into {
+        Into::Directory(image) => image.clone(),
+        Into::KeptBelow(below) => {
+            Directory::make(below, 0o700).map_err(MoveError::io("make", below))?;
+            place_of(below, &parts.digest.hex())
+        }
+    };
+    tell_size(beside::path_of(&image, staging::ENDING)?);
+    if !has_inventory(&image) && !is_wanted(&parts.described) {
+        return Ok(None);
+    }
+    loop {
+        let begun = Coming::begin(&pull.settings, &*from, &parts, &image);
+        let found = match (begun, &pull.into) {
+            (Ok(coming), _) => Found::Ours(coming),
+            (Err(MoveError::Busy(_)), Into::KeptBelow(_)) => {
+                sleep(LOOK);
+                continue;
+            }
+            (Err(MoveError::There(_)), Into::KeptBelow(_)) if has_inventory(&image) => {
+                let in_use = in_use::hold(&image).map_err(MoveError::refused)?;
+                Found::There(image, in_use)
+            }
+            (Err(error), _) => return Err(error),
+        };
+        has_been_used(found.image());
+        return Ok(Some((found, source)));
+    }
+}
+
+/// Asks the requester whether it wants the described image. A requester that has gone does not.
+fn is_wanted(image: &Described) -> bool {
+    let told = say(&Answer::Described(Box::new(image.clone())));
+    let mut word = String::new();
+    told.is_ok() && io::stdin().read_line(&mut word).is_ok() && word == GO_ON
+}
+
+impl Found {
+    fn image(&self) -> &Path {
+        match self {
+            Self::Ours(coming) => &coming.image,
+            Self::There(image, _) => image,
+        }
+    }
+}
+
+/// Reports repeatedly the bytes in a directory that may not exist yet, whichever process fills it.
+fn tell_size(directory: PathBuf) {
+    thread::spawn(move || {
+        while say(&Answer::Coming(size_of(&directory))).is_ok() {
+            sleep(TELL);
+        }
+    });
+}
+
+fn size_of(directory: &Path) -> u64 {
+    let entries = fs::read_dir(directory).into_iter().flatten();
+    let sizes = entries.filter_map(|entry| Some(entry.ok()?.metadata().ok()?.len()));
+    sizes.fold(0, u64::saturating_add)
+}
+
+/// Marks an image as used now: the last used are kept. If that fails, images go in another order.
+fn has_been_used(image: &Path) {
+    let _ = File::open(image).and_then(|opened| opened.set_modified(SystemTime::now()));
+}

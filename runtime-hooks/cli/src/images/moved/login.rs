@@ -1,0 +1,21 @@
+//! The identity that a registry sees.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+/// Where the user's credentials are.
+#[derive(Debug, Args)]
+pub(in crate::images) struct Login {
+    /// A file with credentials, as `podman login --authfile` and `docker login` write it, in the
+    /// place of root's own.
+    #[arg(long, value_name = "FILE")]
+    authfile: Option<PathBuf>,
+}
+
+impl Login {
+    /// Returns the file that was named.
+    pub(in crate::images) fn file(&self) -> Option<&Path> {
+        self.authfile.as_deref()
+    }
+}

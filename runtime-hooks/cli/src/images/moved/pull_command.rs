@@ -1,0 +1,77 @@
+//! `stasis pull`: fetches an image from a registry or an OCI layout, now or in the background.
+
+use stasis_transfer::Open as _;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use stasis_config::Settings;
+use stasis_oci_image::Reference;
+
+use super::archived::{is_archive, pull_archive};
+use super::arriving::arrive::{go_on, has_arrived_in_part};
+use super::arriving::background;
+use super::login::Login;
+use super::pull::parts::unfit;
+use super::pull::pull;
+use super::report::place_of;
+use crate::answer::{Output, name, show, show_note};
+use crate::command_error::{CommandError, MoveError};
+use crate::images::origin::Origin;
+use stasis_engine::restore::admission::described::Unfit;
+
+/// Fetch an image from a registry or an OCI layout into a directory of its own.
+///
+/// The image is verified by its digests. A pull that was interrupted goes on where it was. Credentials are
+/// those of podman and Docker.
+///
+/// Exit code 0: the image is there; 2: it is not.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Where from: REGISTRY/REPOSITORY:TAG, or oci:/DIRECTORY:TAG; @DIGEST in the place of :TAG.
+    #[arg(value_name = "REF")]
+    reference: Reference,
+    /// The directory for it, which is not there yet, or empty. If it ends in .tar or .tar.zst, an
+    /// archive for an engine, of an image that was pushed with its engine's files.
+    #[arg(value_name = "INTO")]
+    into: PathBuf,
+    /// Return as soon as a restore can begin: the rest comes meanwhile, and a restore waits for the
+    /// part that it needs. An image that would not run here is not fetched.
+    #[arg(long)]
+    background: bool,
+    #[command(flatten)]
+    login: Login,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Carries the command out and returns the exit code.
+pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandError> {
+    let reference = &arguments.reference;
+    let authfile = arguments.login.file();
+    if arguments.background {
+        let begun = background::begin(settings, reference, authfile, &arguments.into)?;
+        show(&begun, arguments.output.format())?;
+        return Ok(0);
+    }
+    let from = reference.open(authfile).map_err(MoveError::from)?;
+    if let Some(Unfit { kind, why }) = unfit(settings, &*from, reference) {
+        let (image, why) = (name(reference), name(&why));
+        let text =
+            format!("{image} would not run here, and is pulled all the same: {why} [{kind}]");
+        show_note(&text);
+    }
+    let into = &arguments.into;
+    let pull_into = |directory: &Path| pull(settings, &*from, reference, directory);
+    let pulled = if is_archive(into) {
+        pull_archive(&*from, reference, into, pull_into)?
+    } else if has_arrived_in_part(into)? {
+        go_on(settings, &*from, reference, authfile, into)?
+    } else {
+        pull_into(into)?
+    };
+    if pulled.image.is_dir() {
+        Origin::note_pulled(&pulled.image, place_of(&pulled));
+    }
+    show(&pulled, arguments.output.format())?;
+    Ok(0)
+}

@@ -1,0 +1,106 @@
+//! The container of an image: by its engine's files beside the image, or by the engine's record of
+//! a container that still exists.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::locate::engine::{Engine, Known, read};
+use crate::locate::locate;
+
+/// The container of an image, as far as it is known.
+#[derive(Debug, Default)]
+pub(in crate::images) struct Whose {
+    pub(in crate::images) id: Option<String>,
+    pub(in crate::images) known: Known,
+    /// The image that the container was made from.
+    pub(in crate::images) container_image: Option<String>,
+    /// The container image as the user asked for it.
+    pub(in crate::images) asked_image: Option<String>,
+    /// The container image's digest or id.
+    pub(in crate::images) image_id: Option<String>,
+    /// The engine's name for the runtime.
+    pub(in crate::images) runtime: Option<String>,
+}
+
+/// `config.dump`, which podman, CRI-O and containerd put into an archive, beside the directory of
+/// the image (checkpointctl's `metadata.ContainerConfig`).
+#[derive(Deserialize)]
+struct ConfigDump {
+    id: Option<String>,
+    name: Option<String>,
+    #[serde(rename = "rootfsImageName")]
+    image_name: Option<String>,
+    #[serde(rename = "rootfsImage")]
+    image: Option<String>,
+    #[serde(rename = "rootfsImageRef")]
+    image_id: Option<String>,
+    runtime: Option<String>,
+}
+
+/// Docker's record in the directory of a container, which has `checkpoints/NAME` as well.
+#[derive(Deserialize)]
+struct DockerConfig {
+    #[serde(rename = "ID")]
+    id: String,
+    #[serde(rename = "Name")]
+    name: String,
+    #[serde(rename = "Config")]
+    config: DockerImage,
+}
+
+#[derive(Deserialize)]
+struct DockerImage {
+    #[serde(rename = "Image")]
+    image: String,
+}
+
+impl Whose {
+    /// Finds the container of the image in `directory`, whose manifest names `container`. Facts
+    /// from missing or malformed files are unknown.
+    pub(in crate::images) fn of(directory: &Path, container: Option<&str>) -> Self {
+        let in_archive = directory.parent().and_then(Self::in_archive);
+        let of_docker = || directory.ancestors().nth(2).and_then(Self::of_docker);
+        let mut whose = in_archive.or_else(of_docker).unwrap_or_default();
+        if whose.id.is_none() {
+            whose.id = container.map(str::to_owned);
+        }
+        if whose.known == Known::default()
+            && let Some(located) = container.and_then(|id| locate(id, None).ok())
+        {
+            whose.known = located.known();
+        }
+        whose
+    }
+
+    fn in_archive(parent: &Path) -> Option<Self> {
+        let config: ConfigDump = read(&parent.join("config.dump"))?;
+        let spec: Option<Value> = read(&parent.join("spec.dump"));
+        let by_spec = spec.and_then(|spec| Known::recorded(&spec, config.name.clone()));
+        Some(Self {
+            id: config.id,
+            known: by_spec.unwrap_or(Known {
+                engine: None,
+                name: config.name,
+            }),
+            container_image: config.image_name.or_else(|| config.image.clone()),
+            asked_image: config.image,
+            image_id: config.image_id,
+            runtime: config.runtime,
+        })
+    }
+
+    fn of_docker(container: &Path) -> Option<Self> {
+        let config: DockerConfig = read(&container.join("config.v2.json"))?;
+        Some(Self {
+            id: Some(config.id),
+            known: Known {
+                engine: Some(Engine::Docker),
+                name: Some(config.name.trim_start_matches('/').to_owned()),
+            },
+            container_image: Some(config.config.image),
+            ..Self::default()
+        })
+    }
+}

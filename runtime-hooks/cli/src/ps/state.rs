@@ -1,0 +1,139 @@
+//! The state of a container that uses a GPU, in its operators' terms.
+
+use std::fmt;
+
+use clap::ValueEnum;
+use serde::Serialize;
+use stasis_config::Settings;
+use stasis_linux::cgroup::FreezerState;
+
+use crate::locate::Located;
+use stasis_engine::cuda::CudaState;
+use stasis_engine::operation::progress::UnderWay;
+use stasis_engine::operation::undo::{Begun, Undo};
+use stasis_engine::operation::{Intent, directory_of, peek};
+use stasis_engine::recovery::waiting::all_can_answer;
+
+/// The state of a container that uses a GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum State {
+    /// It may use its GPUs.
+    Running,
+    /// Its CUDA calls block; its GPU contents are on its GPUs.
+    Locked,
+    /// Its GPU contents are in host memory, and its GPUs are free.
+    Suspended,
+    /// Its processes are frozen.
+    Paused,
+    Checkpointing,
+    Restoring,
+    Resuming,
+    /// The operator's `stasis suspend` or `resume` is at work.
+    Suspending,
+    /// An operation was killed or has failed, and is undone.
+    Recovering,
+    /// An operation was killed, and no keeper undoes it: `stasis recover`.
+    CutOff,
+    /// Its GPU contents go back as soon as its GPUs have room.
+    WaitingForRoom,
+    /// Its GPU contents go back as soon as all its processes answer the driver.
+    WaitingForAnswers,
+    /// The driver has lost a process: it has to be killed.
+    Failed,
+    /// Its processes are in different states.
+    Mixed,
+    /// It cannot be inspected.
+    Unknown,
+}
+
+/// The records of operations on a container.
+pub(crate) struct Recorded {
+    /// The operation that is under way.
+    pub(crate) under_way: Option<UnderWay>,
+    pub(crate) undo: Option<Undo>,
+    /// Whether no keeper undoes it.
+    is_cut_off: bool,
+    /// The record of what its processes held on GPUs.
+    pub(super) intent: Option<Intent>,
+}
+
+impl Recorded {
+    /// Reads the records. An unreadable one counts as absent: it may just be written or removed.
+    pub(crate) fn of(settings: &Settings, located: &Located) -> Self {
+        let (state_dir, id) = (&settings.paths.state_dir, located.container.id());
+        let directory = directory_of(state_dir, &located.root, id);
+        let under_way = UnderWay::read(&directory).ok().flatten();
+        Self {
+            under_way: under_way.filter(|under_way| under_way.is_alive().unwrap_or(false)),
+            undo: Undo::read(&directory).ok().flatten(),
+            is_cut_off: Undo::is_cut_off(&directory),
+            intent: peek(state_dir, &located.root, id).ok().flatten(),
+        }
+    }
+
+    /// Returns the state of a container with an operation at work. The driver must not be asked
+    /// then: it may not answer before the operation is over.
+    pub(super) fn at_work(&self, located: &Located) -> Option<State> {
+        if let Some(under_way) = &self.under_way {
+            return Some(match under_way.operation.as_str() {
+                "checkpoint" => State::Checkpointing,
+                "restore" => State::Restoring,
+                "resume" => State::Resuming,
+                _ => State::Recovering,
+            });
+        }
+        Some(match self.undo.as_ref()?.begun {
+            Begun::Waiting if matches!(all_can_answer(&located.container), Ok(true)) => {
+                State::WaitingForRoom
+            }
+            Begun::Waiting => State::WaitingForAnswers,
+            _ if self.is_cut_off => State::CutOff,
+            Begun::Suspend => State::Suspending,
+            _ => State::Recovering,
+        })
+    }
+}
+
+impl State {
+    /// Returns the state of a container with no operation at work.
+    pub(super) fn at_rest(located: &Located, states: impl Iterator<Item = CudaState>) -> Self {
+        let freezer = located.container.cgroup().freezer_state();
+        if matches!(freezer, Ok(FreezerState::Frozen)) {
+            return Self::Paused;
+        }
+        let states: Vec<CudaState> = states.collect();
+        let all = |wanted| states.iter().all(|state| *state == wanted);
+        match states.first() {
+            None => Self::Unknown,
+            Some(_) if states.contains(&CudaState::Failed) => Self::Failed,
+            Some(CudaState::Running) if all(CudaState::Running) => Self::Running,
+            Some(CudaState::Locked) if all(CudaState::Locked) => Self::Locked,
+            Some(CudaState::Checkpointed) if all(CudaState::Checkpointed) => Self::Suspended,
+            Some(CudaState::Unknown(_)) => Self::Unknown,
+            Some(_) => Self::Mixed,
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Running => "running",
+            Self::Locked => "locked",
+            Self::Suspended => "suspended",
+            Self::Paused => "paused",
+            Self::Checkpointing => "checkpointing",
+            Self::Restoring => "restoring",
+            Self::Resuming => "resuming",
+            Self::Suspending => "suspending",
+            Self::Recovering => "recovering",
+            Self::CutOff => "cut off",
+            Self::WaitingForRoom => "waiting for room",
+            Self::WaitingForAnswers => "waiting for answers",
+            Self::Failed => "failed",
+            Self::Mixed => "mixed",
+            Self::Unknown => "unknown",
+        })
+    }
+}

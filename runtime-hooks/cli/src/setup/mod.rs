@@ -1,0 +1,235 @@
+//! `stasis setup`: writes the settings of an engine, as the engine documents them, so that it calls
+//! stasis; shows the difference, and keeps all other settings.
+
+pub(crate) mod change;
+mod containerd;
+mod contents;
+mod crio;
+mod docker;
+pub(crate) mod in_use;
+mod json;
+mod podman;
+pub(crate) mod tables;
+
+use std::env;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use crate::answer::Output;
+use change::Change;
+
+/// An engine that can be told of stasis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Engine {
+    /// A runtime handler of CRI in /etc/containerd.
+    Containerd,
+    /// A runtime handler in /etc/crio/crio.conf.d.
+    Crio,
+    /// A runtime in /etc/docker/daemon.json.
+    Docker,
+    /// A runtime in /etc/containers/containers.conf.d.
+    Podman,
+}
+
+/// Tell a container engine of stasis, in its settings.
+///
+/// Shows what is changed in them, as `diff -u` does, and what is left to do, such as a restart of
+/// the engine. All else that is in them stays.
+///
+/// Exit code 0: it is written, or nothing is to be changed; 2: nothing was changed, unless a file
+/// could not be written behind others.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// The engine.
+    #[arg(value_name = "ENGINE")]
+    engine: Engine,
+    /// Show the difference, and write nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Take out again what was written. Refused while a container needs it.
+    #[arg(long)]
+    undo: bool,
+    /// Also have GPU contents lie apart from images, in this directory (gpu_contents.directory in
+    /// the settings of stasis): on a tmpfs for speed, on a disk for keeping. Engines copy once more
+    /// what is in an image.
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "undo")]
+    contents: Option<PathBuf>,
+    /// How it answers.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// The direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Adds stasis to the engine's settings.
+    Set,
+    /// Removes stasis from the engine's settings.
+    Undo,
+}
+
+/// Why nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// A program of stasis is not beside this one.
+    #[error("{0} is not there; it has to be beside `stasis`")]
+    NoProgram(PathBuf),
+    /// A file cannot be read or written.
+    #[error("cannot {what} {path}")]
+    File {
+        /// "read" or "write".
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The kernel's error.
+        #[source]
+        source: io::Error,
+    },
+    /// A file of settings cannot be understood, so nothing is added to it.
+    #[error("{path} cannot be changed: {why}")]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// The defect.
+        why: String,
+    },
+    /// Containers would have a shim or a handler that their engine no longer knows.
+    #[error("containers need it: {}; end them first", .0.join(", "))]
+    InUse(Vec<String>),
+}
+
+impl SetupError {
+    /// Refuses to undo settings that these containers need.
+    fn refuse(containers: Vec<String>) -> Result<(), Self> {
+        match containers.is_empty() {
+            true => Ok(()),
+            false => Err(Self::InUse(containers)),
+        }
+    }
+}
+
+/// A file of an engine, and its change.
+#[derive(Debug, Serialize)]
+pub struct Changed {
+    /// The file.
+    pub path: PathBuf,
+    /// The difference, as `diff -u` shows it.
+    pub difference: String,
+}
+
+/// The changes, written or not.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// The files; empty if nothing is to be changed.
+    pub files: Vec<Changed>,
+    /// Whether they were written.
+    pub written: bool,
+    /// The next step for the user.
+    pub next: &'static str,
+}
+
+/// Adds stasis to an engine's settings, or removes it.
+///
+/// # Errors
+/// Nothing was changed, unless a file could not be written: files before it were.
+pub fn setup(arguments: &Arguments) -> Result<Report, SetupError> {
+    let Programs { runtime, shim } = Programs::beside_this()?;
+    let way = if arguments.undo { Way::Undo } else { Way::Set };
+    match (arguments.engine, way) {
+        (Engine::Containerd, Way::Undo) => containerd::nobody_needs(&shim)?,
+        (Engine::Crio, Way::Undo) => crio::nobody_needs_it()?,
+        _ => {}
+    }
+    let change = match arguments.engine {
+        Engine::Containerd => tables::changed(containerd::SETTINGS, |toml| {
+            containerd::edit(toml, &shim, way)
+        }),
+        Engine::Crio => tables::changed(crio::SETTINGS, |toml| crio::edit(toml, &runtime, way)),
+        Engine::Docker => docker::change(&runtime, way),
+        Engine::Podman => {
+            tables::changed(podman::SETTINGS, |toml| podman::edit(toml, &runtime, way))
+        }
+    }?;
+    let contents = arguments.contents.as_deref().map(|directory| {
+        tables::changed(stasis_config::DEFAULT_PATH, |toml| {
+            contents::edit(toml, directory)
+        })
+    });
+    let changes = [change].into_iter().chain(contents.transpose()?);
+    let changes: Vec<Change> = changes.filter(Change::is_one).collect();
+    let written = !arguments.dry_run && !changes.is_empty();
+    if written {
+        changes.iter().try_for_each(Change::write)?;
+    }
+    Ok(Report {
+        written,
+        next: if written { arguments.engine.next() } else { "" },
+        files: changes.iter().map(Change::shown).collect(),
+    })
+}
+
+/// The programs that engines are configured with.
+#[derive(Debug)]
+struct Programs {
+    /// The OCI runtime.
+    runtime: String,
+    /// The shim.
+    shim: String,
+}
+
+impl Programs {
+    /// Finds the programs installed beside this one.
+    fn beside_this() -> Result<Self, SetupError> {
+        let own = env::current_exe().map_err(|source| SetupError::File {
+            what: "read",
+            path: "/proc/self/exe".into(),
+            source,
+        })?;
+        let directory = own.parent().unwrap_or(Path::new("/"));
+        let beside = |name| text(directory.join(name));
+        Ok(Self {
+            runtime: beside("stasis-runtime")?,
+            shim: beside("containerd-shim-stasis-v2")?,
+        })
+    }
+}
+
+fn text(program: PathBuf) -> Result<String, SetupError> {
+    match program.to_str() {
+        Some(text) if program.is_file() => Ok(text.to_owned()),
+        _ => Err(SetupError::NoProgram(program)),
+    }
+}
+
+impl Engine {
+    fn next(self) -> &'static str {
+        match self {
+            Self::Containerd => "systemctl restart containerd (containers go on)",
+            Self::Crio => "systemctl restart crio (containers go on)",
+            // A reload reads `runtimes`, and not `experimental`.
+            Self::Docker => "systemctl restart docker (its containers end, without live-restore)",
+            Self::Podman => "",
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for file in &self.files {
+            f.write_str(&file.difference)?;
+        }
+        match (self.files.is_empty(), self.written) {
+            (true, _) => f.write_str("nothing is to be changed")?,
+            (false, false) => f.write_str("nothing was written")?,
+            (false, true) => f.write_str("written")?,
+        }
+        if !self.next.is_empty() {
+            write!(f, "; now: {}", self.next)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,121 @@
+//! `stasis suspend` and `stasis resume`: frees the GPUs of containers in place, and gives them
+//! back.
+//!
+//! One process carries out one operation (its keeper, its signals and its watchdog are the
+//! process's), so several containers are several processes of this program at the same time.
+
+mod bring;
+mod each;
+mod outcome;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use stasis_config::Settings;
+
+use crate::answer::{Format, Output, answer, show_error, write_line};
+use crate::command_error::CommandError;
+use crate::locate::locate;
+use bring::bring;
+use outcome::Outcome;
+use stasis_engine::error::chain;
+use stasis_engine::error::kind::{Diagnosis, State};
+
+/// The place of a container's GPU contents after the operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Goal {
+    /// In host memory: its GPUs are free.
+    Suspended,
+    /// On its GPUs.
+    Running,
+}
+
+impl Goal {
+    /// Returns the operation's name in `operations.log`.
+    fn verb(self) -> &'static str {
+        match self {
+            Self::Suspended => "suspend",
+            Self::Running => "resume",
+        }
+    }
+}
+
+/// The interval of tries for a container that has to wait.
+const AGAIN: Duration = Duration::from_secs(1);
+const FAILED: u8 = 1;
+
+/// The containers, and how long to wait for them.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Containers, by id (or the beginning of it) or name.
+    #[arg(value_name = "ID|NAME", required = true)]
+    containers: Vec<String>,
+    /// If there is no room, or another operation works on a container, try again until it
+    /// succeeds, for SECONDS at most if that is given.
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        num_args = 0..=1,
+        default_missing_value = "4294967295",
+        require_equals = true
+    )]
+    wait: Option<u32>,
+    /// The root of their low-level runtime; without it the usual roots are searched.
+    #[arg(long, value_name = "DIRECTORY")]
+    root: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Carries the command out and returns the exit code. `config`: the settings' file, if named.
+///
+/// # Errors
+/// The answer cannot be written, or processes cannot be started; a container's failure is in its
+/// outcome.
+pub fn run(
+    settings: &Settings,
+    arguments: &Arguments,
+    goal: Goal,
+    config: Option<&Path>,
+) -> Result<u8, CommandError> {
+    let outcomes = match arguments.containers.as_slice() {
+        [name] => vec![bring_one(settings, arguments, name, goal)],
+        _ => each::apart(arguments, goal, config)?,
+    };
+    match arguments.output.format() {
+        Format::Json => answer(&outcomes)?,
+        Format::Text => outcomes.iter().try_for_each(|outcome| say(outcome, goal))?,
+    }
+    let all = outcomes.iter().all(Outcome::is_success);
+    Ok(if all { 0 } else { FAILED })
+}
+
+fn say(outcome: &Outcome, goal: Goal) -> io::Result<()> {
+    match outcome.failure() {
+        Some(failure) => show_error(&failure),
+        None => write_line(&outcome.text(goal))?,
+    }
+    Ok(())
+}
+
+fn bring_one(settings: &Settings, arguments: &Arguments, name: &str, goal: Goal) -> Outcome {
+    let wait = Duration::from_secs(arguments.wait.unwrap_or_default().into());
+    let start = Instant::now();
+    loop {
+        let located = match locate(name, arguments.root.as_deref()) {
+            Ok(located) => located,
+            Err(error) => {
+                let diagnosis = Diagnosis::new(error.kind(), State::Unharmed);
+                return Outcome::failed(name, None, chain(&error), diagnosis);
+            }
+        };
+        let outcome = bring(settings, name, located, goal);
+        if !outcome.may_pass() || start.elapsed() + AGAIN >= wait {
+            return outcome;
+        }
+        thread::sleep(AGAIN);
+    }
+}

@@ -1,0 +1,231 @@
+//! `stasis checkpoint`: checkpoints a container of any engine, by its name.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use stasis_config::Settings;
+
+use super::attempt::Attempt;
+use super::call::Record;
+use super::checkpoint_way::{CheckpointWay, Wanted};
+use super::criu_options::CriuArguments;
+use super::dry_run::DryRun;
+use super::group::{self, GroupWanted};
+use super::outcome::{Outcome, REFUSED, Word, report};
+use super::progress::{ProgressLine, Shown, shown};
+use crate::answer::{Format, Output, name, show, write_line};
+use crate::check::by_engine::admit;
+use crate::check::check_by_engine;
+use crate::command_error::{CommandError, GroupError};
+use crate::locate::engine::Known;
+use crate::locate::{Located, locate};
+use crate::log::past::Past;
+use stasis_engine::error::kind::{Kind, State};
+use stasis_engine::operation::directory_of;
+use stasis_engine::operation::verb::Verb;
+use stasis_engine::request::AfterDump;
+
+/// The reason for a failure that `operations.log` does not have.
+const NOT_OURS: &str = "no operation of stasis had begun: the engine refused it by itself, or runs \
+    this container by another runtime (`--runtime stasis` is missing)";
+
+/// Checkpoint a container by the command of its engine, whichever that is.
+///
+/// That command is printed first. So the engine knows of the checkpoint, and restores it by its own
+/// command or by `stasis restore`. Ctrl-C takes the checkpoint back: the container goes on as
+/// before.
+///
+/// Exit code 0: it is checkpointed, or with --dry-run, a checkpoint would begin; 1: it is not, or
+/// would not; 2: it is not there, or cannot be looked at; 130: a signal has ended the checkpoint,
+/// and the container is as it was unless the message says otherwise.
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "stasis checkpoint [OPTIONS] <ID|NAME>\n       stasis checkpoint [OPTIONS] \
+                      --group --into <DIR> <ID|NAME>...\n       stasis checkpoint [OPTIONS] --pod \
+                      <POD> --into <DIR>"
+)]
+pub struct Arguments {
+    /// The container, by id (or the beginning of it) or name; several with --group.
+    #[arg(value_name = "ID|NAME", required_unless_present = "pod")]
+    containers: Vec<String>,
+    /// Checkpoint all of them together: their GPU work is stopped at once, and either all images
+    /// are complete or there is none, and every container is as it was. Their engines are not
+    /// called, since they have no such command.
+    #[arg(long, requires = "into", conflicts_with = "image")]
+    group: bool,
+    /// Checkpoint the containers of a pod together: NAMESPACE/POD, or POD.
+    #[arg(long, value_name = "POD", requires = "into", conflicts_with_all = ["image", "containers"])]
+    pod: Option<String>,
+    /// The directory for the images of a group; each gets a directory of its own in it. It must not
+    /// hold another group.
+    #[arg(long, value_name = "DIR")]
+    into: Option<PathBuf>,
+    /// Where the image goes, as the engine has it. podman and crictl: an archive. Docker: a name.
+    /// ctr: a name, or a directory if it begins with / or a dot. Without an engine: a directory. If
+    /// it is not given, podman and Docker keep the image with the container, and ctr by a new name.
+    #[arg(long, value_name = "IMAGE")]
+    image: Option<String>,
+    /// Let the container go on.
+    #[arg(short = 'R', long)]
+    leave_running: bool,
+    #[command(flatten)]
+    criu: CriuArguments,
+    /// Change nothing; tell whether it would begin, what is in the way, and what it is expected to
+    /// take.
+    #[arg(long)]
+    dry_run: bool,
+    /// When to show how far it is.
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = Shown::Auto)]
+    progress: Shown,
+    /// The root of its low-level runtime; without it the usual roots are searched.
+    #[arg(long, value_name = "DIRECTORY")]
+    root: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
+}
+
+impl Arguments {
+    fn is_of_group(&self) -> bool {
+        self.group || self.pod.is_some()
+    }
+
+    fn after(&self) -> AfterDump {
+        match self.leave_running {
+            true => AfterDump::LeaveRunning,
+            false => AfterDump::Exit,
+        }
+    }
+}
+
+/// Carries the command out and returns the exit code. `config`: the settings' file, if named.
+///
+/// # Errors
+/// The container does not exist, or cannot be inspected; a failed checkpoint is in the outcome.
+pub fn run(
+    settings: &Settings,
+    arguments: &Arguments,
+    config: Option<&Path>,
+) -> Result<u8, CommandError> {
+    let container = match arguments.containers.as_slice() {
+        _ if arguments.is_of_group() => return run_group(settings, arguments, config),
+        [one] => one,
+        several => return Err(GroupError::NotAsked(several.len()).into()),
+    };
+    let located = locate(container, arguments.root.as_deref())?;
+    let options = arguments.criu.options();
+    let known = located.known();
+    let wanted = Wanted {
+        image: arguments.image.as_deref(),
+        after: arguments.after(),
+        options: &options,
+        config,
+    };
+    let way = CheckpointWay::of(settings, &located, known.engine, wanted);
+    let past = Past::read(&settings.paths.log_dir).map_err(CommandError::Log)?;
+    let id = Some(located.container.id().to_owned());
+    let begun = Outcome::begun(container, id, &known);
+    if arguments.dry_run {
+        let report = check_by_engine(settings, &located, &options)?;
+        let answer = DryRun::of(settings, &located, report, begun, way, wanted.after, &past)?;
+        show(&answer, arguments.output.format())?;
+        return Ok(if answer.would_begin() { 0 } else { REFUSED });
+    }
+    let outcome = match (way, admit(settings, &located)) {
+        (Ok(way), Ok(())) => {
+            let predicted = past.predicted(Verb::Checkpoint, located.container.id());
+            let predicted = predicted.map(|predicted| predicted.seconds);
+            let shown = shown(arguments.progress, arguments.output.format());
+            let line = ProgressLine::new(container, shown, predicted);
+            if arguments.output.format() == Format::Text {
+                write_line(&name(&way.command))?;
+            }
+            checkpoint(settings, &located, begun, way, line)
+        }
+        (_, Err(blockers)) => begun.refused(blockers.to_string(), Kind::Blocked),
+        (Err(no_way), Ok(())) => begun.refused(no_way.to_string(), no_way.kind()),
+    };
+    let success = success(arguments, &known, &outcome);
+    Ok(report(
+        &outcome,
+        Verb::Checkpoint,
+        &success,
+        arguments.output.format(),
+    )?)
+}
+
+fn run_group(
+    settings: &Settings,
+    arguments: &Arguments,
+    config: Option<&Path>,
+) -> Result<u8, CommandError> {
+    let into = arguments.into.as_deref();
+    let wanted = GroupWanted {
+        names: &arguments.containers,
+        pod: arguments.pod.as_deref(),
+        into: into.unwrap_or(Path::new(".")),
+        after: arguments.after(),
+        options: &arguments.criu.options(),
+        root: arguments.root.as_deref(),
+        config,
+        shown: shown(arguments.progress, arguments.output.format()),
+        format: arguments.output.format(),
+    };
+    match arguments.dry_run {
+        true => group::dry_run(settings, &wanted),
+        false => group::checkpoint(settings, &wanted),
+    }
+}
+
+fn success(arguments: &Arguments, known: &Known, outcome: &Outcome) -> String {
+    let container = name(&outcome.name);
+    let (measure, image) = (outcome.measure(), outcome.image.as_ref());
+    let image = image.map(|image| format!(", into {}", name(image)));
+    let image = image.unwrap_or_default();
+    let kept = known.engine.map(|engine| format!("; {engine} knows of it"));
+    let kept = kept.unwrap_or_default();
+    let now = match arguments.after() {
+        AfterDump::LeaveRunning => "it goes on",
+        AfterDump::Exit => "it has ended",
+    };
+    format!("{container}: checkpointed{measure}{image}{kept}; {now}")
+}
+
+fn checkpoint(
+    settings: &Settings,
+    located: &Located,
+    outcome: Outcome,
+    way: CheckpointWay,
+    line: ProgressLine,
+) -> Outcome {
+    let id = located.container.id();
+    let record = directory_of(&settings.paths.state_dir, &located.root, id);
+    let attempt = Attempt {
+        settings,
+        verb: Verb::Checkpoint,
+        id: Some(id),
+        record: Record::At(&record),
+    };
+    let snapshot = located.container.snapshot();
+    let uses_gpu = snapshot.is_ok_and(|snapshot| !snapshot.candidates().is_empty());
+    let state = || match located.container.init().is_gone() {
+        true => State::Ended,
+        false => State::Unharmed,
+    };
+    let mut outcome = attempt.make(&way.command, outcome, line, state);
+    if outcome.is_of_the_engine() && uses_gpu && !outcome.is_logged() {
+        return outcome.or_because(NOT_OURS);
+    }
+    if outcome.result != Word::Done {
+        return outcome;
+    }
+    outcome.image = way.image.or_else(|| {
+        let path = outcome.image_path();
+        path.map(|path| path.display().to_string())
+    });
+    if uses_gpu && !outcome.is_logged() {
+        let note = "no checkpoint of it is in operations.log: its engine uses another runtime than \
+                    stasis, and the image has no GPU contents";
+        outcome.notes.push(note.to_owned());
+    }
+    outcome
+}

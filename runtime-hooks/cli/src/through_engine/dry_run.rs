@@ -1,0 +1,148 @@
+//! `stasis checkpoint --dry-run`: whether it would begin, and what it is expected to take.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::Serialize;
+use stasis_config::Settings;
+
+use super::checkpoint_way::{CheckpointWay, NoWay};
+use super::command::EngineCommand;
+use super::outcome::Outcome;
+use crate::answer::amount::size;
+use crate::answer::name;
+use crate::check::{CheckError, Report};
+use crate::locate::Located;
+use crate::locate::engine::Engine;
+use crate::log::past::{Past, Predicted};
+use stasis_engine::checkpoint::disk_space::MostWritten;
+use stasis_engine::error::kind::Kind;
+use stasis_engine::error::{Refusal, chain};
+use stasis_engine::image::disk_space::free;
+use stasis_engine::operation::verb::Verb;
+use stasis_engine::request::AfterDump;
+
+/// The expected course of a checkpoint.
+#[derive(Debug, Serialize)]
+pub(super) struct DryRun {
+    name: String,
+    engine: Option<Engine>,
+    /// The engine's command; `None` if there is no way.
+    command: Option<EngineCommand>,
+    /// The image's place, as the engine names it.
+    image: Option<String>,
+    /// The findings of the pre-flight, and of the engine's way.
+    #[serde(flatten)]
+    report: Report,
+    /// Bytes that it holds on GPUs.
+    gpu_bytes: u64,
+    predicted_checkpoint: Option<Predicted>,
+    /// Room in the place of its GPU contents: in the image, or apart from it.
+    room: Option<Room>,
+}
+
+/// Room for GPU contents.
+#[derive(Debug, Serialize)]
+struct Room {
+    directory: PathBuf,
+    free_bytes: u64,
+}
+
+impl DryRun {
+    /// Makes the answer; `report` has the findings of the pre-flight.
+    pub(super) fn of(
+        settings: &Settings,
+        located: &Located,
+        mut report: Report,
+        begun: Outcome,
+        way: Result<CheckpointWay, NoWay>,
+        after: AfterDump,
+        past: &Past,
+    ) -> Result<Self, CheckError> {
+        if after == AfterDump::LeaveRunning {
+            report.goes_on();
+        }
+        let mut answer = Self {
+            name: begun.name,
+            engine: begun.engine,
+            command: None,
+            image: None,
+            gpu_bytes: report.gpu_bytes(),
+            report,
+            predicted_checkpoint: past.predicted(Verb::Checkpoint, located.container.id()),
+            room: None,
+        };
+        match way {
+            Ok(way) => {
+                answer.ask_for_room(settings, located, way.directory.as_ref())?;
+                answer.command = Some(way.command);
+                answer.image = way.image;
+            }
+            Err(no_way) => answer.report.refuse_as(no_way.kind(), no_way.to_string()),
+        }
+        Ok(answer)
+    }
+
+    /// Checks the room; `directory` is the image's, if it is known.
+    fn ask_for_room(
+        &mut self,
+        settings: &Settings,
+        located: &Located,
+        directory: Option<&PathBuf>,
+    ) -> Result<(), CheckError> {
+        let apart = settings.gpu_contents.directory();
+        let wanted = apart.or(directory.map(PathBuf::as_path));
+        self.room = wanted.and_then(|wanted| {
+            let free_bytes = free(wanted).ok().flatten()?;
+            let directory = wanted.to_owned();
+            Some(Room {
+                directory,
+                free_bytes,
+            })
+        });
+        let Some(directory) = directory else {
+            return Ok(());
+        };
+        let (memory, container) = (&settings.gpu_contents, &located.container);
+        let most = MostWritten::of(memory, container, self.gpu_bytes, self.report.by_criu_bytes);
+        let most = most.map_err(Refusal::from)?;
+        if let Err(full) = most.admit_to_image(settings, directory) {
+            self.report.refuse_as(Kind::NoSpace, chain(&full));
+        }
+        Ok(())
+    }
+
+    pub(super) fn would_begin(&self) -> bool {
+        self.report.checkpointable
+    }
+}
+
+impl fmt::Display for DryRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let container = name(&self.name);
+        self.report.write_obstacles(f)?;
+        if let Some(command) = &self.command {
+            writeln!(f, "command: {command}")?;
+        }
+        if let Some(predicted) = &self.predicted_checkpoint {
+            let (text, from) = (predicted.text(), predicted.from);
+            writeln!(f, "expected: {text}, by the last {from}")?;
+        }
+        if let Some(Room {
+            directory,
+            free_bytes,
+        }) = &self.room
+        {
+            let place = name(&directory.display());
+            writeln!(f, "room: {} free for {place}", size(*free_bytes))?;
+        }
+        let held = size(self.gpu_bytes);
+        match self.report.kind {
+            Some(kind) => write!(f, "{container}: a checkpoint would be refused [{kind}]"),
+            None => write!(
+                f,
+                "{container}: a checkpoint would begin, with {held} of GPU memory"
+            ),
+        }
+    }
+}

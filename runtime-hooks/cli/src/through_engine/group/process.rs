@@ -1,0 +1,153 @@
+//! The process that checkpoints, or restores, one container of a group.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Stdio};
+
+use crate::command_error::GroupError;
+use crate::through_engine::command::{EngineCommand, file_for_words, words_in};
+use stasis_engine::error::kind::{Kind, State};
+use stasis_engine::recovery::group::member::{Ended, Said, Step};
+
+/// More bytes than its message on failure has.
+const MOST_SAID: u64 = 1 << 20;
+
+/// A container's process.
+#[derive(Debug)]
+pub(super) struct Process {
+    child: Child,
+    socket: UnixStream,
+    /// Received bytes after the end of the last whole line.
+    heard: Vec<u8>,
+    /// Its standard error.
+    errors: File,
+    reached: Option<Step>,
+    ended: Option<Ended>,
+    is_silent: bool,
+    is_over: bool,
+}
+
+impl Process {
+    /// Starts it, apart from the terminal's signals: the parent decides for all.
+    pub(super) fn start(command: &EngineCommand) -> Result<Self, GroupError> {
+        let start = || {
+            let (socket, its_end) = UnixStream::pair()?;
+            socket.set_nonblocking(true)?;
+            let errors = file_for_words()?;
+            let child = command
+                .command()
+                .stdin(OwnedFd::from(its_end))
+                .stdout(Stdio::null())
+                .stderr(errors.try_clone()?)
+                .process_group(0)
+                .spawn()?;
+            Ok((child, socket, errors))
+        };
+        let (child, socket, errors) = start()
+            .map_err(|error: io::Error| GroupError::NoRuntime(format!("{command}: {error}")))?;
+        Ok(Self {
+            child,
+            socket,
+            heard: Vec::new(),
+            errors,
+            reached: None,
+            ended: None,
+            is_silent: false,
+            is_over: false,
+        })
+    }
+
+    pub(super) fn reached(&self) -> Option<Step> {
+        self.reached
+    }
+
+    /// Returns whether its operation has ended, or is to end.
+    pub(super) fn has_given_up(&self) -> bool {
+        self.is_silent || self.ended.is_some() || self.is_over
+    }
+
+    /// Returns whether the process has ended.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Returns how its operation has ended; one without a report was killed, or did not begin.
+    pub(super) fn into_ended(self) -> Ended {
+        self.ended.unwrap_or_default()
+    }
+
+    /// Returns whether it was killed before it could report.
+    pub(super) fn was_killed(&self) -> bool {
+        let by_signal = |ended: &Ended| ended.kind.as_deref() == Some(Kind::CutOff.name());
+        self.ended.as_ref().is_some_and(by_signal)
+    }
+
+    /// Records the container's state after another process has carried out the decision.
+    pub(super) fn is_undone(&mut self, now: State) {
+        if let Some(ended) = &mut self.ended {
+            ended.state = Some(now.to_string());
+        }
+    }
+
+    /// Sends it a word; a process that has ended need not receive it.
+    pub(super) fn say(&self, word: u8) {
+        let _ = (&self.socket).write_all(&[word]);
+    }
+
+    /// Reads its reports, and looks whether it has ended.
+    pub(super) fn look(&mut self) -> io::Result<()> {
+        // Before its reports are read, which are all there then.
+        let status = if self.is_over {
+            None
+        } else {
+            self.child.try_wait()?
+        };
+        self.read();
+        if let Some(status) = status {
+            self.is_over = true;
+            if self.ended.is_none() {
+                let kind = match status.code() {
+                    Some(_) => Kind::LowLevelRuntime,
+                    None => Kind::CutOff,
+                };
+                let said = words_in(&self.errors, MOST_SAID).unwrap_or_default();
+                let error = match said.as_str() {
+                    "" => format!("its process ended ({status})"),
+                    said => said.to_owned(),
+                };
+                self.ended = Some(Ended::unknown(error, kind.name()));
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&mut self) {
+        let mut some = [0; 4096];
+        loop {
+            match (&self.socket).read(&mut some) {
+                Ok(0) => {
+                    self.is_silent = true;
+                    break;
+                }
+                Ok(count) => self.heard.extend_from_slice(&some[..count]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => {
+                    self.is_silent |= error.kind() != ErrorKind::WouldBlock;
+                    break;
+                }
+            }
+        }
+        while let Some(end) = self.heard.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.heard.drain(..=end).collect();
+            match serde_json::from_slice(&line) {
+                Ok(Said::Reached(step)) => self.reached = Some(step),
+                Ok(Said::Ended(ended)) => self.ended = Some(ended),
+                // A report of another version: the process counts as failed.
+                Err(_) => self.is_silent = true,
+            }
+        }
+    }
+}

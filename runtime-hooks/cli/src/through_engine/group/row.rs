@@ -1,0 +1,65 @@
+//! The outcome for one container of a group.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::locate::engine::Engine;
+use stasis_engine::error::kind::{Kind, State};
+use stasis_engine::recovery::group::member::Ended;
+
+/// The outcome.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    name: String,
+    container: String,
+    engine: Option<Engine>,
+    /// `None` if there is no checkpoint.
+    image: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<String>,
+    /// Its state, if something has failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<String>,
+}
+
+impl Row {
+    pub(super) fn of(
+        name: &str,
+        container: &str,
+        engine: Option<Engine>,
+        image: Option<PathBuf>,
+        ended: Option<Ended>,
+    ) -> Self {
+        let ended = ended.unwrap_or_default();
+        Self {
+            name: name.to_owned(),
+            container: container.to_owned(),
+            engine,
+            image,
+            error: ended.error,
+            kind: ended.kind,
+            state: ended.state,
+        }
+    }
+
+    pub(super) fn is_well(&self) -> bool {
+        self.error.is_none()
+    }
+
+    /// Returns whether its state is known, and none of these, which an undone operation leaves.
+    pub(super) fn is_not(&self, taken_back: &[State]) -> bool {
+        let is_now = |now: &str| taken_back.iter().any(|state| state.name() == now);
+        self.state.as_deref().is_some_and(|now| !is_now(now))
+    }
+
+    /// Returns the message, but not for a container that only shares the outcome of others.
+    pub(super) fn failure(&self, taken_back: &[State]) -> Option<String> {
+        let error = self.error.as_ref()?;
+        let is_others =
+            self.kind.as_deref() == Some(Kind::GroupAbandoned.name()) && !self.is_not(taken_back);
+        (!is_others).then(|| format!("{}: {error}", self.name))
+    }
+}

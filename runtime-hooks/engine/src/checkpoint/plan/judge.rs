@@ -1,0 +1,272 @@
+//! The checks of a container and of the image directory, which change nothing.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use stasis_config::BlockerKind;
+use stasis_linux::Snapshot;
+use stasis_linux::cgroup::FreezerState;
+
+use crate::bulk_memory::plugin::{GpuState, Plugins};
+use crate::checkpoint::captured::{Captured, Found, as_reported};
+use crate::checkpoint::disk_space::refuse_full;
+use crate::checkpoint::late_exec;
+use crate::checkpoint::route::{Facts, GpuContentsRoute};
+use crate::container::hooks::Hooks;
+use crate::container::host_memory::{self, HostRoom, NoHostMemory};
+use crate::container::memory_limit::MemoryCgroup;
+use crate::container::{Container, ContainerError, criu_configuration};
+use crate::context::Context;
+use crate::cuda::nvml::Inventory;
+use crate::cuda::process_set::ProcessStates;
+use crate::cuda::watchdog::WatchedDriver;
+use crate::error::Refusal;
+use crate::gpu_path::CopyingDriver;
+use crate::image::directory::NewImage;
+use crate::operation::Operation;
+use crate::preflight::asked::Asked;
+use crate::preflight::blocker::{Blockers, Finding};
+use crate::preflight::cuda_processes::{CudaMembers, cuda_members};
+use crate::preflight::sharing::Sharing;
+use crate::preflight::{self, ContainerFacts};
+use crate::preflight::{exec_sessions, joined_namespace, nested_namespace, same_memory};
+use crate::recovery::group::member::Member;
+use crate::request::{CheckpointRequest, CriuOption, PreDump, Resumes};
+
+/// Blockers that are known by the names of devices.
+const OF_A_GPU: [BlockerKind; 3] = [
+    BlockerKind::NvidiaDevice,
+    BlockerKind::Gdrdrv,
+    BlockerKind::Rdma,
+];
+
+/// The result of the checks.
+pub(super) enum Judged {
+    /// No process uses CUDA.
+    Idle,
+    /// A checkpoint can begin.
+    Cuda(Box<Checked>),
+}
+
+/// The parts of a plan.
+pub(super) struct Checked {
+    pub(super) driver: WatchedDriver,
+    /// The driver beneath it.
+    pub(super) copying: Arc<CopyingDriver>,
+    /// Whether the caller had frozen the container.
+    pub(super) found: FreezerState,
+    pub(super) plugins: Plugins,
+    pub(super) allowed: Vec<Finding>,
+    pub(super) hooks: Hooks,
+    pub(super) image: NewImage,
+    pub(super) captured: Captured,
+}
+
+/// Checks the container, which must not be frozen if a process of it may use CUDA.
+pub(super) fn judge(
+    context: &Context,
+    options: &CheckpointRequest,
+    member: Option<&Member>,
+    container: &Container,
+    operation: &Operation,
+    found: FreezerState,
+) -> Result<Judged, Refusal> {
+    let snapshot = container.snapshot().map_err(ContainerError::Processes)?;
+    let after = member.map_or(options.after, Member::after);
+    late_exec::refuse(context, after, &snapshot)?;
+    let cuda = cuda_members(context, container, &snapshot)?;
+    let Some(CudaMembers {
+        driver,
+        copying,
+        members,
+    }) = cuda
+    else {
+        refuse_without_gpu_state(context, options, container, &snapshot)?;
+        return Ok(Judged::Idle);
+    };
+    refuse_pre_dump(options, &members)?;
+    let hooks = Hooks::of(&context.settings.hooks, container)?;
+    let earlier = (operation.recorded()?).map(|intent| intent.still_holding(&members));
+    let inventory = Inventory::read(&context.settings)?;
+    let looked = Looked::with_cuda(container, &snapshot, &members, &inventory, &copying);
+    let allowed = match hooks.before_checkpoint {
+        // The program may remove them at the hook, so they are looked for after it.
+        Some(_) => Vec::new(),
+        None => refuse_blockers(context, options, &looked)?,
+    };
+    let as_found = Found {
+        members: &as_reported(&members),
+        freezer: found,
+        earlier: earlier.as_ref(),
+    };
+    let captured = Captured::describe(context, container, &snapshot, &inventory, as_found)?;
+    Blockers::check(captured.unknown(), &context.settings)?;
+    let plugins = Plugins::for_checkpoint(context, options, GpuState::InMemory)?;
+    let limits = &container.memory_of(members.iter().map(|(process, _)| process))?;
+    let route = GpuContentsRoute::decide(&Facts {
+        settings: &context.settings,
+        plugin: plugins.ours.as_ref().copied(),
+        limits,
+        captured: &captured,
+        // The room that they need does not depend on when they resume.
+        resumes: Resumes::Later,
+        no_file: &|_| None,
+    });
+    let room = HostRoom {
+        reservation: operation.reservation(),
+        patience: &context.patience(),
+    };
+    admit_to_host(limits, &captured, &route, room)?;
+    refuse_full(context, options, container, &captured, &route)?;
+    let image = NewImage::begin(
+        &context.settings,
+        &options.image_path,
+        member.map(Member::group),
+    )?;
+    Ok(Judged::Cuda(Box::new(Checked {
+        driver: driver.with_room(Arc::new(operation.gpu_memory(context))),
+        copying,
+        found,
+        plugins,
+        allowed,
+        hooks,
+        image,
+        captured,
+    })))
+}
+
+fn refuse_pre_dump(options: &CheckpointRequest, members: &ProcessStates) -> Result<(), Refusal> {
+    match (options.pre_dump, members.first()) {
+        (PreDump::Only, Some((process, _))) => Err(Refusal::PreDump {
+            pid: process.pid(),
+            name: process.name().to_owned(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses if the host has no room for GPU contents, or, where they all become memory of the
+/// container, its limits have none.
+pub fn admit_to_host(
+    limits: &MemoryCgroup,
+    captured: &Captured,
+    route: &GpuContentsRoute,
+    room: HostRoom<'_>,
+) -> Result<(), NoHostMemory> {
+    let bytes = captured.to_host_bytes;
+    match route {
+        GpuContentsRoute::ByCriu(_) => host_memory::admit(room, limits, bytes),
+        _ => host_memory::admit_host(room, bytes),
+    }
+}
+
+/// Finds all blockers of a container; `members` are its CUDA processes.
+///
+/// # Errors
+/// The I/O error of reading `/proc`, or of kcmp(2).
+pub fn find_blockers(
+    container: &Container,
+    facts: &ContainerFacts<'_>,
+) -> Result<Vec<Finding>, ContainerError> {
+    let mut found = preflight::find(facts).map_err(ContainerError::Processes)?;
+    exec_sessions::retain_blockers(&mut found, facts.snapshot);
+    if facts.members.is_empty() && !container.has_nvidia_node() {
+        // Without a GPU a file may have a device's name, and CRIU dumps it.
+        found.retain(|finding| !OF_A_GPU.contains(&finding.kind));
+    }
+    let same_memory = same_memory::findings(facts.snapshot);
+    found.extend(same_memory.map_err(ContainerError::Processes)?);
+    let joined = joined_namespace::findings(container);
+    found.extend(joined.map_err(ContainerError::Processes)?);
+    let nested = nested_namespace::findings(container.init().pid(), facts.snapshot);
+    found.extend(nested.map_err(ContainerError::Processes)?);
+    Ok(found)
+}
+
+/// Refuses a container without GPU state that CRIU could not dump. A pre-dump of memory does not
+/// depend on these blockers.
+pub(super) fn refuse_without_gpu_state(
+    context: &Context,
+    options: &CheckpointRequest,
+    container: &Container,
+    snapshot: &Snapshot,
+) -> Result<(), Refusal> {
+    if options.pre_dump == PreDump::Only {
+        return Ok(());
+    }
+    let (none, unasked) = (ProcessStates::new(), Inventory::default());
+    let looked = Looked {
+        container,
+        snapshot,
+        members: &none,
+        inventory: &unasked,
+        copying: None,
+    };
+    refuse_blockers(context, options, &looked).map(drop)
+}
+
+/// Returns the options of CRIU at a checkpoint with these options.
+pub fn asked(context: &Context, container: &Container, options: &BTreeSet<CriuOption>) -> Asked {
+    let annotated = criu_configuration::file_of(container.spec());
+    Asked::of(context.low_level.flavor, options, annotated.as_deref())
+}
+
+/// A container as it is now.
+pub(crate) struct Looked<'a> {
+    pub(crate) container: &'a Container,
+    pub(crate) snapshot: &'a Snapshot,
+    /// Its CUDA processes.
+    pub(crate) members: &'a ProcessStates,
+    pub(crate) inventory: &'a Inventory,
+    /// Their driver, if there are any.
+    pub(crate) copying: Option<&'a CopyingDriver>,
+}
+
+impl<'a> Looked<'a> {
+    pub(crate) fn with_cuda(
+        container: &'a Container,
+        snapshot: &'a Snapshot,
+        members: &'a ProcessStates,
+        inventory: &'a Inventory,
+        copying: &'a CopyingDriver,
+    ) -> Self {
+        Self {
+            container,
+            snapshot,
+            members,
+            inventory,
+            copying: Some(copying),
+        }
+    }
+}
+
+/// Refuses all blockers except those that the administrator allows, which it returns.
+pub(crate) fn refuse_blockers(
+    context: &Context,
+    options: &CheckpointRequest,
+    looked: &Looked<'_>,
+) -> Result<Vec<Finding>, Refusal> {
+    let Looked {
+        container,
+        snapshot,
+        members,
+        inventory,
+        copying,
+    } = *looked;
+    let asked = asked(context, container, &options.criu);
+    let sharing = copying.map_or(Sharing::AtTheLock, |copying| {
+        Sharing::of(copying, container, members)
+    });
+    let facts = ContainerFacts {
+        snapshot,
+        members,
+        inventory,
+        sharing,
+        asked: Some(&asked),
+    };
+    let mut found = find_blockers(container, &facts)?;
+    if let Some(copying) = copying {
+        sharing.once_tried(copying, container, members, &mut found);
+    }
+    Ok(Blockers::check(found, &context.settings)?)
+}

@@ -1,0 +1,266 @@
+//! The checks before a checkpoint changes anything.
+
+mod begin;
+pub mod judge;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use stasis_linux::cgroup::FreezerState;
+use stasis_linux::{ProcessRef, Snapshot};
+
+use crate::bulk_memory::plugin::Plugins;
+use crate::checkpoint::captured::{Captured, Found};
+use crate::checkpoint::plan::judge::{Judged, Looked, judge, refuse_blockers};
+use crate::checkpoint::without_gpu_state::PlainDump;
+use crate::container::hooks::Hooks;
+use crate::container::{Container, ContainerError};
+use crate::context::Context;
+use crate::cuda::Driver;
+use crate::cuda::failure::ProcessFailure;
+use crate::cuda::nvml::Inventory;
+use crate::cuda::process_set::as_found::SafeState;
+use crate::cuda::process_set::{ProcessStates, query_states};
+use crate::cuda::watchdog::WatchedDriver;
+use crate::error::after_failure::AfterFailure;
+use crate::error::{Error, Failure, Refusal};
+use crate::gpu_path::{CopyingDriver, hole};
+use crate::image::directory::NewImage;
+use crate::operation::Operation;
+use crate::operation::timeline::Timeline;
+use crate::operation::verb::Verb;
+use crate::preflight::blocker::Finding;
+use crate::preflight::cuda_processes::refuse_frozen_above;
+use crate::recovery::group::member::{Member, Step, begun};
+use crate::recovery::rollback::Changed;
+use crate::request::{AfterDump, CheckpointRequest, Resumes};
+use begin::begin;
+
+/// A checkpoint that passed all checks.
+#[derive(Debug)]
+pub struct Plan<'a> {
+    /// The context.
+    pub context: &'a Context,
+    /// The caller's request.
+    pub options: &'a CheckpointRequest,
+    /// The container.
+    pub container: Container,
+    /// The container's lock.
+    pub operation: Operation,
+    /// The driver of its CUDA processes.
+    pub driver: WatchedDriver,
+    /// The driver beneath it.
+    pub copying: Arc<CopyingDriver>,
+    /// Whether the caller had frozen the container, also if an interrupted operation thawed it.
+    pub found: FreezerState,
+    /// CRIU's plugin directory.
+    pub plugins: Plugins,
+    /// Blockers that the administrator allows.
+    pub allowed: Vec<Finding>,
+    /// The hooks that notify its program.
+    pub hooks: Hooks,
+    /// The image to write.
+    pub image: NewImage,
+    /// Its membership in a group that is checkpointed together.
+    pub(crate) member: Option<&'a Member>,
+}
+
+/// The result of the checks.
+#[derive(Debug)]
+pub enum Verdict<'a> {
+    /// The container has no GPU, or the low-level runtime has no such running container.
+    Plain,
+    /// No process uses CUDA. But one may start it, since the container has a GPU.
+    PlainDump(PlainDump<'a>),
+    /// The plan, and the CUDA processes before the checkpoint.
+    Cuda(Box<Plan<'a>>, Captured),
+}
+
+impl<'a> Plan<'a> {
+    /// Checks the container, its processes, the GPUs and the image directory. Thaws a frozen
+    /// container with a process that may use CUDA, since the driver answers only for running
+    /// processes; the container stays thawed if the result is a plan.
+    ///
+    /// # Errors
+    /// A refusal, or that the container could not be frozen again.
+    pub fn make(
+        context: &'a Context,
+        options: &'a CheckpointRequest,
+        member: Option<&'a Member>,
+    ) -> Result<Verdict<'a>, Error> {
+        let id = &options.id;
+        let refused = |reason| Error::refused(Verb::Checkpoint, id, reason);
+        let Some((container, operation, found)) =
+            begin(context, options, member).map_err(refused)?
+        else {
+            return Ok(Verdict::Plain);
+        };
+        let cgroup = container.cgroup();
+        let may_use_cuda = may_use_cuda(&container).map_err(refused)?;
+        let thaws = found == FreezerState::Frozen && may_use_cuda;
+        let thawed = if thaws {
+            cgroup.thaw().map_err(Refusal::from)
+        } else {
+            Ok(())
+        };
+        // Contents that an earlier checkpoint left for the resume of the paused container.
+        let has_contents = thawed.and_then(|()| {
+            let given = hole::give_back(operation.directory());
+            given.map_err(Refusal::GpuContents)
+        });
+        let judged = has_contents
+            .and_then(|()| judge(context, options, member, &container, &operation, found));
+        if thaws
+            && !matches!(judged, Ok(Judged::Cuda(_)))
+            && let Err(error) = cgroup.freeze()
+        {
+            let cause = judged.map_or_else(Failure::Refused, |_| Failure::Freezer(error));
+            let (verb, now) = (Verb::Checkpoint, AfterFailure::NotPaused);
+            return Err(Error::ending(&operation, verb, cause, now));
+        }
+        match judged.map_err(refused)? {
+            Judged::Idle => Ok(Verdict::PlainDump(PlainDump {
+                context,
+                options,
+                container,
+                operation,
+                found,
+                member,
+            })),
+            Judged::Cuda(checked) => {
+                let plan = Self {
+                    context,
+                    options,
+                    container,
+                    operation,
+                    driver: checked.driver,
+                    copying: checked.copying,
+                    found: checked.found,
+                    plugins: checked.plugins,
+                    allowed: checked.allowed,
+                    hooks: checked.hooks,
+                    image: checked.image,
+                    member,
+                };
+                plan.has_image(Some(plan.image.directory()));
+                Ok(Verdict::Cuda(Box::new(plan), checked.captured))
+            }
+        }
+    }
+
+    /// The changes that a failure has to undo.
+    pub(crate) fn changed<'s>(&'s self, captured: &'s Captured) -> Changed<'s> {
+        Changed {
+            operation: &self.operation,
+            container: &self.container,
+            driver: &self.driver,
+            intent: &captured.intent,
+        }
+    }
+
+    /// Ends the operation with a failure, and the container's state after it.
+    pub(crate) fn failed(&self, cause: Failure, after_failure: AfterFailure) -> Error {
+        Error::ending(&self.operation, Verb::Checkpoint, cause, after_failure)
+    }
+
+    /// Records the image that has to be given up if this process is killed.
+    pub(crate) fn has_image(&self, image: Option<&Path>) {
+        // If this fails, the remains of a killed checkpoint stay until the next one.
+        let begun = begun(self.found, image.map(Path::to_owned), self.member);
+        let _ = self.operation.has_begun(begun);
+    }
+
+    /// Describes the locked processes again: some may have started CUDA or taken memory meanwhile,
+    /// others may have ended. From now on nothing changes on their GPUs. Returns what was seen.
+    pub fn follow(
+        &self,
+        members: &[ProcessRef],
+        captured: &mut Captured,
+    ) -> Result<(Snapshot, Inventory), Refusal> {
+        let (context, container) = (self.context, &self.container);
+        let snapshot = container.snapshot().map_err(ContainerError::Processes)?;
+        let inventory = Inventory::read(&context.settings)?;
+        if !captured.is_of(container, members, &snapshot) {
+            let found = query(&self.driver, container, &snapshot)?;
+            let looked = Looked::with_cuda(container, &snapshot, &found, &inventory, &self.copying);
+            refuse_blockers(context, self.options, &looked)?;
+        }
+        // A process that is not recorded has begun to use CUDA since, and was locked by us.
+        let members: Vec<_> = members
+            .iter()
+            .map(|process| (process, SafeState::Running))
+            .collect();
+        let as_found = Found {
+            members: &members,
+            freezer: self.found,
+            earlier: Some(&captured.intent),
+        };
+        *captured = Captured::describe(context, container, &snapshot, &inventory, as_found)?;
+        Ok((snapshot, inventory))
+    }
+
+    /// When the processes go on, and GPU contents that are away during the dump come back.
+    pub(crate) fn resumes(&self) -> Resumes {
+        match self.options.after {
+            AfterDump::LeaveRunning if !self.stays_frozen() => Resumes::AtOnce,
+            AfterDump::LeaveRunning | AfterDump::Exit => Resumes::Later,
+        }
+    }
+
+    /// Whether the container is frozen before the dump and after it: its caller has paused it, or
+    /// it waits for others.
+    pub(crate) fn stays_frozen(&self) -> bool {
+        self.member.is_some() || self.is_pending_on_resume()
+    }
+
+    /// Waits until all containers of its group, if it has one, have reached this step.
+    pub(crate) fn meet(&self, step: Step, timeline: &mut Timeline<'_>) -> Result<(), Failure> {
+        let cancel = &self.context.cancel;
+        self.member
+            .map_or(Ok(()), |member| member.meet(step, cancel, timeline))
+    }
+
+    /// Whether the processes go on when the caller, who has paused the container, resumes it.
+    #[must_use]
+    pub fn is_pending_on_resume(&self) -> bool {
+        self.options.is_pending_on_resume(self.found)
+    }
+}
+
+/// Queries the container's CUDA processes.
+///
+/// # Errors
+/// A process cannot be queried.
+pub fn query_again(
+    driver: &dyn Driver,
+    container: &Container,
+) -> Result<ProcessStates, ProcessFailure> {
+    let snapshot = container.snapshot();
+    let snapshot = snapshot.map_err(|error| ProcessFailure::of_query(container.init(), error))?;
+    query(driver, container, &snapshot)
+}
+
+pub(super) fn query(
+    driver: &dyn Driver,
+    container: &Container,
+    snapshot: &Snapshot,
+) -> Result<ProcessStates, ProcessFailure> {
+    refuse_frozen_above(container, snapshot.candidates())?;
+    query_states(driver, snapshot.candidates().to_vec())
+}
+
+/// Whether no process can start CUDA: a checkpoint is the low-level runtime's alone.
+///
+/// # Errors
+/// The container's processes cannot be read.
+pub(crate) fn is_plain(container: &Container) -> Result<bool, Refusal> {
+    if container.has_nvidia_node() {
+        return Ok(false);
+    }
+    Ok(!may_use_cuda(container)?)
+}
+
+fn may_use_cuda(container: &Container) -> Result<bool, Refusal> {
+    let snapshot = container.snapshot().map_err(ContainerError::Processes)?;
+    Ok(!snapshot.candidates().is_empty())
+}

@@ -1,0 +1,120 @@
+//! The errors of the operations: the step that failed, its cause, and the container's state now.
+
+pub mod admission;
+pub mod after_failure;
+pub mod bulk_memory;
+pub mod classify;
+mod failure;
+pub mod first_image;
+pub mod io_kind;
+pub mod kind;
+pub mod low_level;
+pub mod operations_log;
+pub mod pending_recovery;
+mod refusal;
+
+use std::path::Path;
+
+pub use stasis_linux::error_chain as chain;
+
+use crate::error::after_failure::AfterFailure;
+pub use crate::error::failure::Failure;
+pub use crate::error::refusal::Refusal;
+use crate::operation::Operation;
+use crate::operation::verb::Verb;
+
+/// Why an operation was refused or failed.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
+pub enum Error {
+    #[error(
+        "{verb} of container {id} refused [{}]: {}; nothing was changed",
+        reason.kind(), chain(&**reason)
+    )]
+    Refused {
+        verb: Verb,
+        id: String,
+        reason: Box<Refusal>,
+    },
+    #[error(
+        "{verb} of container {id} failed [{}]: {}; {after_failure}",
+        cause.kind(), chain(&**cause)
+    )]
+    Failed {
+        verb: Verb,
+        id: String,
+        cause: Box<Failure>,
+        after_failure: Box<AfterFailure>,
+    },
+}
+
+impl Error {
+    /// Where CRIU's log of the failed operation was kept.
+    #[must_use]
+    pub fn criu_log(&self) -> Option<&Path> {
+        let Self::Failed { cause, .. } = self else {
+            return None;
+        };
+        let dump = match &**cause {
+            Failure::LowLevel(failure) => failure,
+            Failure::CudaStartedDuringDump { dump, .. } => dump,
+            Failure::OtherDriver { failure, .. } => failure,
+            _ => return None,
+        };
+        let kept = dump.log.as_ref().filter(|log| log.not_kept.is_none());
+        kept.map(|log| log.path.as_path())
+    }
+
+    /// Whether the dump failed only because a process started CUDA, and the container is unharmed.
+    pub(crate) fn is_worth_a_retry(&self) -> bool {
+        match self {
+            Self::Failed {
+                cause,
+                after_failure,
+                ..
+            } => {
+                matches!(**cause, Failure::CudaStartedDuringDump { .. })
+                    && matches!(
+                        **after_failure,
+                        AfterFailure::Unharmed(_) | AfterFailure::AsBefore(_)
+                    )
+            }
+            Self::Refused { .. } => false,
+        }
+    }
+
+    pub(crate) fn refused(verb: Verb, id: &str, reason: impl Into<Refusal>) -> Self {
+        Self::Refused {
+            verb,
+            id: id.to_owned(),
+            reason: Box::new(reason.into()),
+        }
+    }
+
+    /// Ends an operation with this failure, and leaves its records as `after_failure` requires.
+    pub(crate) fn ending(
+        operation: &Operation,
+        verb: Verb,
+        cause: impl Into<Failure>,
+        after_failure: AfterFailure,
+    ) -> Self {
+        operation.leave(after_failure.left());
+        Self::failed(verb, operation.id(), cause, after_failure)
+    }
+
+    /// The error of an operation whose record is already ended.
+    pub fn failed(
+        verb: Verb,
+        id: &str,
+        cause: impl Into<Failure>,
+        after_failure: AfterFailure,
+    ) -> Self {
+        let (cause, after_failure) = (Box::new(cause.into()), Box::new(after_failure));
+        Self::Failed {
+            verb,
+            id: id.to_owned(),
+            cause,
+            after_failure,
+        }
+    }
+}

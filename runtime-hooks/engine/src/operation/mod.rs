@@ -1,0 +1,243 @@
+//! The lock that allows one operation at a time on a container, and the operation's records.
+//!
+//! Below the state directory every container that is being operated on has a directory with a lock
+//! file, held by flock(2) for the whole operation. Before an operation changes anything it records
+//! there the changes to undo (`undo.rs`), and starts its *keeper* (`keeper.rs`), which undoes them
+//! if the operation is killed. The *intent* (`intent.rs`) is a further file, which exists from
+//! before the first driver call until every CUDA process is as it was found (or gone).
+
+pub mod awaited_start;
+mod children;
+mod directory;
+pub mod estimate;
+pub mod group;
+mod intent;
+mod keeper;
+mod kept;
+pub mod lock;
+pub mod progress;
+pub(crate) mod stopping;
+pub(crate) mod terminate;
+pub mod timeline;
+pub mod undo;
+pub mod verb;
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use stasis_linux::directory::Directory;
+
+use crate::context::Context;
+use crate::ledger::Reservation;
+use crate::ledger::gpu_memory::GpuMemory;
+use crate::operation::directory::state_dir_of;
+pub use crate::operation::directory::{directories, directory_of, id_of, root_of};
+pub use crate::operation::intent::peek;
+pub use crate::operation::intent::{Intent, Member, PendingOn};
+pub(crate) use crate::operation::kept::Left;
+use crate::operation::kept::{End, Kept};
+pub use crate::operation::lock::Holder;
+use crate::operation::lock::{Purpose, Tried, try_lock};
+use crate::operation::progress::UnderWay;
+pub(crate) use keeper::{DONE, VERB as KEEPER, show_trying};
+
+/// The right to operate on a container, until dropped.
+#[derive(Debug)]
+pub struct Operation {
+    directory: PathBuf,
+    lock: File,
+    kept: Mutex<Kept>,
+    reservation: Arc<Reservation>,
+}
+
+/// Why a container cannot be operated on.
+#[derive(Debug, thiserror::Error)]
+pub enum OperationError {
+    /// Another operation is under way.
+    #[error("another stasis operation{holder} works on this container; try again when it is done")]
+    Busy {
+        /// The other operation.
+        holder: Holder,
+    },
+    /// Another operation is under way, as its progress file says.
+    #[error(
+        "another stasis operation ({verb}, process {pid}) works on this container; try again when \
+         it is done"
+    )]
+    UnderWay {
+        /// Its name in `operations.log`.
+        verb: String,
+        /// Its process.
+        pid: i32,
+    },
+    /// Children of a killed operation (the low-level runtime, CRIU) still run.
+    #[error(
+        "a stasis operation was killed, and what it had started still works on this container; \
+         try again when it is done"
+    )]
+    Orphans,
+    /// The changes of a killed operation could not be undone yet.
+    #[error("what a killed operation had begun has to be undone first: {0}")]
+    Unfinished(String),
+    /// The container was created from an image, and its caller has not started it.
+    #[error("the container was created from an image and is not started yet; start it first")]
+    NotStarted,
+    /// The keeper cannot be started, without which nothing may be changed.
+    #[error("cannot start the process that puts the container right if this one is killed")]
+    Keeper(#[source] io::Error),
+    /// The state directory cannot be used.
+    #[error("cannot use {path}")]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// The I/O error.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Returns whether an operation works on a container, or has left files behind. Cheap, because most
+/// calls of the verbs that use this only pass through.
+#[must_use]
+pub fn has_directory(state_dir: &Path, root: &Path, id: &str) -> bool {
+    directory_of(state_dir, root, id).exists()
+}
+
+/// Returns whether a record of changes to undo, or of processes left to others, exists.
+#[must_use]
+pub(crate) fn is_recorded(state_dir: &Path, root: &Path, id: &str) -> bool {
+    let directory = directory_of(state_dir, root, id);
+    [undo::FILE_NAME, intent::FILE_NAME, awaited_start::FILE_NAME]
+        .iter()
+        .any(|file| directory.join(file).exists())
+}
+
+/// Returns an error if an operation is under way. Does not take the lock, so a check never makes
+/// an operation wait. An operation that has not begun its first phase has changed nothing yet.
+pub fn refuse_under_way(state_dir: &Path, root: &Path, id: &str) -> Result<(), OperationError> {
+    let directory = directory_of(state_dir, root, id);
+    let io = |source| OperationError::Io {
+        path: directory.join(progress::FILE_NAME),
+        source,
+    };
+    let Some(under_way) = UnderWay::read(&directory).map_err(io)? else {
+        return Ok(());
+    };
+    if !under_way.is_alive().map_err(io)? {
+        return Ok(());
+    }
+    Err(OperationError::UnderWay {
+        verb: under_way.operation,
+        pid: under_way.pid,
+    })
+}
+
+impl Operation {
+    /// Takes the lock of a container, without waiting.
+    pub fn begin(state_dir: &Path, root: &Path, id: &str) -> Result<Self, OperationError> {
+        Self::begin_for(Purpose::Operation, directory_of(state_dir, root, id))
+    }
+
+    /// Takes the lock of the container that has this directory, to undo an earlier operation.
+    /// Callers that come meanwhile wait ([`Holder::ends_soon`]).
+    pub fn begin_recovery(directory: PathBuf) -> Result<Self, OperationError> {
+        Self::begin_for(Purpose::Recovery, directory)
+    }
+
+    fn begin_for(purpose: Purpose, directory: PathBuf) -> Result<Self, OperationError> {
+        let state_dir = state_dir_of(&directory);
+        Directory::make(state_dir, 0o700).map_err(|source| OperationError::Io {
+            path: state_dir.to_owned(),
+            source,
+        })?;
+        let tried = try_lock(&directory, purpose).map_err(|source| OperationError::Io {
+            path: directory.join(lock::NAME),
+            source,
+        })?;
+        match tried {
+            Tried::Held(holder) => Err(OperationError::Busy { holder }),
+            Tried::Locked(lock) => {
+                progress::remove(&directory);
+                Ok(Self::new(directory, lock))
+            }
+        }
+    }
+
+    fn new(directory: PathBuf, lock: File) -> Self {
+        let reservation = Reservation::new(state_dir_of(&directory), id_of(&directory))
+            .recorded(undo::path_in(&directory));
+        Self {
+            directory,
+            lock,
+            kept: Mutex::default(),
+            reservation: Arc::new(reservation),
+        }
+    }
+
+    /// The directory of this operation's files; [`Operation::clear`] removes it.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The container.
+    pub(crate) fn id(&self) -> &str {
+        id_of(&self.directory)
+    }
+
+    /// Its reservations on the node.
+    pub(crate) fn reservation(&self) -> &Arc<Reservation> {
+        &self.reservation
+    }
+
+    /// Returns the ledger where it reserves GPU memory.
+    pub(crate) fn gpu_memory(&self, context: &Context) -> GpuMemory {
+        GpuMemory::new(&self.reservation, context.patience(), &context.settings)
+    }
+
+    /// Writes the intent, for any process that follows this one.
+    pub fn record(&self, intent: &Intent) -> Result<(), OperationError> {
+        intent.write(&self.directory)
+    }
+
+    /// Reads the intent that an earlier operation recorded and did not finish.
+    ///
+    /// # Errors
+    /// [`OperationError::Io`], also for a file that holds no valid intent.
+    pub fn recorded(&self) -> Result<Option<Intent>, OperationError> {
+        Intent::read(&self.directory)
+    }
+
+    /// Ends the operation of an intent, once all processes that it moved are as they were found:
+    /// records processes that are left to others, if there are any.
+    ///
+    /// # Errors
+    /// [`OperationError::Io`]; the record is unchanged, and still true of these processes.
+    pub fn settle(&self, intent: Intent) -> Result<(), OperationError> {
+        match intent.settled() {
+            Some(left) => {
+                self.record(&left)?;
+                self.nothing_to_undo();
+            }
+            None => self.clear(),
+        }
+        Ok(())
+    }
+
+    /// Removes all records of the container, once all its processes are as they were found, or are
+    /// gone. Afterwards this value may only be dropped.
+    pub fn clear(&self) {
+        // Otherwise this record would be taken for the next container's of the same id.
+        self.awaits_no_start();
+        // From here on nothing has to be undone; the keeper removes the rest.
+        let _ = fs::remove_file(self.directory.join(undo::FILE_NAME));
+        directory::remove(&self.directory);
+        // Before the lock is released, another operation may make a directory of this name.
+        self.kept().end = End::Cleared;
+    }
+}
+
+#[cfg(test)]
+mod tests;

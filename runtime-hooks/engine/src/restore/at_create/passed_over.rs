@@ -1,0 +1,64 @@
+//! Images that a container was to begin with, but that are damaged or incomplete, or whose last
+//! containers ended as soon as they had begun: the image before is taken in their place. A machine
+//! that has lost power leaves such images; a job that resumes from a little earlier has lost less
+//! than one that starts cold.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::first_image::NoFirstImage;
+use crate::error::kind::Kind;
+use crate::error::{Refusal, chain};
+use crate::restore::at_create::newest::Here;
+
+/// The images of one key that are passed over, the latest first, each with its fault.
+#[derive(Debug, Default)]
+pub(super) struct PassedOver(Vec<(PathBuf, Refusal)>);
+
+impl PassedOver {
+    pub(super) fn has(&self, image: &Path) -> bool {
+        self.0.iter().any(|(passed_over, _)| passed_over == image)
+    }
+
+    /// Adds an image, if its restore fails by its own fault.
+    ///
+    /// # Errors
+    /// The reason, if it is not the image's fault, or if the image has been passed over before.
+    pub(super) fn add(&mut self, image: &Path, why: Refusal) -> Result<(), Refusal> {
+        if why.kind() != Kind::ImageDamaged || self.has(image) {
+            return Err(why);
+        }
+        self.0.push((image.to_owned(), why));
+        Ok(())
+    }
+
+    /// Returns the newest whole image whose containers have ended soon.
+    pub(super) fn newest_that_ends_soon(&self) -> Option<Here> {
+        self.0.iter().find_map(|(image, why)| match why {
+            Refusal::FirstImage(NoFirstImage::EndsSoon { created, .. }) => Some(Here {
+                name: image.file_name()?.to_str()?.to_owned(),
+                created: created.clone(),
+            }),
+            _ => None,
+        })
+    }
+
+    /// Returns why no image is left: the fault of the latest one says more than `found`.
+    pub(super) fn why_none(self, found: Refusal) -> Refusal {
+        match found {
+            Refusal::FirstImage(NoFirstImage::Missing(_)) => {
+                let latest = self.0.into_iter().next();
+                latest.map_or(found, |(_, why)| why)
+            }
+            other => other,
+        }
+    }
+
+    /// Returns a note on each, once an image is taken in their place.
+    pub(super) fn notes(&self, taken: &Path) -> impl Iterator<Item = String> {
+        let taken = taken.display();
+        self.0.iter().map(move |(image, why)| {
+            let (image, why) = (image.display(), chain(why));
+            format!("{image} is passed over, and {taken} taken in its place: {why}")
+        })
+    }
+}

@@ -1,0 +1,207 @@
+//! Why the GPU state of a container was not moved.
+
+use std::io;
+
+use stasis_config::SettingsError;
+
+use super::held::Held;
+use crate::container::host_memory::NoHostMemory;
+use crate::container::inherited_devices::InheritedDevicesError;
+use crate::cuda::OpenError;
+use crate::cuda::failure::{JobError, ProcessFailure};
+use crate::error::Refusal;
+use crate::error::io_kind::of_io;
+use crate::error::kind::{Kind, State};
+use crate::low_level::hook::HookError;
+use crate::operation::{Left, OperationError};
+use crate::preflight::blocker::Blockers;
+
+/// Why an order was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The driver cannot be used.
+    #[error(transparent)]
+    Driver(#[from] OpenError),
+    /// A process cannot be read.
+    #[error("cannot read process {pid}")]
+    Unreadable {
+        /// The process.
+        pid: i32,
+        /// The kernel's error.
+        #[source]
+        source: io::Error,
+    },
+    /// A process is stopped.
+    #[error("process {pid} ({name}) {held}, and would not answer the driver; nothing was done")]
+    Held {
+        /// The process.
+        pid: i32,
+        /// Its name.
+        name: String,
+        /// The cause.
+        held: Held,
+    },
+    /// The low-level runtime is unknown.
+    #[error(transparent)]
+    LowLevel(#[from] SettingsError),
+    /// Another operation is under way, or no record can be written.
+    #[error(transparent)]
+    Operation(#[from] OperationError),
+    /// No process uses CUDA.
+    #[error("no process of {0} uses CUDA")]
+    NoMembers(String),
+    /// Processes are in different states.
+    #[error("not all processes of {of} are {wanted}: {states}; nothing was done")]
+    Mixed {
+        /// The container or process.
+        of: String,
+        /// The state that all need.
+        wanted: &'static str,
+        /// The state of each.
+        states: String,
+    },
+    /// The pre-flight found blockers.
+    #[error("{0}; nothing was done")]
+    Blocked(#[from] Blockers),
+    /// Host memory lacks room.
+    #[error("{0}; nothing was done")]
+    NoHostMemory(#[from] NoHostMemory),
+    /// Refused before any change.
+    #[error("{0}; nothing was done")]
+    Refused(Box<Refusal>),
+    /// The container's hook failed.
+    #[error("{0}; all processes are as before, with their GPU")]
+    Hook(HookError),
+    /// A step failed that changed nothing.
+    #[error("{0}; nothing was done")]
+    Untouched(ProcessFailure),
+    /// A step failed for one of the processes.
+    #[error("{fault}; {}", outcome(.lost))]
+    Group {
+        /// The failure.
+        fault: ProcessFailure,
+        /// Processes that could not be brought back.
+        lost: Vec<ProcessFailure>,
+    },
+    /// Forked children keep devices open.
+    #[error("it could not be checkpointed later; {}", outcome(.lost))]
+    InheritedDevices {
+        /// The failure.
+        #[source]
+        cause: InheritedDevicesError,
+        /// Processes that could not be brought back.
+        lost: Vec<ProcessFailure>,
+    },
+    /// The container's limits lack room.
+    #[error("there is no room for its GPU contents; {}", outcome(.lost))]
+    NoRoomInside {
+        /// The failure.
+        #[source]
+        cause: Box<Error>,
+        /// Processes that could not be brought back.
+        lost: Vec<ProcessFailure>,
+    },
+    /// Shared memory cannot be given up.
+    #[error("{cause}; {}", outcome(.lost))]
+    Shared {
+        /// The failure.
+        cause: Box<Error>,
+        /// Processes that could not be brought back.
+        lost: Vec<ProcessFailure>,
+    },
+    /// Shared memory cannot be found out or given up.
+    #[error("it is not known what GPU memory its processes share, or it cannot be given up")]
+    NotGivenUp(#[source] io::Error),
+    /// The suspend cannot be recorded.
+    #[error("it cannot be recorded that the operator has suspended it; {}", outcome(.lost))]
+    NotRecorded {
+        /// The failure.
+        #[source]
+        cause: OperationError,
+        /// Processes that could not be brought back.
+        lost: Vec<ProcessFailure>,
+    },
+    /// Signals or processes cannot be read.
+    #[error("cannot prepare for signals, or read the processes of the container")]
+    Io(#[from] io::Error),
+    /// A signal ended it.
+    #[error("a signal asked for it to end; {}", outcome(.lost))]
+    Cancelled {
+        /// Processes that could not be brought back.
+        lost: Vec<ProcessFailure>,
+    },
+}
+
+impl Error {
+    /// Refused before anything was changed.
+    pub(super) fn refused(reason: impl Into<Refusal>) -> Self {
+        Self::Refused(Box::new(reason.into()))
+    }
+
+    /// The processes that could not be brought back.
+    pub(super) fn lost(&self) -> &[ProcessFailure] {
+        match self {
+            Self::Group { lost, .. }
+            | Self::InheritedDevices { lost, .. }
+            | Self::NoRoomInside { lost, .. }
+            | Self::Shared { lost, .. }
+            | Self::NotRecorded { lost, .. }
+            | Self::Cancelled { lost } => lost,
+            _ => &[],
+        }
+    }
+
+    /// The kind of the error, for scripts.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Driver(error) => error.kind(),
+            Self::Unreadable { .. } => Kind::ContainerUnreadable,
+            Self::NoMembers(_) => Kind::NoCuda,
+            Self::Held { held, .. } => held.kind(),
+            Self::Untouched(fault) | Self::Group { fault, .. } => fault.kind(),
+            Self::Mixed { .. } => Kind::WrongState,
+            Self::Operation(error) | Self::NotRecorded { cause: error, .. } => error.kind(),
+            Self::InheritedDevices { .. } => Kind::InheritedDevices,
+            Self::NoRoomInside { cause, .. } | Self::Shared { cause, .. } => cause.kind(),
+            Self::NotGivenUp(_) => Kind::SharedMemory,
+            Self::Blocked(_) => Kind::Blocked,
+            Self::NoHostMemory(error) => error.kind(),
+            Self::Refused(refusal) => refusal.kind(),
+            Self::Cancelled { .. } => Kind::Cancelled,
+            Self::Hook(_) => Kind::HookFailed,
+            Self::LowLevel(_) => Kind::LowLevelRuntime,
+            Self::Io(error) => of_io(error, Kind::Io),
+        }
+    }
+
+    /// How the container is now, for scripts.
+    pub fn state(&self) -> State {
+        match Left::of(self.lost()) {
+            Left::Nothing => State::Unharmed,
+            // Its keeper goes on trying.
+            Left::ToUndo if self.lost().iter().all(ProcessFailure::may_pass) => State::Waiting,
+            Left::ToUndo | Left::Lost => State::Lost,
+        }
+    }
+}
+
+fn outcome(lost: &[ProcessFailure]) -> String {
+    if lost.is_empty() {
+        return "all processes are as before, with their GPU".to_owned();
+    }
+    let texts: Vec<String> = lost.iter().map(ToString::to_string).collect();
+    let later = match lost.iter().any(ProcessFailure::lacks_room) {
+        true => "; a process of stasis gives them their GPU back as soon as there is room",
+        false => "",
+    };
+    format!(
+        "these could not be brought back: {}{later}",
+        texts.join("; ")
+    )
+}
+
+impl From<JobError> for Error {
+    fn from(JobError { fault, lost }: JobError) -> Self {
+        Self::Group { fault, lost }
+    }
+}

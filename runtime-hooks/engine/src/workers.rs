@@ -1,0 +1,29 @@
+//! The processes that our programs start of themselves, for work that goes on after their caller
+//! has its answer, or that must not be cut off with the caller.
+
+use crate::container::inherited_devices::Replacer;
+use crate::gpu_path::hole::StandBy;
+use crate::gpu_path::hole::process::AwayProcess;
+use crate::gpu_path::process::GpuCopy;
+use crate::gpu_path::self_test::SelfTest;
+use crate::low_level::hook::process::HookProcess;
+use crate::recovery::keeper::Keeper;
+
+/// Each kind: `Some` if this process is one, with whether it has done its work.
+const PROCESSES: [fn() -> Option<bool>; 7] = [
+    || Some(Keeper::of_this_process()?.run().is_ok()),
+    || Some(Replacer::of_this_process()?.run().is_ok()),
+    || Some(GpuCopy::of_this_process()?.run().is_ok()),
+    || Some(AwayProcess::of_this_process()?.run().is_ok()),
+    || Some(StandBy::of_this_process()?.run().is_ok()),
+    || Some(HookProcess::of_this_process()?.run().is_ok()),
+    || SelfTest::of_this_process()?.run(),
+];
+
+/// Does the work of this process, if either program started it as one of these; returns the exit
+/// code.
+#[must_use]
+pub fn run() -> Option<u8> {
+    let is_done = PROCESSES.iter().find_map(|process| process())?;
+    Some(u8::from(!is_done))
+}

@@ -1,0 +1,267 @@
+//! The OCI runtime: runc's (or crun's) command line, with checkpoint and restore of GPU state.
+//!
+//! Every other verb is passed on by exec(2), so that the low-level runtime itself answers it, byte
+//! for byte.
+
+use std::env;
+use std::ffi::OsStr;
+use std::io::{self, Write};
+use std::path::{self, Path, PathBuf};
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use stasis_config::{LowLevel, Settings};
+use stasis_engine::checkpoint::at_stop::kill;
+use stasis_engine::checkpoint::at_stop::process::StopProcess;
+use stasis_engine::checkpoint::checkpoint;
+use stasis_engine::checkpoint::group;
+use stasis_engine::container::create::{prepare, refuse_key};
+use stasis_engine::container::first_image::FirstImage;
+use stasis_engine::context::{Context, Outcome};
+use stasis_engine::cuda::watchdog;
+use stasis_engine::delete::delete;
+use stasis_engine::error::chain;
+use stasis_engine::host::caller;
+use stasis_engine::host::cancel::Cancel;
+use stasis_engine::host::disk::Sync;
+use stasis_engine::low_level::at_restore::RestoreScript;
+use stasis_engine::low_level::default_root;
+use stasis_engine::low_level::post_dump::PostDump;
+use stasis_engine::operation::awaited_start::awaits_start;
+use stasis_engine::recovery::group::member::Member;
+use stasis_engine::request::{CheckpointRequest, CreateRequest, LowLevelArgs, RestoreRequest};
+use stasis_engine::restore::at_create::start::start;
+use stasis_engine::restore::at_create::state::state;
+use stasis_engine::restore::at_create::{Created, create};
+use stasis_engine::restore::group::restore as restore_group;
+use stasis_engine::restore::restore;
+use stasis_engine::suspend::resume::resume;
+use stasis_engine::workers;
+use stasis_linux::open_files;
+use stasis_runtime::oci::log::Report;
+use stasis_runtime::oci::pass_on::exec;
+use stasis_runtime::oci::runtime_error::RuntimeError;
+use stasis_runtime::oci::{Action, Invocation};
+
+fn main() -> ExitCode {
+    open_files::raise_limit();
+    let code = if let Some(code) = workers::run() {
+        code
+    } else if let Some(sync) = Sync::of_this_process() {
+        sync.run()
+    } else if let Some(stop) = StopProcess::of_this_process() {
+        stop.run();
+        0
+    } else if let Some(dump) = PostDump::of_this_process() {
+        verify(&dump)
+    } else if let Some(restore) = RestoreScript::of_this_process() {
+        set_up(&restore)
+    } else {
+        carry_out()
+    };
+    watchdog::exit_despite_hung_calls(code);
+    ExitCode::from(code)
+}
+
+/// Verifies a dump. Prints to CRIU's log, in the format of that log.
+fn verify(dump: &PostDump) -> u8 {
+    if let Err(error) = dump.verify() {
+        let _ = writeln!(io::stderr(), "Error (stasis): {}", chain(&error));
+        return 1;
+    }
+    match dump.store_not_kept() {
+        Ok(None) => {}
+        // The image is whole: no reason to let the tasks go on.
+        Ok(Some(error)) => {
+            let _ = writeln!(
+                io::stderr(),
+                "Warn  (stasis): what CRIU does not keep is not in the image: {error}"
+            );
+        }
+        Err(error) => {
+            let _ = writeln!(
+                io::stderr(),
+                "Error (stasis): cannot put the files of the container's mounts into the image: \
+                 {error}"
+            );
+            return 1;
+        }
+    }
+    if let Err(error) = dump.unlock_network() {
+        let _ = writeln!(
+            io::stderr(),
+            "Warn  (stasis): the network may still be locked: {error}"
+        );
+    }
+    0
+}
+
+/// Runs the restore script. Prints as [`verify`] does.
+fn set_up(restore: &RestoreScript) -> u8 {
+    let Err(error) = restore.run() else {
+        return 0;
+    };
+    let _ = writeln!(io::stderr(), "Error (stasis): {error}");
+    1
+}
+
+fn carry_out() -> u8 {
+    let invocation = Invocation::parse(env::args_os().skip(1).collect());
+    run(&invocation).unwrap_or_else(|error| {
+        Report::new(&invocation.global).error(&error);
+        1
+    })
+}
+
+/// Returns the exit code; does not return if the low-level runtime replaces this process.
+fn run(invocation: &Invocation) -> Result<u8, RuntimeError> {
+    invocation.check_interface()?;
+    let settings = settings_for(invocation)?;
+    let low_level = match &invocation.global.low_level {
+        Some(chosen) => settings.runtime.resolve_instead(chosen)?,
+        None => settings.runtime.resolve()?,
+    };
+    let root = root(invocation, &low_level);
+    let mut first_image = None;
+    match &invocation.action {
+        Action::Create(options) => {
+            prepare(&options.bundle)?;
+            refuse_key(&settings.restore.registry, &options.bundle, &options.id)?;
+            first_image = FirstImage::of(&options.bundle)?;
+            if first_image.is_none() {
+                return Err(hand_over(&low_level, invocation));
+            }
+        }
+        Action::Start { id } | Action::State { id }
+            if !awaits_start(&settings.paths.state_dir, &root, id) =>
+        {
+            return Err(hand_over(&low_level, invocation));
+        }
+        Action::PassThrough => return Err(hand_over(&low_level, invocation)),
+        _ => {}
+    }
+    caller::remember();
+    let cancel = Cancel::on_signals().map_err(RuntimeError::Signals)?;
+    let context = Context {
+        settings,
+        low_level,
+        root,
+        cancel,
+        began: SystemTime::now(),
+    };
+    let flavor = context.low_level.flavor;
+    let group = invocation.global.group.as_deref();
+    let args = invocation.pass_on(flavor);
+    let args_with = |options: &[(&str, &OsStr)]| invocation.pass_on_with(flavor, options);
+    let wait = context.settings.deadlines.stalled();
+    let stop_commands = || invocation.stop_commands(&context.root, flavor, wait);
+    let outcome = match &invocation.action {
+        Action::Create(options) => create_from(&context, invocation, options, first_image)?,
+        Action::Start { id } => start(&context, id)?,
+        Action::State { id } => state(&context, id, &args).map_err(RuntimeError::State)?,
+        Action::Checkpoint(options) => checkpoint_in(group, &context, options, &args_with)?,
+        Action::Restore(options) => restore_in(group, &context, options, &args_with)?,
+        Action::Resume { id } => resume(&context, id, &args)?,
+        Action::Kill(request) => kill(&context, request, stop_commands()),
+        Action::Delete { id, mode } => delete(&context, id, *mode, &args)?,
+        Action::PassThrough => Outcome::PassThrough,
+    };
+    match outcome {
+        Outcome::Done(code) => Ok(code),
+        Outcome::PassThrough => {
+            let cancel = &context.cancel;
+            cancel.before_exec().map_err(RuntimeError::StandDown)?;
+            Err(hand_over(&context.low_level, invocation))
+        }
+    }
+}
+
+/// Checkpoints a container, by itself or in the group of this file.
+fn checkpoint_in(
+    group: Option<&Path>,
+    context: &Context,
+    options: &CheckpointRequest,
+    args: LowLevelArgs<'_>,
+) -> Result<Outcome, RuntimeError> {
+    let Some(file) = group else {
+        return Ok(checkpoint(context, options, args)?);
+    };
+    let member = member_of(file, Member::of_this_process(file, context, &options.id))?;
+    Ok(group::checkpoint(context, options, &member, args)?)
+}
+
+/// Restores a container, by itself or in the group of this file.
+fn restore_in(
+    group: Option<&Path>,
+    context: &Context,
+    options: &RestoreRequest,
+    args: LowLevelArgs<'_>,
+) -> Result<Outcome, RuntimeError> {
+    let Some(file) = group else {
+        return Ok(restore(context, options, args)?);
+    };
+    let member = Member::of_this_process(file, context, &options.id);
+    let member = member_of(file, member.and_then(Member::silent))?;
+    Ok(restore_group(context, options, &member, args)?)
+}
+
+fn member_of(file: &Path, member: io::Result<Member>) -> Result<Member, RuntimeError> {
+    member.map_err(|source| RuntimeError::Group {
+        path: file.to_owned(),
+        source,
+    })
+}
+
+/// Returns the directory in which the low-level runtime keeps its containers.
+fn root(invocation: &Invocation, low_level: &LowLevel) -> PathBuf {
+    let root = invocation.global.root.clone();
+    let root = root.unwrap_or_else(|| default_root(low_level.flavor));
+    // runc accepts a relative root, but our detached processes run in another directory.
+    path::absolute(&root).unwrap_or(root)
+}
+
+/// Creates a container from an image. A cold start is reported in the caller's log.
+fn create_from(
+    context: &Context,
+    invocation: &Invocation,
+    options: &CreateRequest,
+    image: Option<FirstImage>,
+) -> Result<Outcome, RuntimeError> {
+    let Some(image) = image else {
+        return Ok(Outcome::PassThrough);
+    };
+    let args = |restore: &RestoreRequest, extra: &[(&str, &OsStr)]| {
+        invocation.restore_instead(options, restore, extra)
+    };
+    Ok(match create(context, options, &image, &args)? {
+        Created::FromImage => Outcome::Done(0),
+        Created::Cold(why) => {
+            if let Some(why) = why {
+                Report::new(&invocation.global).warning(&why);
+            }
+            Outcome::PassThrough
+        }
+    })
+}
+
+/// Loads the settings. Only a checkpoint and a restore need all of them: a mistake in the file must
+/// not prevent users from inspecting or ending a container.
+fn settings_for(invocation: &Invocation) -> Result<Settings, RuntimeError> {
+    let path = invocation.global.settings.as_deref();
+    if let Action::Checkpoint(_) | Action::Restore(_) = invocation.action {
+        return Ok(Settings::load(path)?);
+    }
+    let (settings, error) = Settings::load_usable(path);
+    if let Some(error) = error {
+        let text = format!("{}; the defaults are used in its place", chain(&error));
+        Report::new(&invocation.global).warning(&text);
+    }
+    Ok(settings)
+}
+
+fn hand_over(low_level: &LowLevel, invocation: &Invocation) -> RuntimeError {
+    RuntimeError::HandOver {
+        source: exec(&low_level.path, invocation.pass_on(low_level.flavor)),
+        path: low_level.path.clone(),
+    }
+}
