@@ -7,9 +7,12 @@
 //! entries and not one of them, so a parent and its children may name each other.
 
 mod circles;
+mod dependencies;
+mod glossary;
 mod kubernetes;
 mod modules;
 mod named_tests;
+mod prose;
 
 use std::fs;
 use std::path::{Path, PathBuf};

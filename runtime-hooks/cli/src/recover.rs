@@ -6,10 +6,6 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use stasis_config::Settings;
-
-use crate::answer::{Format, name, show_all, write_line};
-use crate::command_error::CommandError;
-use crate::locate::{LocateError, locate};
 use stasis_engine::error::chain;
 use stasis_engine::error::kind::State;
 use stasis_engine::host::cancel::Cancel;
@@ -21,6 +17,10 @@ use stasis_engine::operation::{
 use stasis_engine::recovery::report::Recovered;
 use stasis_engine::recovery::waiting::waits_for;
 use stasis_engine::recovery::{begin_recovery, take_up};
+
+use crate::answer::{Format, name, show_all, write_line};
+use crate::command_error::CommandError;
+use crate::locate::{LocateError, locate};
 
 /// The containers to recover.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The engine of stasis: checkpoint and restore of running GPU containers.
 //!
-//! One process per operation: `stasis-runtime` parses the command line of runc or crun
-//! (`stasis_runtime::oci`) and calls one of four verbs; what is not ours is exec'd through unchanged.
+//! One process per operation: `stasis-runtime` parses the command line of runc or crun and calls
+//! one of four verbs; every other command is passed on by exec(2).
 //!
 //! # Checkpoint ([`checkpoint`])
 //! 1. **Look**: the container and its processes ([`container`]), and which of them use CUDA

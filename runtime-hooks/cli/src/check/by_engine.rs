@@ -4,17 +4,17 @@
 use std::collections::BTreeSet;
 
 use stasis_config::{BlockerKind, Settings};
+use stasis_engine::context::Context;
+use stasis_engine::host::cancel::Cancel;
+use stasis_engine::preflight::blocker::{Blockers, Finding};
+use stasis_engine::preflight::cuda_processes::cuda_members;
+use stasis_engine::request::CriuOption;
 use stasis_linux::ProcessRef;
 use stasis_linux::cgroup::FreezerState;
 
 use super::{CheckError, Report, check, packing};
 use crate::locate::engine::Engine;
 use crate::locate::{Located, docker, runtime};
-use stasis_engine::context::Context;
-use stasis_engine::host::cancel::Cancel;
-use stasis_engine::preflight::blocker::{Blockers, Finding};
-use stasis_engine::preflight::cuda_processes::cuda_members;
-use stasis_engine::request::CriuOption;
 
 /// Runs the pre-flight of a checkpoint by the container's engine, with these options.
 ///

@@ -3,10 +3,10 @@
 use std::fmt;
 
 use serde::Serialize;
+use stasis_engine::container::hooks::{Hook, Hooks};
 
 use super::Report;
 use crate::answer::name;
-use stasis_engine::container::hooks::{Hook, Hooks};
 
 /// The hooks of a container with GPU state.
 #[derive(Debug, Default, Serialize)]

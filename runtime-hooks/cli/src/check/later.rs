@@ -1,8 +1,9 @@
 //! Blockers that a checkpoint decides at the lock, and a check can only guess.
 
-use super::Report;
 use stasis_engine::preflight::blocker::Finding;
 use stasis_engine::preflight::sharing::{Sharing, known_later};
+
+use super::Report;
 
 impl Report {
     /// Turns blockers that are only guessed before the lock into notes.

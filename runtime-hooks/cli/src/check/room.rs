@@ -1,6 +1,5 @@
 //! The report's part on room, and on GPU contents that go through the driver and CRIU.
 
-use super::Report;
 use stasis_engine::bulk_memory::plugin;
 use stasis_engine::checkpoint::captured::Captured;
 use stasis_engine::checkpoint::disk_space::MostWritten;
@@ -15,6 +14,8 @@ use stasis_engine::gpu_path::why_not_passed;
 use stasis_engine::ledger::{Patience, Reservation};
 use stasis_engine::preflight::capabilities::Capabilities;
 use stasis_engine::request::Resumes;
+
+use super::Report;
 
 impl Report {
     /// Checks the room in host memory, and on the disk of contents that lie apart from images. The

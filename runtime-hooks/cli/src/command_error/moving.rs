@@ -3,14 +3,14 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use stasis_memory_store::StoreError;
-use stasis_oci_image::OciImageError;
-
-use super::ImageError;
 use stasis_engine::error::Refusal;
 use stasis_engine::error::io_kind::{of_image, of_store};
 use stasis_engine::error::kind::Kind;
 use stasis_engine::image::directory::PARENT;
+use stasis_memory_store::StoreError;
+use stasis_oci_image::OciImageError;
+
+use super::ImageError;
 
 /// The image's directory in an archive.
 const CHECKPOINT: &str = "checkpoint";

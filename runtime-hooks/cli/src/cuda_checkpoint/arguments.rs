@@ -5,7 +5,6 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Parser, ValueEnum};
-
 use stasis_engine::cuda::{GpuMap, GpuUuid, InvalidGpuUuid};
 use stasis_engine::suspend::Action;
 

@@ -4,11 +4,6 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use stasis_config::Settings;
-use stasis_linux::ProcessRef;
-
-use super::arguments::{Arguments, Operation};
-use super::{Error, NAME, word};
-use crate::locate::locate;
 use stasis_engine::container::Container;
 use stasis_engine::context::Context;
 use stasis_engine::cuda::failure::{ProcessFailure, Step};
@@ -16,6 +11,11 @@ use stasis_engine::cuda::watchdog::WatchedDriver;
 use stasis_engine::cuda::{CudaDriver, CudaState, Driver};
 use stasis_engine::host::cancel::Cancel;
 use stasis_engine::suspend::{self, Asked, Done, Order, carry_out, limits, query_members};
+use stasis_linux::ProcessRef;
+
+use super::arguments::{Arguments, Operation};
+use super::{Error, NAME, word};
+use crate::locate::locate;
 
 /// Carries the operation out and returns its answer: a line for each process of a query.
 pub(super) fn run(settings: Settings, arguments: &Arguments) -> Result<String, Error> {

@@ -13,11 +13,6 @@ use std::sync::Arc;
 
 use clap::{CommandFactory, Parser};
 use stasis_config::{Settings, SettingsError};
-
-use crate::answer::write;
-use crate::gone;
-use crate::locate::LocateError;
-use arguments::Arguments;
 use stasis_engine::cuda::failure::ProcessFailure;
 use stasis_engine::cuda::{CudaDriver, CudaError, CudaState, Driver, OpenError};
 use stasis_engine::error::chain;
@@ -25,6 +20,11 @@ use stasis_engine::error::io_kind::of_io;
 use stasis_engine::error::io_kind::of_settings;
 use stasis_engine::error::kind::{Kind, State};
 use stasis_engine::suspend::{self, word};
+
+use crate::answer::write;
+use crate::gone;
+use crate::locate::LocateError;
+use arguments::Arguments;
 
 /// The program name that selects this command line.
 pub const NAME: &str = "cuda-checkpoint";

@@ -6,15 +6,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use stasis_engine::cuda::failure::{ProcessFailure, Step};
+use stasis_engine::cuda::watchdog::{CallLimits, MARGIN, WatchedDriver};
+use stasis_engine::cuda::{CudaError, CudaState, Driver};
+use stasis_engine::suspend::{Action, refuse_held};
 use stasis_linux::ProcessRef;
 use stasis_linux::procfs::Status;
 
 use super::arguments::{Arguments, Operation};
 use super::{Error, word};
-use stasis_engine::cuda::failure::{ProcessFailure, Step};
-use stasis_engine::cuda::watchdog::{CallLimits, MARGIN, WatchedDriver};
-use stasis_engine::cuda::{CudaError, CudaState, Driver};
-use stasis_engine::suspend::{Action, refuse_held};
 
 /// Carries the operation out and returns its answer, which may be empty.
 pub(super) fn run(

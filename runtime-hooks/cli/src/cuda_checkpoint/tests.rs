@@ -1,11 +1,11 @@
 use std::time::Duration;
 
 use clap::Parser;
+use stasis_engine::cuda::{GpuMap, GpuUuid};
+use stasis_engine::suspend::Action;
 
 use super::arguments::{Arguments, Operation};
 use super::*;
-use stasis_engine::cuda::{GpuMap, GpuUuid};
-use stasis_engine::suspend::Action;
 
 const OLD: &str = "GPU-07070707-0707-0707-0707-070707070707";
 const NEW: &str = "GPU-08080808-0808-0808-0808-080808080808";

@@ -3,12 +3,12 @@
 use std::io;
 use std::time::Duration;
 
+use stasis_engine::cuda::nvml::Inventory;
+use stasis_engine::host::deadline::within;
 use stasis_linux::ProcessRef;
 
 use super::{Finding, warning};
 use crate::locate::{Located, running};
-use stasis_engine::cuda::nvml::Inventory;
-use stasis_engine::host::deadline::within;
 
 /// The longest wait for a process whose memory map the kernel does not show.
 const LIMIT: Duration = Duration::from_secs(10);

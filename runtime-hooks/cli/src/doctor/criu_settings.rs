@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use super::{Finding, fault, warning};
 use stasis_engine::low_level::criu_settings::{CriuSettings, DIRECTORY};
+
+use super::{Finding, fault, warning};
 
 /// CRIU reads the first file in every run (criu(8), "CONFIGURATION FILES"); runc and crun name the
 /// others in their requests.

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use stasis_config::Settings;
+use stasis_engine::cuda::nvml::{GpuFacts, Inventory, InventoryError, Mig, Persistence};
 use stasis_linux::error_chain;
 
 use super::{Finding, copying, fault, ok, warning};
-use stasis_engine::cuda::nvml::{GpuFacts, Inventory, InventoryError, Mig, Persistence};
 
 const CONTROL: &str = "/dev/nvidiactl";
 /// The first driver with the checkpoint calls, and the first that restores to other GPUs.

@@ -17,10 +17,10 @@ use std::fmt;
 
 use serde::Serialize;
 use stasis_config::{Settings, SettingsError};
-
-use installed::Installed;
 use stasis_engine::cuda::nvml::Inventory;
 use stasis_engine::preflight::capabilities::Capabilities;
+
+use installed::Installed;
 
 /// One finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -4,12 +4,12 @@ use std::fs;
 use std::path::Path;
 
 use stasis_config::{Settings, SettingsError};
+use stasis_engine::low_level::criu_version::CriuVersion;
+use stasis_engine::preflight::capabilities::{Capabilities, Cgroups, Criu};
 use stasis_linux::error_chain;
 
 use super::{Finding, criu_settings, fault, ok, warning};
 use crate::programs::exit_of;
-use stasis_engine::low_level::criu_version::CriuVersion;
-use stasis_engine::preflight::capabilities::{Capabilities, Cgroups, Criu};
 
 /// "1" where SELinux forbids what its policy does not allow.
 const SELINUX: &str = "/sys/fs/selinux/enforce";

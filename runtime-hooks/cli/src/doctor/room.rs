@@ -1,14 +1,14 @@
 //! Room in host memory and on disk, and rests of killed operations.
 
 use stasis_config::Settings;
+use stasis_engine::container::host_memory::available;
+use stasis_engine::cuda::nvml::Inventory;
+use stasis_engine::image::disk_space;
 use stasis_linux::error_chain;
 
 use super::{fault, warning};
 use crate::doctor::Finding;
 use crate::recover::cut_off;
-use stasis_engine::container::host_memory::available;
-use stasis_engine::cuda::nvml::Inventory;
-use stasis_engine::image::disk_space;
 
 const MIB: u64 = 1 << 20;
 

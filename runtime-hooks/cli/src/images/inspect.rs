@@ -3,32 +3,33 @@
 
 mod text;
 
-use stasis_transfer::Open as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
 use stasis_config::Settings;
+use stasis_engine::image::directory::{current, has_inventory, is_ours};
+use stasis_engine::image::manifest::{FILE_NAME, Manifest};
+use stasis_engine::operation::group::{self, GroupMember};
 use stasis_memory_store::Index;
 use stasis_oci_image::document::annotations::Annotations;
 use stasis_oci_image::{Kind, Reference};
+use stasis_transfer::Open as _;
 
-use super::moved::login::Login;
 use super::named::Named;
 use super::origin::Origin;
+use super::transfer::login::Login;
 use super::whose::Whose;
 use super::{bytes_in, reference};
 use crate::answer::{Format, Output, answer, write_line};
 use crate::command_error::{CommandError, ImageError, MoveError};
 use crate::locate::engine::Engine;
-use stasis_engine::image::directory::{current, has_inventory, is_ours};
-use stasis_engine::image::manifest::{FILE_NAME, Manifest};
-use stasis_engine::operation::group::{self, GroupMember};
 
 /// Show the manifests of images.
 ///
-/// Shows their containers, GPUs and memory, their origin, and on request more. CRIU's own files, with processes, open files, sockets and mounts, are read by `crit` and
-/// `checkpointctl`. Whether an image is whole is not looked at: `stasis verify` does that.
+/// Shows their containers, GPUs and memory, their origin, and on request more. CRIU's own files,
+/// with processes, open files, sockets and mounts, are read by `crit` and `checkpointctl`. Whether
+/// an image is whole is not looked at: `stasis verify` does that.
 ///
 /// Exit code 0: they are shown; 2: one of them cannot be.
 #[derive(Debug, Args)]

@@ -6,12 +6,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
-
-use crate::command_error::CommandError;
-use crate::log::line::read;
 use stasis_engine::bulk_memory::apart;
 use stasis_engine::bulk_memory::places::Places;
 use stasis_engine::image::manifest::FILE_NAME;
+
+use crate::command_error::CommandError;
+use crate::log::line::read;
 
 /// Docker's containers, with `checkpoints/NAME` in the directory of each: containerd writes the
 /// image elsewhere, and Docker has it moved.

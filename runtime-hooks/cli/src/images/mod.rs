@@ -4,10 +4,10 @@
 pub mod gc;
 pub mod inspect;
 mod known;
-pub mod moved;
 mod named;
 mod origin;
 mod table;
+pub mod transfer;
 pub mod verify;
 mod whose;
 
@@ -20,8 +20,8 @@ use stasis_oci_image::{OciImageError, Reference};
 
 use crate::answer::{Format, Output, answer, show_note, write_line};
 use crate::command_error::{CommandError, MoveError};
-use moved::login::Login;
 use named::Named;
+use transfer::login::Login;
 use verify::{Reading, Report, look, look_elsewhere, look_here};
 
 /// The images, and what of them is read.

@@ -5,12 +5,12 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
+use stasis_engine::image::manifest::Manifest;
 
 use super::known::with_dockers;
-use super::moved::unpacked::Unpacked;
+use super::transfer::unpacked::Unpacked;
 use super::whose::Whose;
 use crate::command_error::CommandError;
-use stasis_engine::image::manifest::Manifest;
 
 /// An image on this machine, as long as this lives.
 #[derive(Debug)]

@@ -5,9 +5,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use stasis_linux::{ProcessRef, file};
-
 use stasis_engine::host::deadline::within;
+use stasis_linux::{ProcessRef, file};
 
 const SOCKET: &str = "/run/docker.sock";
 const PID_FILE: &str = "/run/docker.pid";

@@ -6,11 +6,11 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use stasis_engine::container::spec::Spec;
+use stasis_engine::container::{Container, pod};
 use stasis_linux::file;
 
 use super::roots::{CONTAINERD, DOCKER};
-use stasis_engine::container::spec::Spec;
-use stasis_engine::container::{Container, pod};
 
 /// Real lists of podman's have some KiB for each container.
 const MAX_BYTES: u64 = 64 << 20;

@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use stasis_config::{Flavor, LowLevel, Settings};
-
-use crate::locate::engine::Known;
-use crate::locate::roots::{Place, places, roots};
 use stasis_engine::container::{Container, ContainerError};
 use stasis_engine::context::Context;
 use stasis_engine::host::cancel::Cancel;
+
+use crate::locate::engine::Known;
+use crate::locate::roots::{Place, places, roots};
 
 /// A container and where it was found.
 #[derive(Debug)]

@@ -6,11 +6,10 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
+use stasis_engine::container::Container;
 use stasis_linux::procfs::{arguments, is_of_go, program};
 use stasis_linux::{ProcessRef, file};
 use toml_edit::DocumentMut;
-
-use stasis_engine::container::Container;
 
 /// containerd's own shim writes the name of the runtime into the bundle.
 const RECORD: &str = "runtime";

@@ -6,12 +6,11 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use stasis_linux::file;
-use stasis_memory_store::Report;
-
 use stasis_engine::error::operations_log::{EARLIER, FILE_NAME};
 use stasis_engine::host::time::parsed;
 use stasis_engine::operation::timeline::{Phase, most_bytes, seconds_of};
+use stasis_linux::file;
+use stasis_memory_store::Report;
 
 /// The most that is read of a file: files are put aside at 64 MiB.
 const MOST_BYTES: u64 = 128 << 20;

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use serde::Serialize;
+use stasis_engine::operation::verb::Verb;
 
 use crate::answer::amount::{since, size, took};
 use crate::log::line::{Line, read};
-use stasis_engine::operation::verb::Verb;
 
 /// The operations on a container from which the next one is predicted.
 const MOST: usize = 5;

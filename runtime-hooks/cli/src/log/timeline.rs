@@ -1,13 +1,13 @@
 //! The phases of operations as bars.
 
 use comfy_table::Table;
+use stasis_engine::operation::timeline::Phase;
 
 use super::line::Line;
 use super::table::outcome;
 use crate::answer::amount::size;
 use crate::answer::name;
 use crate::answer::table::id;
-use stasis_engine::operation::timeline::Phase;
 
 /// The columns if there is no terminal.
 const USUAL: u16 = 100;

@@ -3,12 +3,12 @@
 use std::time::UNIX_EPOCH;
 
 use clap::ValueEnum;
+use stasis_engine::host::time::parsed;
 
 use super::text::Family;
 use crate::locate::engine::Engine;
 use crate::ps::row::Row;
 use crate::ps::state::State;
-use stasis_engine::host::time::parsed;
 
 /// A container as DCGM's exporter and the kubelet name it.
 struct Named<'r> {

@@ -6,13 +6,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
+use stasis_engine::bulk_memory::places::names_in;
+use stasis_engine::image::disk_space;
 
 use super::failed;
 use super::text::{Family, Parts};
 use crate::command_error::CommandError;
 use crate::recover::cut_off;
-use stasis_engine::bulk_memory::places::names_in;
-use stasis_engine::image::disk_space;
 
 pub(super) fn families(settings: &Settings, parts: &mut Parts) -> Vec<Family> {
     let mut used = Family::gauge(

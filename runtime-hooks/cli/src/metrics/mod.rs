@@ -12,13 +12,13 @@ use std::path::{self, Path, PathBuf};
 use clap::Args;
 use rustix::fs::{Mode, OFlags, open};
 use stasis_config::Settings;
+use stasis_engine::error::operations_log::Totals;
 use stasis_linux::file::{self, Access, Durability};
 use stasis_linux::procfs::held_file;
 
 use crate::answer::write;
 use crate::command_error::CommandError;
 use crate::ps;
-use stasis_engine::error::operations_log::Totals;
 use text::{Family, Parts};
 
 /// Print metrics of this machine in Prometheus' text format.

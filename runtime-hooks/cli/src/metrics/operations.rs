@@ -1,7 +1,8 @@
 //! Totals of operations.
 
-use super::text::Family;
 use stasis_engine::error::operations_log::{BYTES, Distribution, SECONDS, Total, Totals};
+
+use super::text::Family;
 
 /// The label that kubelet and containerd use for an operation.
 const OPERATION: &str = "operation_type";

@@ -2,10 +2,11 @@
 
 use std::fmt::{self, Write};
 
-use crate::answer::show_note;
-use crate::command_error::CommandError;
 use stasis_engine::error::chain;
 use stasis_engine::error::operations_log::Distribution;
+
+use crate::answer::show_note;
+use crate::command_error::CommandError;
 
 /// The type of a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,12 +8,12 @@ use std::thread::Builder;
 use std::time::{Duration, Instant, SystemTime};
 
 use stasis_config::Settings;
+use stasis_engine::cuda::nvml::Inventory;
+use stasis_engine::host::deadline::left_behind;
 
 use super::row::Row;
 use crate::locate::Located;
 use crate::log::past::Past;
-use stasis_engine::cuda::nvml::Inventory;
-use stasis_engine::host::deadline::left_behind;
 
 /// Seconds until a container counts as not answering; an answer takes a fraction of one.
 const PATIENCE: u32 = 10;

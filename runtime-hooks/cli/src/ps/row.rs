@@ -6,12 +6,6 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 use stasis_config::Settings;
-
-use super::state::{Recorded, State};
-use crate::check::{CheckError, Process, Report, check};
-use crate::locate::Located;
-use crate::locate::engine::{Engine, Known};
-use crate::log::past::{LastImage, Past, Predicted};
 use stasis_engine::cuda::GpuUuid;
 use stasis_engine::cuda::gpu_use::{GpuBytes, add};
 use stasis_engine::cuda::nvml::Inventory;
@@ -21,6 +15,12 @@ use stasis_engine::host::cancel::Cancel;
 use stasis_engine::operation::Intent;
 use stasis_engine::operation::progress::UnderWay;
 use stasis_engine::operation::verb::Verb;
+
+use super::state::{Recorded, State};
+use crate::check::{CheckError, Process, Report, check};
+use crate::locate::Located;
+use crate::locate::engine::{Engine, Known};
+use crate::log::past::{LastImage, Past, Predicted};
 
 /// A container that uses a GPU.
 #[derive(Debug, Serialize)]

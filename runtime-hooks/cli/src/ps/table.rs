@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use comfy_table::{Cell, Color};
+use stasis_engine::operation::progress::UnderWay;
 
 use super::row::Row;
 use super::state::State;
 use crate::answer::amount::{age, size};
 use crate::answer::table::{BAD, BUSY, GOOD, cell, id, or_none, table};
 use crate::log::past::Predicted;
-use stasis_engine::operation::progress::UnderWay;
 
 /// The columns, and the order in which a narrow terminal leaves them out.
 const COLUMNS: [(&str, u8); 10] = [

@@ -3,10 +3,6 @@
 use std::time::{Instant, SystemTime};
 
 use stasis_config::Settings;
-
-use super::Goal;
-use super::outcome::Outcome;
-use crate::locate::Located;
 use stasis_engine::cuda::GpuMap;
 use stasis_engine::cuda::gpu_use::gpu_bytes;
 use stasis_engine::error::chain;
@@ -16,6 +12,10 @@ use stasis_engine::host::cancel::Cancel;
 use stasis_engine::operation::timeline::Timeline;
 use stasis_engine::operation::{Intent, peek};
 use stasis_engine::suspend::{Asked, Change, Done, Error, Order, carry_out};
+
+use super::Goal;
+use super::outcome::Outcome;
+use crate::locate::Located;
 
 /// Brings a container to its goal. A failed step has brought back all processes, except those for
 /// which it names a failure.

@@ -7,12 +7,12 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use stasis_engine::error::kind::{Diagnosis, Kind, State};
+use stasis_engine::host::cancel::Cancel;
 use stasis_linux::ProcessRef;
 
 use super::outcome::Outcome;
 use super::{Arguments, Goal};
-use stasis_engine::error::kind::{Diagnosis, Kind, State};
-use stasis_engine::host::cancel::Cancel;
 
 /// This program, even if its file was replaced meanwhile.
 const OWN: &str = "/proc/self/exe";

@@ -15,14 +15,14 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use stasis_config::Settings;
+use stasis_engine::error::chain;
+use stasis_engine::error::kind::{Diagnosis, State};
 
 use crate::answer::{Format, Output, answer, show_error, write_line};
 use crate::command_error::CommandError;
 use crate::locate::locate;
 use bring::bring;
 use outcome::Outcome;
-use stasis_engine::error::chain;
-use stasis_engine::error::kind::{Diagnosis, State};
 
 /// The place of a container's GPU contents after the operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use stasis_engine::error::kind::{Diagnosis, Kind, State};
+use stasis_engine::suspend::Change;
 
 use super::Goal;
 use crate::answer::amount::{size, took};
 use crate::answer::name;
-use stasis_engine::error::kind::{Diagnosis, Kind, State};
-use stasis_engine::suspend::Change;
 
 /// The outcome for one container.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use stasis_config::Settings;
+use stasis_engine::error::kind::{Diagnosis, Kind, State};
+use stasis_engine::operation::verb::Verb;
 
 use super::call::{Ended, Record, call, until_undone};
 use super::command::EngineCommand;
 use super::outcome::Outcome;
 use super::progress::ProgressLine;
 use crate::log::line::{Line, read};
-use stasis_engine::error::kind::{Diagnosis, Kind, State};
-use stasis_engine::operation::verb::Verb;
 
 /// An operation to be carried out.
 #[derive(Debug)]

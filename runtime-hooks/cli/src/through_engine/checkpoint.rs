@@ -4,6 +4,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use stasis_config::Settings;
+use stasis_engine::error::kind::{Kind, State};
+use stasis_engine::operation::directory_of;
+use stasis_engine::operation::verb::Verb;
+use stasis_engine::request::AfterDump;
 
 use super::attempt::Attempt;
 use super::call::Record;
@@ -20,10 +24,6 @@ use crate::command_error::{CommandError, GroupError};
 use crate::locate::engine::Known;
 use crate::locate::{Located, locate};
 use crate::log::past::Past;
-use stasis_engine::error::kind::{Kind, State};
-use stasis_engine::operation::directory_of;
-use stasis_engine::operation::verb::Verb;
-use stasis_engine::request::AfterDump;
 
 /// The reason for a failure that `operations.log` does not have.
 const NOT_OURS: &str = "no operation of stasis had begun: the engine refused it by itself, or runs \

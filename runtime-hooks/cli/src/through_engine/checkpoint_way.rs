@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use stasis_config::{Flavor, Settings};
+use stasis_engine::error::kind::Kind;
+use stasis_engine::host::time::rfc3339;
+use stasis_engine::request::{AfterDump, CriuOption};
 
 use super::command::EngineCommand;
 use super::criu_options::{NoOption, of_checkpoint, words};
 use crate::locate::Located;
 use crate::locate::engine::Engine;
-use stasis_engine::error::kind::Kind;
-use stasis_engine::host::time::rfc3339;
-use stasis_engine::request::{AfterDump, CriuOption};
 
 /// crictl gives up a call after two seconds, and its caller gets no archive then.
 const CRICTL_TIMEOUT: &str = "--timeout=24h";

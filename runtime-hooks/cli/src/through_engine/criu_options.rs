@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 
 use clap::Args;
 use stasis_config::Flavor;
-
-use crate::locate::engine::Engine;
 use stasis_engine::operation::verb::Verb;
 use stasis_engine::request::CriuOption;
+
+use crate::locate::engine::Engine;
 
 /// The options of `stasis checkpoint`.
 #[derive(Debug, Clone, Args)]

@@ -5,6 +5,12 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use stasis_config::Settings;
+use stasis_engine::checkpoint::disk_space::MostWritten;
+use stasis_engine::error::kind::Kind;
+use stasis_engine::error::{Refusal, chain};
+use stasis_engine::image::disk_space::free;
+use stasis_engine::operation::verb::Verb;
+use stasis_engine::request::AfterDump;
 
 use super::checkpoint_way::{CheckpointWay, NoWay};
 use super::command::EngineCommand;
@@ -15,12 +21,6 @@ use crate::check::{CheckError, Report};
 use crate::locate::Located;
 use crate::locate::engine::Engine;
 use crate::log::past::{Past, Predicted};
-use stasis_engine::checkpoint::disk_space::MostWritten;
-use stasis_engine::error::kind::Kind;
-use stasis_engine::error::{Refusal, chain};
-use stasis_engine::image::disk_space::free;
-use stasis_engine::operation::verb::Verb;
-use stasis_engine::request::AfterDump;
 
 /// The expected course of a checkpoint.
 #[derive(Debug, Serialize)]

@@ -4,14 +4,14 @@ use std::io;
 use std::path::PathBuf;
 
 use serde::Serialize;
+use stasis_engine::error::kind::{Diagnosis, Kind, State};
+use stasis_engine::operation::verb::Verb;
 
 use super::command::EngineCommand;
 use crate::answer::amount::{size, took};
 use crate::answer::{Format, answer, name, show_error, write_line};
 use crate::locate::engine::{Engine, Known};
 use crate::log::line::Line;
-use stasis_engine::error::kind::{Diagnosis, Kind, State};
-use stasis_engine::operation::verb::Verb;
 
 /// The exit code of an operation that was refused or has failed.
 pub(super) const REFUSED: u8 = 1;

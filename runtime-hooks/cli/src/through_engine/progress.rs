@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use stasis_engine::operation::progress::UnderWay;
 
 use crate::answer::amount::{age, size};
 use crate::answer::{Format, name};
-use stasis_engine::operation::progress::UnderWay;
 
 /// Whether it is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -4,6 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use stasis_config::Settings;
+use stasis_engine::error::kind::State;
+use stasis_engine::operation::verb::Verb;
+use stasis_engine::request::CriuOption;
 
 use super::attempt::Attempt;
 use super::call::Record;
@@ -18,9 +21,6 @@ use crate::command_error::CommandError;
 use crate::locate::engine::{self, Engine};
 use crate::locate::locate;
 use crate::log::past::Past;
-use stasis_engine::error::kind::State;
-use stasis_engine::operation::verb::Verb;
-use stasis_engine::request::CriuOption;
 
 /// Restore a container that a checkpoint has ended, by the command of the engine that knows it.
 ///

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 use stasis_config::Settings;
+use stasis_engine::error::kind::Kind;
 
 use super::checkpoint_way::NoWay;
 use super::command::EngineCommand;
@@ -13,7 +14,6 @@ use crate::answer::name;
 use crate::images::verify::{Reading, Refused, look};
 use crate::locate::engine::Engine;
 use crate::log::past::Predicted;
-use stasis_engine::error::kind::Kind;
 
 /// The expected course of a restore.
 #[derive(Debug, Serialize)]

@@ -17,9 +17,9 @@ use stasis_memory_store::{EarlyChecksums, IN_PLACE_OFFSET, ImageId, Pack, create
 use crate::host::lent::Lent;
 
 /// All threads clear a file for so long before its process is locked: 16 GiB on an H200's machine.
-/// Then one of four continues, and is ahead of the driver. That was the fastest way for 64 GiB: with
-/// more the workers lack CPUs, fewer are too slow (docs/internals/benchmarks.md, "Clearing the
-/// file").
+/// Then one of four continues, and is ahead of the driver. That was the fastest way for 64 GiB:
+/// with more the workers lack CPUs, fewer are too slow (docs/internals/benchmarks.md, "Clearing
+/// the file").
 ///
 /// A process with fewer threads than four is one of many. The driver makes and ends their contexts
 /// one after the other, and clearing need not be ahead of that: all threads clear beside it.

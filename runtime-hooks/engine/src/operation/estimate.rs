@@ -17,8 +17,8 @@ use observed::{Held, Observed, bytes_of, held_by};
 
 /// How long the driver and CRIU take at a checkpoint for GPU contents of this many bytes that
 /// become memory of their processes, with one thread each. A restore takes less. Measured with 8
-/// GiB on an H200 (docs/internals/benchmarks.md): GPU checkpoint 5.1 s and dump 5.0 s; CRIU restore 5.4 s and
-/// GPU restore 1.8 s.
+/// GiB on an H200 (docs/internals/benchmarks.md): GPU checkpoint 5.1 s and dump 5.0 s; CRIU restore
+/// 5.4 s and GPU restore 1.8 s.
 #[must_use]
 pub fn seconds_by_criu(bytes: u64) -> f64 {
     const SECONDS: f64 = 10.1;

@@ -3,10 +3,11 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
+use stasis_engine::request::{CreateRequest, CreateVerb, RestoreRequest, RootChange};
+
 use crate::oci::Invocation;
 use crate::oci::grammar::Scan;
 use crate::oci::pass_on::KEEPS_LOCKS;
-use stasis_engine::request::{CreateRequest, CreateVerb, RestoreRequest, RootChange};
 
 /// Reads the options. Unlike a restore, neither verb changes into the bundle first.
 pub(super) fn request(

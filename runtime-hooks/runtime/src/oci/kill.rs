@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use nix::libc::SIGTERM;
 use stasis_config::Flavor;
+use stasis_engine::host::signal;
+use stasis_engine::request::{KillRequest, StopCommands};
 
 use crate::oci::grammar::{Scan, WAIT};
 use crate::oci::{Invocation, container_id};
-use stasis_engine::host::signal;
-use stasis_engine::request::{KillRequest, StopCommands};
 
 /// Reads the arguments; `None` if the low-level runtime answers better.
 pub(super) fn request(scan: &Scan<'_>) -> Option<KillRequest> {

@@ -11,13 +11,13 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use serde_json::Value;
+use stasis_engine::error::chain;
+use stasis_engine::error::kind::{Diagnosis, Image};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::oci::runtime_error::RuntimeError;
 use crate::oci::{GlobalOptions, LogFormat};
-use stasis_engine::error::chain;
-use stasis_engine::error::kind::{Diagnosis, Image};
 
 /// The outputs for errors.
 #[derive(Debug)]

@@ -18,13 +18,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use stasis_config::interface;
-
-use grammar::{Scan, scan};
-use runtime_error::RuntimeError;
 use stasis_engine::request::{
     AfterDump, CheckpointRequest, CreateRequest, CreateVerb, CriuOption, DeleteMode, KillRequest,
     MemoryTarget, PreDump, RestoreMode, RestoreRequest,
 };
+
+use grammar::{Scan, scan};
+use runtime_error::RuntimeError;
 
 /// A parsed command line.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,10 +7,10 @@ use std::path::Path;
 use std::process::Command;
 
 use stasis_config::Flavor;
+use stasis_engine::host::environment;
 use stasis_linux::open_files::keep_callers_limit;
 
 use crate::oci::{Action, Invocation, grammar};
-use stasis_engine::host::environment;
 
 /// The option of runc and crun with which CRIU dumps and restores locks of files.
 pub(super) const KEEPS_LOCKS: &str = "--file-locks";

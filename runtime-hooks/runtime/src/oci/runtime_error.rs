@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use stasis_config::SettingsError;
 use stasis_config::interface::SERVED;
-
 use stasis_engine::container::create::CreateError;
 use stasis_engine::container::first_image::FirstImageError;
 use stasis_engine::delete::DeleteError;

@@ -1,9 +1,10 @@
 mod kill;
 mod passthrough;
 
-use super::*;
 use proptest::prelude::*;
 use stasis_config::Flavor;
+
+use super::*;
 
 fn parse(line: &str) -> Invocation {
     Invocation::parse_in(

@@ -3,11 +3,12 @@
 use std::fs::File;
 use std::io::{self, Write};
 
+use stasis_oci_image::digest::Hashed;
+use stasis_oci_image::{Digest, OciImageError};
+
 use super::Layout;
 use super::place::Place;
 use crate::elsewhere::{Kept, NewBlob, Stored};
-use stasis_oci_image::digest::Hashed;
-use stasis_oci_image::{Digest, OciImageError};
 
 /// A blob that is being written. Dropping it before it is finished removes it.
 #[derive(Debug)]

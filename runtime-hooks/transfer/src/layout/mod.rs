@@ -16,14 +16,14 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::retry_on_intr;
 use serde::Deserialize;
 use stasis_linux::file::{self, Access, Durability};
-
-use crate::elsewhere::{Elsewhere, Kept, NewBlob, Stored};
-use blob::LayoutBlob;
-use place::Place;
 use stasis_oci_image::document::index::LayoutIndex;
 use stasis_oci_image::document::manifest::{ARTIFACT, MANIFEST, MOST_MANIFEST_BYTES, Manifest};
 use stasis_oci_image::document::parse;
 use stasis_oci_image::{Descriptor, Digest, OciImageError};
+
+use crate::elsewhere::{Elsewhere, Kept, NewBlob, Stored};
+use blob::LayoutBlob;
+use place::Place;
 
 const MARK: &str = "oci-layout";
 const VERSION: &str = "1.0.0";

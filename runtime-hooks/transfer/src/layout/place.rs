@@ -9,7 +9,6 @@ use rustix::fs::{
     renameat, unlinkat,
 };
 use rustix::io::Errno;
-
 use stasis_oci_image::OciImageError;
 
 /// A blob that is being written; who writes it has it locked.

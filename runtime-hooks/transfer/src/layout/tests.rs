@@ -1,8 +1,9 @@
 use std::os::unix::fs::symlink;
 
-use super::*;
 use stasis_oci_image::Kind;
 use stasis_oci_image::document::annotations::Annotations;
+
+use super::*;
 
 fn layout() -> (tempfile::TempDir, Layout) {
     let directory = tempfile::tempdir().unwrap();

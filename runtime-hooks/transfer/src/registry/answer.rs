@@ -2,10 +2,9 @@
 
 use serde::Deserialize;
 use serde_json::Value;
+use stasis_oci_image::document::parse;
 use ureq::Body;
 use ureq::http::Response;
-
-use stasis_oci_image::document::parse;
 
 /// The bytes of a refusal that are read.
 const MOST_REFUSAL: u64 = 16 << 10;

@@ -4,6 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use stasis_oci_image::OciImageError;
+use stasis_oci_image::repository::{RepositoryName, Scheme};
 use ureq::config::RedirectAuthHeaders;
 use ureq::http::header::{AUTHORIZATION, HeaderMap, HeaderName, WWW_AUTHENTICATE};
 use ureq::http::{Method, Request, Response, StatusCode};
@@ -13,8 +15,6 @@ use ureq::{Agent, AsSendBody, Body};
 use super::challenge::Challenge;
 use super::credentials::Credentials;
 use super::{answer, roots};
-use stasis_oci_image::OciImageError;
-use stasis_oci_image::repository::{RepositoryName, Scheme};
 
 /// Pauses between tries: a registry may restart, or a load balancer lose a connection.
 const PAUSES: [Duration; 3] = [

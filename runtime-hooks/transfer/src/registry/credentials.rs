@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use docker_credential::{CredentialRetrievalError, DockerCredential, get_credential_from_reader};
-
 use stasis_oci_image::OciImageError;
 use stasis_oci_image::RepositoryName;
 

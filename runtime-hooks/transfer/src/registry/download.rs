@@ -2,12 +2,12 @@
 
 use std::io::{self, Read};
 
+use stasis_oci_image::{Descriptor, OciImageError};
 use ureq::http::header::{CONTENT_RANGE, RANGE};
 use ureq::http::{Method, Response, StatusCode};
 use ureq::{Body, BodyReader};
 
 use super::connection::{Ask, Connection, Failure};
-use stasis_oci_image::{Descriptor, OciImageError};
 
 /// A registry that breaks more connections than this for one blob does not want to give it.
 const MOST_BREAKS: u32 = 16;

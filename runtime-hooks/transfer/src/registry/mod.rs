@@ -16,6 +16,10 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Instant;
 
+use stasis_oci_image::RepositoryName;
+use stasis_oci_image::document::index::INDEX;
+use stasis_oci_image::document::manifest::{MANIFEST, MOST_MANIFEST_BYTES};
+use stasis_oci_image::{Descriptor, Digest, Manifest, OciImageError};
 use ureq::http::header::{ACCEPT, CONTENT_TYPE};
 use ureq::http::{Method, StatusCode};
 
@@ -24,10 +28,6 @@ use answer::MOST_TAGS;
 use connection::{Ask, Connection};
 use credentials::Credentials;
 use download::Download;
-use stasis_oci_image::RepositoryName;
-use stasis_oci_image::document::index::INDEX;
-use stasis_oci_image::document::manifest::{MANIFEST, MOST_MANIFEST_BYTES};
-use stasis_oci_image::{Descriptor, Digest, Manifest, OciImageError};
 use upload::Upload;
 
 /// The header with the registry's digest of its answer.

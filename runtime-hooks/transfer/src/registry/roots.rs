@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use stasis_linux::file;
-use ureq::tls::{PemItem, RootCerts, parse_pem};
-
 use stasis_oci_image::OciImageError;
 use stasis_oci_image::RepositoryName;
+use ureq::tls::{PemItem, RootCerts, parse_pem};
 
 /// Where distributions have them: Debian, Fedora, SUSE.
 const BUNDLES: [&str; 3] = [

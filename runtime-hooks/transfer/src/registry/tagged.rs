@@ -1,11 +1,12 @@
 //! A tag that always stands for the latest image of a repository, and for the next one while that
 //! image is being made.
 
-use crate::Registry;
-use crate::elsewhere::Elsewhere;
 use stasis_oci_image::document::announcement::{Announcement, EMPTY_BLOB};
 use stasis_oci_image::document::manifest::MANIFEST;
 use stasis_oci_image::{Digest, Manifest, OciImageError};
+
+use crate::Registry;
+use crate::elsewhere::Elsewhere;
 
 /// The state of a tag.
 #[derive(Debug, Clone, PartialEq, Eq)]

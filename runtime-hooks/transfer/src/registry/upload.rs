@@ -4,14 +4,14 @@
 use std::fs::File;
 use std::io::{self, Seek, Write};
 
+use stasis_oci_image::digest::Hashed;
+use stasis_oci_image::{Digest, OciImageError};
 use ureq::SendBody;
 use ureq::http::header::{CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
 use ureq::http::{Method, StatusCode};
 
 use super::connection::{Ask, Connection, Failure};
 use crate::elsewhere::{Kept, NewBlob, Stored};
-use stasis_oci_image::digest::Hashed;
-use stasis_oci_image::{Digest, OciImageError};
 
 /// For large files that need not survive (file-hierarchy(7)).
 const SPOOL: &str = "/var/tmp";

@@ -5,10 +5,6 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use stasis_config::Settings;
-use stasis_memory_store::{ImageId, StoreError, refuse_arriving};
-
-use crate::command_error::CommandError;
-use crate::images::{bytes_in, known};
 use stasis_engine::bulk_memory::apart::{self, Apart};
 use stasis_engine::bulk_memory::in_use::Removed;
 use stasis_engine::bulk_memory::places::Places;
@@ -21,6 +17,10 @@ use stasis_engine::image::directory::{
 };
 use stasis_engine::image::manifest::{Manifest, ManifestError};
 use stasis_engine::image::retention::{State, state_of};
+use stasis_memory_store::{ImageId, StoreError, refuse_arriving};
+
+use crate::command_error::CommandError;
+use crate::images::{bytes_in, known};
 
 /// An image.
 #[derive(Debug)]

@@ -8,13 +8,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
+use stasis_engine::image::directory::PARENT;
+use stasis_engine::operation::awaited_start::AwaitedStart;
+use stasis_engine::operation::undo::{Begun, Undo};
 use stasis_linux::procfs::{descriptors, for_each_mapping, processes};
 
 use super::found::Image;
 use crate::command_error::CommandError;
-use stasis_engine::image::directory::PARENT;
-use stasis_engine::operation::awaited_start::AwaitedStart;
-use stasis_engine::operation::undo::{Begun, Undo};
 
 /// The paths in use, each with its user.
 #[derive(Debug)]

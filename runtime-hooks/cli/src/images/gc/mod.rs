@@ -12,6 +12,10 @@ use std::time::SystemTime;
 
 use clap::Args;
 use stasis_config::Settings;
+use stasis_engine::bulk_memory::apart::{self, Apart};
+use stasis_engine::bulk_memory::in_use::Removed;
+use stasis_engine::bulk_memory::places::Places;
+use stasis_engine::image::retention::{Candidate, Rule, Why, not_kept};
 
 use crate::answer::amount::size;
 use crate::answer::{Format, Output, answer, write_line};
@@ -20,10 +24,6 @@ use crate::log::since::Since;
 use found::{Image, NotRemoved};
 use in_use::Users;
 use outcome::Outcome;
-use stasis_engine::bulk_memory::apart::{self, Apart};
-use stasis_engine::bulk_memory::in_use::Removed;
-use stasis_engine::bulk_memory::places::Places;
-use stasis_engine::image::retention::{Candidate, Rule, Why, not_kept};
 use whose::container;
 
 /// Remove old images, and contents and directories that no image needs any more.

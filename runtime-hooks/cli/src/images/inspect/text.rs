@@ -1,6 +1,8 @@
 //! Images for people.
 
 use comfy_table::Cell;
+use stasis_engine::cuda::gpu_use::{GpuBytes, add};
+use stasis_engine::image::manifest::Manifest;
 use stasis_memory_store::PacksIn;
 
 use super::Report;
@@ -8,8 +10,6 @@ use crate::answer::amount::size;
 use crate::answer::name;
 use crate::answer::table::{cell, or_none, table};
 use crate::images::table::origin;
-use stasis_engine::cuda::gpu_use::{GpuBytes, add};
-use stasis_engine::image::manifest::Manifest;
 
 /// Points to CRIU's own files.
 const OF_CRIU: &str = "CRIU's own files: crit and checkpointctl read them";

@@ -2,9 +2,8 @@
 
 use std::path::Path;
 
-use stasis_memory_store::{Index, verify_past_cache};
-
 use stasis_engine::error::chain;
+use stasis_memory_store::{Index, verify_past_cache};
 
 /// Reads all that an index needs of the packs in a directory, and reports damage.
 pub(super) fn read_all(index: &Index, packs: &Path, mut damaged: impl FnMut(String)) {

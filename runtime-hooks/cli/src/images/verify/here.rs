@@ -10,8 +10,6 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, open, openat2};
 use serde::Serialize;
 use stasis_config::{DriverLibraries, Settings};
-
-use super::Report;
 use stasis_engine::container::mounted;
 use stasis_engine::container::spec::Spec;
 use stasis_engine::error::admission::AdmissionError;
@@ -22,6 +20,8 @@ use stasis_engine::image::not_kept::NotKept;
 use stasis_engine::preflight::capabilities::{Capabilities, Criu, driver_version};
 use stasis_engine::restore::driver_libraries::DriverFiles;
 use stasis_engine::restore::mounted::lacks;
+
+use super::Report;
 
 /// Mount points of the low-level runtime, whatever the specification has.
 const RUNTIMES_OWN: [&str; 3] = ["/dev", "/proc", "/sys"];

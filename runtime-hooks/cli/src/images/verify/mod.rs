@@ -8,13 +8,6 @@ mod report;
 use std::path::Path;
 
 use stasis_config::Settings;
-use stasis_memory_store::{StoreError, refuse_arriving};
-use stasis_oci_image::Reference;
-
-use super::bytes_in;
-use super::moved::describe;
-use super::origin::Origin;
-use crate::command_error::{ImageError, MoveError};
 use stasis_engine::bulk_memory::plugin;
 use stasis_engine::bulk_memory::restore::FoundMemory;
 use stasis_engine::container::host_memory::NoHostMemory;
@@ -29,7 +22,13 @@ use stasis_engine::preflight::capabilities::Capabilities;
 use stasis_engine::restore::admission::node::{self, When, Whose};
 use stasis_engine::restore::host_memory::image_bytes;
 use stasis_engine::restore::image::{self, Found};
+use stasis_memory_store::{StoreError, refuse_arriving};
+use stasis_oci_image::Reference;
 
+use super::bytes_in;
+use super::origin::Origin;
+use super::transfer::describe;
+use crate::command_error::{ImageError, MoveError};
 use here::{judge, judge_machine};
 pub(crate) use report::{Refused, Report};
 

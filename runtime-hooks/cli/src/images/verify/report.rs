@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use stasis_config::Settings;
-use stasis_memory_store::PacksIn;
-
-use super::here::Expects;
-use crate::images::origin::Origin;
 use stasis_engine::bulk_memory::places::of_image;
 use stasis_engine::error::kind::Kind;
 use stasis_engine::error::{Refusal, chain};
 use stasis_engine::image::manifest::Manifest;
+use stasis_memory_store::PacksIn;
+
+use super::here::Expects;
+use crate::images::origin::Origin;
 
 /// The findings about an image.
 #[derive(Debug, Serialize)]

@@ -1,11 +1,12 @@
 use std::path::PathBuf;
 
-use super::*;
-use crate::fixtures::{FILES, START, flip_bit_of, node, store_holes};
-use crate::images::table;
 use stasis_engine::bulk_memory::places::of_image;
 use stasis_engine::image::manifest::StoredMemory;
 use stasis_memory_store::PacksIn;
+
+use super::*;
+use crate::fixtures::{FILES, START, flip_bit_of, node, store_holes};
+use crate::images::table;
 
 #[test]
 fn all_that_is_to_fill_holes_is_read_wherever_it_lies() {

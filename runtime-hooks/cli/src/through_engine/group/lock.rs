@@ -7,8 +7,6 @@
 use std::sync::Arc;
 
 use stasis_config::Settings;
-
-use super::members::Member;
 use stasis_engine::checkpoint::plan::query_again;
 use stasis_engine::container::Container;
 use stasis_engine::context::Context;
@@ -22,6 +20,8 @@ use stasis_engine::error::kind::Kind;
 use stasis_engine::host::cancel::Cancel;
 use stasis_engine::operation::peek;
 use stasis_engine::preflight::cuda_processes::open_driver;
+
+use super::members::Member;
 
 /// A container with processes to lock.
 struct Locked {

@@ -5,6 +5,12 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
+use stasis_engine::error::kind::State;
+use stasis_engine::host::cancel::Cancel;
+use stasis_engine::operation::directory_of;
+use stasis_engine::operation::group::GroupMember;
+use stasis_engine::recovery::begin_within;
+use stasis_engine::recovery::group::member::Ended;
 
 use super::GroupWanted;
 use super::row::Row;
@@ -14,12 +20,6 @@ use crate::locate::{Located, locate, running};
 use crate::through_engine::checkpoint_way::{NoWay, stasis_runtime};
 use crate::through_engine::command::EngineCommand;
 use crate::through_engine::criu_options::{of_checkpoint, words};
-use stasis_engine::error::kind::State;
-use stasis_engine::host::cancel::Cancel;
-use stasis_engine::operation::directory_of;
-use stasis_engine::operation::group::GroupMember;
-use stasis_engine::recovery::begin_within;
-use stasis_engine::recovery::group::member::Ended;
 
 /// A container.
 #[derive(Debug)]

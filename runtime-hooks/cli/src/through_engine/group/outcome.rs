@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Serialize;
+use stasis_engine::error::chain;
+use stasis_engine::error::kind::State;
+use stasis_engine::request::AfterDump;
 
 use super::parent::Why;
 use super::row::Row;
 use crate::answer::{Format, answer, name, show_error, write_line};
 use crate::through_engine::outcome::Word;
-use stasis_engine::error::chain;
-use stasis_engine::error::kind::State;
-use stasis_engine::request::AfterDump;
 
 /// The outcome.
 #[derive(Debug, Serialize)]

@@ -3,14 +3,15 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::process::Process;
-use super::progress::GroupLine;
-use crate::command_error::GroupError;
-use crate::through_engine::command::EngineCommand;
 use stasis_engine::error::kind::{Kind, State};
 use stasis_engine::host::cancel::Cancel;
 use stasis_engine::operation::group::NewGroup;
 use stasis_engine::recovery::group::member::{ABANDONED, Ended, GO_ON, Step};
+
+use super::process::Process;
+use super::progress::GroupLine;
+use crate::command_error::GroupError;
+use crate::through_engine::command::EngineCommand;
 
 /// The interval of looks at their progress.
 const LOOK: Duration = Duration::from_millis(10);

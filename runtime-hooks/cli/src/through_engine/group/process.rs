@@ -7,10 +7,11 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
 
-use crate::command_error::GroupError;
-use crate::through_engine::command::{EngineCommand, file_for_words, words_in};
 use stasis_engine::error::kind::{Kind, State};
 use stasis_engine::recovery::group::member::{Ended, Said, Step};
+
+use crate::command_error::GroupError;
+use crate::through_engine::command::{EngineCommand, file_for_words, words_in};
 
 /// More bytes than its message on failure has.
 const MOST_SAID: u64 = 1 << 20;

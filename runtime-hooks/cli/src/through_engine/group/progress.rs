@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use crate::through_engine::progress::{ProgressLine, Shown};
 use stasis_engine::operation::progress::UnderWay;
+
+use crate::through_engine::progress::{ProgressLine, Shown};
 
 /// The beginning of the phases of containers that wait for others.
 const WAITS: &str = "wait for ";

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use serde::Serialize;
-
-use crate::locate::engine::Engine;
 use stasis_engine::error::kind::{Kind, State};
 use stasis_engine::recovery::group::member::Ended;
+
+use crate::locate::engine::Engine;
 
 /// The outcome.
 #[derive(Debug, Serialize)]

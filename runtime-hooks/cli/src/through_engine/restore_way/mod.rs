@@ -8,14 +8,14 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use stasis_config::{Flavor, Settings};
+use stasis_engine::operation::verb::Verb;
+use stasis_engine::request::CriuOption;
 
 use super::attempt::logged;
 use super::checkpoint_way::{NoWay, absolute, stasis_runtime};
 use super::command::{EngineCommand, NoAnswer};
 use super::criu_options::{of_restore, words};
 use crate::locate::engine::Engine;
-use stasis_engine::operation::verb::Verb;
-use stasis_engine::request::CriuOption;
 
 /// The request.
 #[derive(Debug, Clone, Copy)]

@@ -1,5 +1,5 @@
-//! The process that pushes images again (`cli/images/moved/at_stop`): earlier pushes were killed,
-//! with the machine or without, or have not reached the registry for long.
+//! The process that pushes images again (`images/transfer/at_stop` of the command line): earlier
+//! pushes were killed, with the machine or without, or have not reached the registry for long.
 //!
 //! The next process that may need it starts it: `stasis recover`, which is run at boot, a container
 //! that is stopped, and one that is to begin with the latest image of its key.

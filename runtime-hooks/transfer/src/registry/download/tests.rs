@@ -5,9 +5,10 @@ use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use stasis_oci_image::Digest;
+
 use super::*;
 use crate::{Elsewhere, Registry};
-use stasis_oci_image::Digest;
 
 const CONTENTS: &[u8] = b"0123456789abcdef";
 

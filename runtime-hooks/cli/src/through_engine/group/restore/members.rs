@@ -4,11 +4,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
-
-use crate::command_error::{CommandError, GroupError};
-use crate::locate::engine::{Engine, Known};
-use crate::through_engine::checkpoint_way::stasis_runtime;
-use crate::through_engine::command::EngineCommand;
 use stasis_engine::context::Context;
 use stasis_engine::error::kind::State;
 use stasis_engine::host::cancel::Cancel;
@@ -18,6 +13,10 @@ use stasis_engine::operation::group::{self, GroupMember};
 use stasis_engine::recovery::begin_within;
 
 use super::RestoreWanted;
+use crate::command_error::{CommandError, GroupError};
+use crate::locate::engine::{Engine, Known};
+use crate::through_engine::checkpoint_way::stasis_runtime;
+use crate::through_engine::command::EngineCommand;
 
 /// A container.
 #[derive(Debug)]

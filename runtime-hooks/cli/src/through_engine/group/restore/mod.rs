@@ -11,6 +11,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
 
 use stasis_config::Settings;
+use stasis_engine::host::cancel::Cancel;
+use stasis_engine::host::time::rfc3339;
+use stasis_engine::operation::group::{NewGroup, restore::remove_left};
+use stasis_engine::operation::undo::{Begun, Undo};
+use stasis_engine::operation::verb::Verb;
+use stasis_engine::recovery::group::member::Step;
 
 use super::outcome::{self, report};
 use super::parent::{Parent, Why};
@@ -25,12 +31,6 @@ use crate::through_engine::progress::Shown;
 use crate::through_engine::restore_dry_run::DryRun;
 use crate::through_engine::restore_way::{RestoreWay, Wanted};
 use members::{Member, find};
-use stasis_engine::host::cancel::Cancel;
-use stasis_engine::host::time::rfc3339;
-use stasis_engine::operation::group::{NewGroup, restore::remove_left};
-use stasis_engine::operation::undo::{Begun, Undo};
-use stasis_engine::operation::verb::Verb;
-use stasis_engine::recovery::group::member::Step;
 
 /// The request.
 #[derive(Debug)]

@@ -5,6 +5,11 @@
 use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
+use stasis_engine::bulk_memory::restore::FoundMemory;
+use stasis_engine::image::directory::{Opened, PARENT, open};
+use stasis_engine::image::files::ImageFile;
+use stasis_engine::image::manifest::Manifest;
+use stasis_engine::restore::image::{self, Found};
 use stasis_memory_store::{
     INDEX_FILE, Index, LargeFile, PacksIn, Reader, is_pack_name, refuse_arriving,
 };
@@ -14,11 +19,6 @@ use super::engine::{CHECKPOINT, CONFIGURATION};
 use super::unpacked::Unpacked;
 use crate::command_error::ImageError;
 use crate::command_error::MoveError;
-use stasis_engine::bulk_memory::restore::FoundMemory;
-use stasis_engine::image::directory::{Opened, PARENT, open};
-use stasis_engine::image::files::ImageFile;
-use stasis_engine::image::manifest::Manifest;
-use stasis_engine::restore::image::{self, Found};
 
 /// The image.
 #[derive(Debug)]

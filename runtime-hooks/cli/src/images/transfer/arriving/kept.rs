@@ -5,13 +5,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use stasis_linux::file;
-use stasis_memory_store::refuse_arriving;
-
 use stasis_engine::image::directory::INVENTORY;
 use stasis_engine::image::directory::in_use::hold_alone;
 use stasis_engine::image::retention::{Candidate, Rule, State, not_kept, state_of};
 use stasis_engine::operation::awaited_start::AwaitedStart;
+use stasis_linux::file;
+use stasis_memory_store::refuse_arriving;
 
 /// Removes all but the last `keep` whole ones of the directories below this one: images, and rests
 /// of pulls that were cut off. A directory in use stays, and one that cannot be removed stays for

@@ -1,28 +1,28 @@
 //! `stasis pull`: fetches an image from a registry or an OCI layout, now or in the background.
 
-use stasis_transfer::Open as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use stasis_config::Settings;
+use stasis_engine::restore::admission::described::Unfit;
 use stasis_oci_image::Reference;
+use stasis_transfer::Open as _;
 
-use super::archived::{is_archive, pull_archive};
-use super::arriving::arrive::{go_on, has_arrived_in_part};
-use super::arriving::background;
-use super::login::Login;
-use super::pull::parts::unfit;
-use super::pull::pull;
-use super::report::place_of;
+use super::super::archived::{is_archive, pull_archive};
+use super::super::arriving::arrive::{go_on, has_arrived_in_part};
+use super::super::arriving::background;
+use super::super::login::Login;
+use super::super::report::place_of;
+use super::parts::unfit;
+use super::pull;
 use crate::answer::{Output, name, show, show_note};
 use crate::command_error::{CommandError, MoveError};
 use crate::images::origin::Origin;
-use stasis_engine::restore::admission::described::Unfit;
 
 /// Fetch an image from a registry or an OCI layout into a directory of its own.
 ///
-/// The image is verified by its digests. A pull that was interrupted goes on where it was. Credentials are
-/// those of podman and Docker.
+/// The image is verified by its digests. A pull that was interrupted goes on where it was.
+/// Credentials are those of podman and Docker.
 ///
 /// Exit code 0: the image is there; 2: it is not.
 #[derive(Debug, Args)]

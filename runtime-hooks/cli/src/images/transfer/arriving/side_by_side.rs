@@ -1,6 +1,5 @@
 //! Fetches blobs of memory side by side: one connection is slower than most networks.
 
-use stasis_transfer::Open as _;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,6 +11,7 @@ use std::time::{Duration, Instant};
 use stasis_memory_store::Pack;
 use stasis_oci_image::{Descriptor, Reference};
 use stasis_transfer::Elsewhere;
+use stasis_transfer::Open as _;
 
 use super::super::pull::parts::Found;
 use super::super::staging::in_part::{InPart, is_lost};

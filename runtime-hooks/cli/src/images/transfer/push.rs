@@ -5,16 +5,17 @@ mod plans;
 mod progress;
 mod there;
 
-use stasis_transfer::Open as _;
 use std::path::{Path, PathBuf};
 use std::thread;
 
 use clap::Args;
 use stasis_config::Settings;
+use stasis_engine::image::files::ImageFile;
 use stasis_linux::file;
 use stasis_memory_store::{BlobsOf, Lengths};
 use stasis_oci_image::document::annotations::IMAGE_NAME;
 use stasis_oci_image::{Descriptor, Kind, Manifest, OciImageError, Reference};
+use stasis_transfer::Open as _;
 use stasis_transfer::archive::{self, Compression};
 use stasis_transfer::bundle::Listed;
 use stasis_transfer::{Elsewhere, bundle};
@@ -30,7 +31,6 @@ use crate::images::origin::Origin;
 use outgoing::{Outgoing, Waiting};
 use plans::{Plans, cut, is_large};
 use progress::Progress;
-use stasis_engine::image::files::ImageFile;
 use there::There;
 
 /// Put an image into a registry or an OCI layout.

@@ -1,11 +1,16 @@
 //! Pulls an image from a registry or layout: it is whole before it gets its name.
 
+pub mod command;
 pub(super) mod parts;
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use stasis_config::Settings;
+use stasis_engine::image::disk_space;
+use stasis_engine::image::files;
+use stasis_engine::image::files::hash::in_threads;
+use stasis_engine::image::manifest::FILE_NAME;
 use stasis_linux::file;
 use stasis_memory_store::{INDEX_FILE, Pack, write_files};
 use stasis_oci_image::{Descriptor, Reference};
@@ -16,10 +21,6 @@ use super::report::Moved;
 use super::staging::{Staging, part_of};
 use crate::command_error::MoveError;
 use parts::{Found, Parts};
-use stasis_engine::image::disk_space;
-use stasis_engine::image::files;
-use stasis_engine::image::files::hash::in_threads;
-use stasis_engine::image::manifest::FILE_NAME;
 
 /// Blobs fetched at a time: one connection does not use up a fast network.
 const AT_ONCE: usize = 4;

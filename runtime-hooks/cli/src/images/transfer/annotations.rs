@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 
+use stasis_engine::image::stopped::ENDING;
 use stasis_oci_image::document::annotations::{
     ARCHITECTURE, Annotations, CONTAINER, CREATED, CRIU, ENGINE, IMAGE, IMAGE_ASKED, IMAGE_ID,
     IMAGE_NAME, KERNEL, NAMESPACE, POD, RUNTIME,
@@ -10,7 +11,6 @@ use stasis_oci_image::document::annotations::{
 use super::source::Source;
 use crate::images::whose::Whose;
 use crate::locate::engine::Engine;
-use stasis_engine::image::stopped::ENDING;
 
 /// The length of a reference with a digest; engines' names are shorter.
 const MOST_BYTES: usize = 512;

@@ -1,15 +1,7 @@
 //! One try to push the image of a stopped container, and the result of all tries.
 
-use stasis_transfer::Open as _;
 use std::time::SystemTime;
 
-use stasis_memory_store::Lengths;
-use stasis_oci_image::{Digest, Reference};
-
-use super::super::push::push;
-use super::super::source::Source;
-use super::latest::{Latest, Standing};
-use crate::command_error::MoveError;
 use stasis_engine::checkpoint::at_stop::push::Push;
 use stasis_engine::error::chain;
 use stasis_engine::error::kind::{Diagnosis, Kind, State};
@@ -17,6 +9,14 @@ use stasis_engine::error::operations_log::{Failed, write_afterwards};
 use stasis_engine::image::stopped::is_complete;
 use stasis_engine::image::stopped::to_push::noted;
 use stasis_engine::operation::timeline::Timeline;
+use stasis_memory_store::Lengths;
+use stasis_oci_image::{Digest, Reference};
+use stasis_transfer::Open as _;
+
+use super::super::push::push;
+use super::super::source::Source;
+use super::latest::{Latest, Standing};
+use crate::command_error::MoveError;
 
 /// The result of a push.
 #[derive(Debug, PartialEq, Eq)]

@@ -4,6 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
+use stasis_engine::error::chain;
+use stasis_engine::image::directory::in_use::{self, InUse};
+use stasis_engine::image::files;
 use stasis_linux::file;
 use stasis_memory_store::{Arrived, Arriving, Fetched, Fetching, Pack, StoreError, is_pack_name};
 use stasis_oci_image::{Descriptor, Reference};
@@ -16,9 +19,6 @@ use super::super::staging::Staging;
 use super::super::staging::in_part::begin;
 use super::side_by_side::{Source, fetch_all};
 use crate::command_error::MoveError;
-use stasis_engine::error::chain;
-use stasis_engine::image::directory::in_use::{self, InUse};
-use stasis_engine::image::files;
 
 /// An image whose bulk memory is still to come.
 #[derive(Debug)]

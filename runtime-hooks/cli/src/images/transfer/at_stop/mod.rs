@@ -12,15 +12,16 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::command_error::MoveError;
-use attempt::{Pushed, attempt, end, is_settled};
-use latest::Latest;
 use stasis_engine::checkpoint::at_stop::push::{Push, Told};
 use stasis_engine::error::chain;
 use stasis_engine::error::kind::Kind;
 use stasis_engine::host::respawn::{lines_of, say};
 use stasis_engine::image::stopped::is_complete;
 use stasis_engine::operation::timeline::Timeline;
+
+use crate::command_error::MoveError;
+use attempt::{Pushed, attempt, end, is_settled};
+use latest::Latest;
 
 /// The interval of looks at an image of which no process reports.
 const LOOK: Duration = Duration::from_millis(100);

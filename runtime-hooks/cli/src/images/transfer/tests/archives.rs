@@ -1,12 +1,12 @@
 //! Engines' archives, pushed and pulled.
 
-use stasis_transfer::Open as _;
 use std::io::Write;
 
+use stasis_transfer::Open as _;
 use stasis_transfer::archive::{self, Compression};
 
 use super::*;
-use crate::images::moved::archived::{is_archive, pull_archive};
+use crate::images::transfer::archived::{is_archive, pull_archive};
 
 const CONFIG: &str = r#"{"id":"0a1b","name":"web","rootfsImageName":"registry.example/train:1",
     "rootfsImage":"train","rootfsImageRef":"sha256:0a","runtime":"stasis"}"#;

@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 
 use stasis_config::Settings;
+use stasis_engine::image::files::ImageFile;
 use stasis_memory_store::{
     BlobContents, BlobsOf, Gathered, INDEX_FILE, Index, LargeFile, Lengths, MOST_CONTENTS_BYTES,
     PAGE, Plan, Reader, StoreError, cut_files, encode_contents, pack_of,
@@ -14,7 +15,6 @@ use super::super::source::{Memory, Source};
 use super::outgoing::{Layer, Outgoing};
 use super::there::There;
 use crate::command_error::MoveError;
-use stasis_engine::image::files::ImageFile;
 
 /// Smaller files have too little in common with others to be cut into pieces.
 const LARGE: u64 = 4 << 20;

@@ -1,26 +1,26 @@
 //! The parts of an image elsewhere: its small parts, the blobs of the rest, and the facts in the
 //! small parts.
 
-use stasis_transfer::Open as _;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
-use stasis_memory_store::{
-    INDEX_FILE, Index, LargeFile, Pack, PacksIn, pack_of, refuse_other_files,
-};
-use stasis_oci_image::{Descriptor, Digest, Kind, Manifest, Reference};
-use stasis_transfer::Elsewhere;
-use stasis_transfer::bundle::Listed;
-
-use super::super::report::Moved;
-use super::super::source::{is_of_criu, split};
-use crate::command_error::MoveError;
 use stasis_engine::image::directory::INVENTORY;
 use stasis_engine::image::files::ImageFile;
 use stasis_engine::image::manifest::{FILE_NAME, Manifest as ImageManifest};
 use stasis_engine::restore::admission::described::{Described, Unfit};
 use stasis_engine::restore::admission::node::Whose;
+use stasis_memory_store::{
+    INDEX_FILE, Index, LargeFile, Pack, PacksIn, pack_of, refuse_other_files,
+};
+use stasis_oci_image::{Descriptor, Digest, Kind, Manifest, Reference};
+use stasis_transfer::Elsewhere;
+use stasis_transfer::Open as _;
+use stasis_transfer::bundle::Listed;
+
+use super::super::report::Moved;
+use super::super::source::{is_of_criu, split};
+use crate::command_error::MoveError;
 
 /// The parts of an image, all of which fit together.
 pub(in super::super) struct Parts {

@@ -8,11 +8,11 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
+use stasis_engine::host::file_lock::{Lock, Sharing, Tried, try_lock};
 use stasis_linux::directory::Directory;
 use stasis_linux::file;
 
 use crate::command_error::MoveError;
-use stasis_engine::host::file_lock::{Lock, Sharing, Tried, try_lock};
 
 /// The directory.
 #[derive(Debug)]

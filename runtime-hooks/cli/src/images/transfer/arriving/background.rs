@@ -2,7 +2,6 @@
 //! for `stasis pull --background`: it reports when a restore can begin, and goes on, even if the
 //! requester has gone.
 
-use stasis_transfer::Open as _;
 use std::fmt;
 use std::fs::{self, File};
 use std::io;
@@ -12,16 +11,6 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 use stasis_config::Settings;
-use stasis_linux::directory::Directory;
-use stasis_oci_image::Reference;
-
-use super::super::pull::parts::Parts;
-use super::super::{beside, staging};
-use super::arrive::{self, Coming};
-use super::kept::keep_last;
-use super::side_by_side::Source;
-use crate::answer::name;
-use crate::command_error::MoveError;
 use stasis_engine::error::chain;
 use stasis_engine::host::cancel::Cancel;
 use stasis_engine::host::respawn::say;
@@ -33,6 +22,17 @@ use stasis_engine::restore::at_create::pull_process::{
     Answer, GO_ON, Into, NotPulled, Process, Pull,
 };
 use stasis_engine::restore::at_create::pulled::place_of;
+use stasis_linux::directory::Directory;
+use stasis_oci_image::Reference;
+use stasis_transfer::Open as _;
+
+use super::super::pull::parts::Parts;
+use super::super::{beside, staging};
+use super::arrive::{self, Coming};
+use super::kept::keep_last;
+use super::side_by_side::Source;
+use crate::answer::name;
+use crate::command_error::MoveError;
 
 /// Seconds between looks at a pull by another process, and between reports of the size.
 const LOOK: Duration = Duration::from_millis(20);

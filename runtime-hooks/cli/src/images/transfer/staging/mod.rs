@@ -7,6 +7,8 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use stasis_engine::host::file_lock::{Sharing, Tried, try_lock};
+use stasis_engine::image::directory::in_use::{self, InUse};
 use stasis_linux::file;
 use stasis_memory_store::Pack;
 use stasis_oci_image::Descriptor;
@@ -15,8 +17,6 @@ use stasis_transfer::Elsewhere;
 use super::beside::Beside;
 use crate::command_error::MoveError;
 use in_part::{InPart, is_lost};
-use stasis_engine::host::file_lock::{Sharing, Tried, try_lock};
-use stasis_engine::image::directory::in_use::{self, InUse};
 
 pub(super) const ENDING: &str = ".stasis-pull";
 /// A file that has not been verified yet.

@@ -3,16 +3,17 @@
 use std::thread::sleep;
 use std::time::Instant;
 
-use super::attempt::{Pushed, attempt, end, is_settled};
-use super::latest::Latest;
-use super::{FIRST_PAUSE, LONGEST_PAUSE, TRIED_FOR, is_gone};
-use crate::command_error::MoveError;
 use stasis_engine::checkpoint::at_stop::push::Push;
 use stasis_engine::error::kind::Kind;
 use stasis_engine::image::stopped::is_complete;
 use stasis_engine::image::stopped::push_again::PushAgain;
 use stasis_engine::image::stopped::to_push::{Held, hold_all};
 use stasis_engine::operation::timeline::Timeline;
+
+use super::attempt::{Pushed, attempt, end, is_settled};
+use super::latest::Latest;
+use super::{FIRST_PAUSE, LONGEST_PAUSE, TRIED_FOR, is_gone};
+use crate::command_error::MoveError;
 
 /// A complete image.
 struct Left {

@@ -1,12 +1,16 @@
-use stasis_transfer::Open as _;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
+use stasis_engine::bulk_memory::places::of_image;
+use stasis_engine::error::kind::Kind;
+use stasis_engine::image::files;
+use stasis_engine::image::manifest::{Manifest, StoredMemory};
 use stasis_memory_store::{BlobsOf, Buffer, Checksum, ImageId, Index, Lengths, PacksIn};
 use stasis_oci_image::document::annotations::Annotations;
 use stasis_oci_image::{Digest, Kind as Layer, Manifest as OciManifest, Reference};
+use stasis_transfer::Open as _;
 use stasis_transfer::{Elsewhere, Layout};
 
 use super::pull::pull;
@@ -15,10 +19,6 @@ use super::report::Moved;
 use super::source::Source;
 use crate::command_error::MoveError;
 use crate::fixtures::{Node, node, store_holes};
-use stasis_engine::bulk_memory::places::of_image;
-use stasis_engine::error::kind::Kind;
-use stasis_engine::image::files;
-use stasis_engine::image::manifest::{Manifest, StoredMemory};
 
 mod archives;
 mod hostile_registry;
