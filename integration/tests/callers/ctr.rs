@@ -46,7 +46,7 @@ fn nccl_is_made_checkpointable(stasis: &StasisHost) -> Result<()> {
     let environment = String::from_utf8_lossy(&environment.stdout).into_owned();
     let has = |variable: &str| environment.split('\0').any(|it| it == variable);
     assert!(
-        has("NCCL_P2P_DISABLE=1") && has("NCCL_IB_DISABLE=1"),
+        has("NCCL_NVLS_ENABLE=0") && has("NCCL_IB_DISABLE=1"),
         "{environment}"
     );
     stasis.ctr_remove("nccl")?;

@@ -51,7 +51,7 @@ fn installed_upgraded_removed() -> Result<()> {
     let environment = cri.exec(&container.id, &["cat", "/proc/1/environ"])?.stdout;
     let environment = String::from_utf8_lossy(&environment).into_owned();
     // The pod's annotation has reached the runtime.
-    assert_contains(&environment, &["NCCL_P2P_DISABLE=1"]);
+    assert_contains(&environment, &["NCCL_NVLS_ENABLE=0"]);
     upgraded_under_it(stasis)?;
     cri.checkpoint(&container.id, "/images/job.tar")?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("102"));

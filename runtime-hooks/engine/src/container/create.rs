@@ -1,43 +1,21 @@
-//! OCI create and run: sets variables in the environment of a container that has to be
-//! checkpointable. The low-level runtime does all else.
-//!
-//! Ranks of NCCL that share GPU memory are saved by the driver and lost at their restore, so such a
-//! checkpoint is refused (`preflight/nccl.rs`). The variables that keep NCCL from it must be set
-//! when the program starts, hours before anyone reads the refusal.
+//! OCI create and run: sets variables in the environment of a container whose annotations ask for
+//! them. The low-level runtime does all else.
 
 use std::path::Path;
-
-use serde_json::Value;
 
 use crate::container::at_stop::repository::{NoRepository, repository_of};
 use crate::container::at_stop::{AtStop, InvalidAtStop};
 use crate::container::hooks::{Hooks, InvalidHook};
-use crate::container::spec::annotation::{NCCL as ANNOTATION, UnknownAnnotation, refuse_unknown};
+use crate::container::spec::annotation::{UnknownAnnotation, refuse_unknown};
+use crate::container::spec::variables::{self, UnknownValue};
 use crate::container::spec::{Spec, SpecError};
-
-/// The annotation's only value.
-pub(crate) const CHECKPOINTABLE: &str = "checkpointable";
-
-/// The variables that keep NCCL from sharing memory of the driver. Fewer are enough
-/// (`preflight/nccl.rs`); these were tried longest (driver 580.159, H200).
-pub(crate) const NCCL_APART: [(&str, &str); 4] = [
-    ("NCCL_P2P_DISABLE", "1"),
-    ("NCCL_CUMEM_ENABLE", "0"),
-    ("NCCL_CUMEM_HOST_ENABLE", "0"),
-    ("NCCL_NVLS_ENABLE", "0"),
-];
-/// Open RDMA devices are refused, too (`rdma`): NCCL opens those that it finds.
-const WITHOUT_RDMA: (&str, &str) = ("NCCL_IB_DISABLE", "1");
 
 /// Why a container was not created.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum CreateError {
-    #[error(
-        "the annotation {ANNOTATION}={given:?} of the container is unknown, so nothing was created; \
-         {ANNOTATION}={CHECKPOINTABLE} is what there is"
-    )]
-    Unknown { given: String },
+    #[error("{0}; nothing was created")]
+    Unknown(#[from] UnknownValue),
     #[error("{0} Nothing was created")]
     Annotation(#[from] UnknownAnnotation),
     #[error("{0}; nothing was created")]
@@ -46,10 +24,7 @@ pub enum CreateError {
     AtStop(#[from] InvalidAtStop),
     #[error("{0}; nothing was created")]
     Repository(NoRepository),
-    #[error(
-        "nothing was created: the annotation {ANNOTATION} asks for variables in the container's \
-         environment"
-    )]
+    #[error("nothing was created: an annotation asks for variables in the container's environment")]
     Write(#[from] SpecError),
 }
 
@@ -66,33 +41,11 @@ pub fn prepare(bundle: &Path) -> Result<(), CreateError> {
     refuse_unknown(&spec)?;
     Hooks::declared(&stasis_config::Hooks::default(), Some(&spec))?;
     AtStop::of(&spec)?;
-    match spec.annotation(ANNOTATION) {
-        None => return Ok(()),
-        Some(CHECKPOINTABLE) => {}
-        Some(given) => {
-            let given = given.to_owned();
-            return Err(CreateError::Unknown { given });
-        }
+    let variables = variables::asked(&spec)?;
+    match !variables.is_empty() && variables::set(&mut spec, &variables) {
+        true => Ok(spec.write()?),
+        false => Ok(()),
     }
-    let missing: Vec<Value> = NCCL_APART
-        .into_iter()
-        .chain([WITHOUT_RDMA])
-        .filter(|(name, _)| spec.environment(name).is_none())
-        .map(|(name, value)| Value::from(format!("{name}={value}")))
-        .collect();
-    let Some(process) = spec
-        .tree_mut()
-        .get_mut("process")
-        .filter(|it| it.is_object())
-    else {
-        return Ok(());
-    };
-    match process.get_mut("env") {
-        Some(Value::Array(variables)) => variables.extend(missing),
-        Some(Value::Null) | None => process["env"] = missing.into(),
-        Some(_) => return Ok(()),
-    }
-    Ok(spec.write()?)
 }
 
 /// Refuses a container if images made when it is stopped could not go to the registry of the
@@ -115,10 +68,12 @@ pub fn refuse_key(registry: &str, bundle: &Path, id: &str) -> Result<(), CreateE
 mod tests {
     use std::fs;
 
-    use serde_json::json;
+    use serde_json::{Value, json};
     use tempfile::TempDir;
 
     use super::*;
+    use crate::container::spec::annotation::{NCCL as ANNOTATION, PEER_ACCESS};
+    use crate::container::spec::variables::CHECKPOINTABLE;
 
     fn bundle(spec: &Value) -> TempDir {
         let bundle = tempfile::tempdir().unwrap();
@@ -142,8 +97,6 @@ mod tests {
         let expected = json!([
             "A=1",
             "NCCL_NVLS_ENABLE=1",
-            "NCCL_P2P_DISABLE=1",
-            "NCCL_CUMEM_ENABLE=0",
             "NCCL_CUMEM_HOST_ENABLE=0",
             "NCCL_IB_DISABLE=1",
         ]);
@@ -162,7 +115,7 @@ mod tests {
             prepare(bundle.path()).unwrap();
             let spec = specification(&bundle);
             let variables = spec["process"]["env"].as_array().unwrap();
-            assert_eq!(variables.len(), NCCL_APART.len() + 1, "{spec}");
+            assert_eq!(variables.len(), 3, "{spec}");
         }
     }
 
@@ -210,13 +163,32 @@ mod tests {
 
     #[test]
     fn another_value_is_refused_before_anything_is_written() {
-        let spec = json!({"annotations": {ANNOTATION: "yes"}, "process": {}});
-        let bundle = bundle(&spec);
-        let said = prepare(bundle.path()).unwrap_err().to_string();
-        assert!(
-            said.contains("\"yes\" of the container is unknown"),
-            "{said}"
-        );
-        assert_eq!(specification(&bundle), spec);
+        for annotation in [ANNOTATION, PEER_ACCESS] {
+            let spec = json!({"annotations": {annotation: "yes"}, "process": {}});
+            let bundle = bundle(&spec);
+            let said = prepare(bundle.path()).unwrap_err().to_string();
+            let expected = format!("{annotation}=\"yes\" of the container is unknown");
+            assert!(said.contains(&expected), "{said}");
+            assert_eq!(specification(&bundle), spec);
+        }
+    }
+
+    #[test]
+    fn settings_of_the_allocator_are_set_in_place() {
+        let own = json!({
+            "annotations": {PEER_ACCESS: CHECKPOINTABLE},
+            "process": {"env": ["PYTORCH_ALLOC_CONF=backend:native", "A=1"]}
+        });
+        let bundle = bundle(&own);
+        let expected = json!([
+            "A=1",
+            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+            "PYTORCH_ALLOC_CONF=backend:native,expandable_segments:True",
+        ]);
+        // As if a second container is made of the bundle.
+        for _ in 0..2 {
+            prepare(bundle.path()).unwrap();
+            assert_eq!(specification(&bundle)["process"]["env"], expected);
+        }
     }
 }

@@ -5,6 +5,7 @@
 //! another device number or library file, and must not lose unknown fields.
 
 pub(crate) mod annotation;
+pub mod variables;
 
 use std::fs;
 use std::io;

@@ -204,9 +204,13 @@ mod tests {
     use super::*;
     use stasis_config::BlockerKind;
 
-    fn troubleshooting() -> String {
+    fn document(path: &str) -> String {
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-        std::fs::read_to_string(format!("{root}/docs/troubleshooting.md")).unwrap()
+        std::fs::read_to_string(format!("{root}/{path}")).unwrap()
+    }
+
+    fn troubleshooting() -> String {
+        document("docs/troubleshooting.md")
     }
 
     /// The names behind `before` and in front of `after`, in the lines of the document.
@@ -241,6 +245,18 @@ mod tests {
     fn each_blocker_is_explained() {
         let items = sorted(entries("  - `", "`: ").into_iter());
         assert_eq!(items, sorted(BlockerKind::ALL.iter()));
+    }
+
+    /// But for sessions of `exec`, which are refused only if the settings say so.
+    #[test]
+    fn readme_lists_all_blockers() {
+        let readme = document("README.md");
+        let (_, limits) = readme.split_once("\n## Limits\n").unwrap();
+        let (refused, _) = limits.split_once("\nFurther limits:\n").unwrap();
+        for kind in BlockerKind::ALL {
+            let is_listed = refused.contains(&format!("`{kind}`"));
+            assert_eq!(is_listed, *kind != BlockerKind::ExecSession, "{kind}");
+        }
     }
 
     #[test]

@@ -15,10 +15,13 @@ pub(crate) const CHECKPOINT: &str = "io.stasis.checkpoint";
 pub(crate) const CHECKPOINT_KEY: &str = "io.stasis.checkpoint.key";
 /// The GPUs on which the image is restored.
 pub(crate) const GPU_MAP: &str = "io.stasis.gpu-map";
-/// Asks that NCCL shares no memory of the driver.
+/// Asks that NCCL uses only memory that a restore gives back.
 pub(crate) const NCCL: &str = "io.stasis.nccl";
-/// Declares that no GPU of the container has peer access to another.
+/// Declares that no GPU of the container has peer access to another, or asks that PyTorch uses
+/// memory with which it does no harm.
 pub(crate) const PEER_ACCESS: &str = "io.stasis.peer-access";
+/// Its value if no process has peer access.
+pub(crate) const NO_PEER_ACCESS: &str = "none";
 /// The image that the container is to begin with.
 pub(crate) const RESTORE: &str = "io.stasis.restore";
 

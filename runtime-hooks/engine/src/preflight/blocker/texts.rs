@@ -20,16 +20,17 @@ pub(super) const ALL: [(BlockerKind, &str, &str); 27] = [
          job would be lost",
         "start the container with the annotation io.stasis.nccl=checkpointable, or the job with \
          NCCL_P2P_DISABLE=1 NCCL_CUMEM_ENABLE=0 NCCL_CUMEM_HOST_ENABLE=0 NCCL_NVLS_ENABLE=0 in its \
-         environment or the container's /etc/nccl.conf; NCCL_CUMEM_HOST_ENABLE=0 alone is enough \
-         for what NCCL shares of the host's memory",
+         environment or the container's /etc/nccl.conf; the annotation keeps NVLink, and is enough \
+         against NCCL's host memory and multicast",
     ),
     (
         BlockerKind::PeerAccess,
         "memory of 512 MiB or more that another GPU reaches by peer access (PyTorch enables it at the \
          first copy from one GPU to another) this driver saves and then cannot restore, so the job \
          would be lost",
-        "have each process use one GPU (CUDA_VISIBLE_DEVICES), PyTorch allocate in small pieces \
-         (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True), or the program call \
+        "have each process use one GPU (CUDA_VISIBLE_DEVICES), PyTorch allocate in small pieces (the \
+         annotation io.stasis.peer-access=checkpointable, or \
+         PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True), or the program call \
          cudaDeviceDisablePeerAccess before the checkpoint; where its memory alone is the evidence, \
          and no process has peer access, start the container with the annotation \
          io.stasis.peer-access=none",

@@ -8,11 +8,8 @@
 //! that cannot be, only the memory of the process on each GPU decides.
 
 use crate::container::Container;
-use crate::container::spec::annotation::PEER_ACCESS as ANNOTATION;
+use crate::container::spec::annotation::{NO_PEER_ACCESS, PEER_ACCESS as ANNOTATION};
 use crate::cuda::nvml::ListedUse;
-
-/// The only value of the annotation of a container whose processes have no peer access.
-pub(crate) const NONE: &str = "none";
 
 /// From how much memory on one GPU, as NVML counts it, a process may have an allocation that is not
 /// restored. NVML counts the context, too: 520 to 600 MiB on H200. So 600 + 256 MiB is known to be
@@ -36,7 +33,7 @@ impl PeerAccess {
         let spec = container.spec();
         let declared = spec.as_ref().and_then(|spec| spec.annotation(ANNOTATION));
         match declared {
-            Some(NONE) => Self::DeclaredNone,
+            Some(NO_PEER_ACCESS) => Self::DeclaredNone,
             _ => Self::Unknown,
         }
     }
