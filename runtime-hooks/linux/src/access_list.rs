@@ -17,6 +17,7 @@ const VERSION: u32 = 2;
 const USER_OBJ: u16 = 0x01;
 const USER: u16 = 0x02;
 const GROUP_OBJ: u16 = 0x04;
+const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 const NOBODY: u32 = u32::MAX;
@@ -79,6 +80,13 @@ fn of_mode(found: &Metadata) -> Vec<Entry> {
 }
 
 fn with(right: u16, mut list: Vec<Entry>, uid: u32) -> Vec<Entry> {
+    // The mask gets one more right. Entries of others keep those that it has left them.
+    let mask = list.iter().find(|it| it.0 == MASK).map(|it| it.1);
+    if let Some(mask) = mask.filter(|mask| mask & right == 0) {
+        let limited = list.iter_mut();
+        let limited = limited.filter(|it| matches!(it.0, USER | GROUP_OBJ | GROUP));
+        limited.for_each(|it| it.1 &= mask);
+    }
     if let Some(own) = list.iter_mut().find(|it| (it.0, it.2) == (USER, uid)) {
         own.1 |= right;
     } else {
@@ -185,6 +193,28 @@ mod tests {
         );
         give_read(&place.path().join("nothing"), 100_000).unwrap();
         give_read(place.path(), 100_000).unwrap();
+    }
+
+    #[test]
+    fn rights_that_a_mask_held_back_stay_held_back() {
+        let list = vec![
+            (USER_OBJ, 7, NOBODY),
+            (USER, READ | EXECUTE, 1000),
+            (GROUP_OBJ, READ | EXECUTE, NOBODY),
+            (GROUP, EXECUTE, 50),
+            (MASK, READ, NOBODY),
+            (OTHER, 0, NOBODY),
+        ];
+        let expected = vec![
+            (USER_OBJ, 7, NOBODY),
+            (USER, READ, 1000),
+            (USER, EXECUTE, 2000),
+            (GROUP_OBJ, READ, NOBODY),
+            (GROUP, 0, 50),
+            (MASK, READ | EXECUTE, NOBODY),
+            (OTHER, 0, NOBODY),
+        ];
+        assert_eq!(with(EXECUTE, list, 2000), expected);
     }
 
     #[test]
