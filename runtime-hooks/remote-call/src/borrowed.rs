@@ -12,8 +12,8 @@ use crate::event::{Deadline, Event, next_event};
 use crate::ffi::{self, RunTo, SignalMask, resume};
 use crate::gate::gate as gate_of;
 use crate::registers::Registers;
-use crate::way_back::CriticalSection;
-use crate::way_back::{ChildFrame, WayBack};
+use crate::return_path::CriticalSection;
+use crate::return_path::{ChildFrame, ReturnPath};
 
 /// The number of no system call.
 const NO_CALL: libc::c_long = -1;
@@ -21,7 +21,7 @@ const NO_CALL: libc::c_long = -1;
 /// A stopped thread that makes system calls for us. When this is dropped the thread is where it
 /// was, still stopped, and makes an interrupted system call again.
 ///
-/// If our process is killed while this lives, the thread goes its [`WayBack`]. If it has none it
+/// If our process is killed while this lives, the thread goes its [`ReturnPath`]. If it has none it
 /// faults at its next instruction, and its process ends with SIGSEGV ([`crate::registers::Gate`]).
 #[derive(Debug)]
 pub(crate) struct BorrowedThread {
@@ -29,7 +29,7 @@ pub(crate) struct BorrowedThread {
     found: Registers,
     mask: SignalMask,
     section: Option<CriticalSection>,
-    way_back: Option<WayBack>,
+    return_path: Option<ReturnPath>,
 }
 
 impl BorrowedThread {
@@ -45,9 +45,9 @@ impl BorrowedThread {
         }
         let section = CriticalSection::of(thread)?;
         let mask = ffi::signals(thread)?;
-        let way_back = WayBack::lay(thread, found, mask, section.as_ref());
-        let gate = match &way_back {
-            Some(way_back) => way_back.gate(),
+        let return_path = ReturnPath::lay(thread, found, mask, section.as_ref());
+        let gate = match &return_path {
+            Some(return_path) => return_path.gate(),
             None => gate_of(pid)?,
         };
         let borrowed = Self {
@@ -55,11 +55,11 @@ impl BorrowedThread {
             found,
             mask,
             section,
-            way_back,
+            return_path,
         };
         // The registers come first: the thread must not run on with its signals blocked.
-        let away = match &borrowed.way_back {
-            Some(way_back) => way_back.returning(found),
+        let away = match &borrowed.return_path {
+            Some(return_path) => return_path.returning(found),
             None => found.calling(gate, NO_CALL, &[]),
         };
         away.write(thread)?;
@@ -73,7 +73,7 @@ impl BorrowedThread {
 
     /// Returns the frame for a process that the thread makes, if it has a way back.
     pub(crate) fn child_frame(&self) -> Option<ChildFrame> {
-        self.way_back.as_ref().map(WayBack::of_child)
+        self.return_path.as_ref().map(ReturnPath::of_child)
     }
 
     /// Has the thread go its way back once it is detached, instead of putting its registers back.
@@ -101,8 +101,8 @@ impl BorrowedThread {
             section.restore(thread)?;
         }
         self.found.resuming().write(thread)?;
-        if let Some(way_back) = &self.way_back {
-            way_back.clear()?;
+        if let Some(return_path) = &self.return_path {
+            return_path.clear()?;
         }
         // Leaves a stop at a system call: the kernel would deliver that stop's SIGTRAP to the
         // thread if we ended now (ptrace_report_syscall in linux/ptrace.h).

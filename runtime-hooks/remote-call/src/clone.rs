@@ -10,8 +10,8 @@ use nix::unistd::Pid;
 use crate::borrowed::BorrowedThread;
 use crate::event::{Deadline, Event, next_event};
 use crate::memory;
+use crate::return_path::ChildFrame;
 use crate::status::traced_child;
-use crate::way_back::ChildFrame;
 
 /// The addresses in the shared memory where the kernel writes the number of a new process in its
 /// parent's pid namespace, 4 bytes each.

@@ -11,11 +11,11 @@
 //! # If we are killed
 //! * Before, between and after these two calls the thread has its own registers: it goes on.
 //! * During one of the two, which do not wait, the kernel finishes the call, and the thread goes
-//!   its way back (`way_back`): the call returns into a signal frame, out of which the kernel puts
-//!   all registers and the signal mask back. A process that it has made ends, and is reaped.
-//! * A thread for which there is no such frame (`way_back` says which) faults, since its registers
-//!   for a call have no stack, and its process ends with SIGSEGV. It never runs on with registers
-//!   that are not its own. The time for this is some 100 µs.
+//!   its return path (`return_path`): the call returns into a signal frame, out of which the kernel
+//!   puts all registers and the signal mask back. A process that it has made ends, and is reaped.
+//! * A thread for which there is no such frame (`return_path` says which) faults, since its
+//!   registers for a call have no stack, and its process ends with SIGSEGV. It never runs on with
+//!   registers that are not its own. The time for this is some 100 µs.
 //! * The proxy dies with us, once the kernel has finished the call that it is in. Its parent, which
 //!   gets no signal of that, keeps a zombie ([`reap`] is for whoever lives on).
 //!
@@ -29,7 +29,7 @@
 //! * *Lose a restartable sequence*: a thread that was stopped in one begins it again.
 //!
 //! The files, from the bottom: `ffi` and `registers` (of x86-64), `event` (stops),
-//! `gate` (the instruction), `calls` (one call), `way_back`, `borrowed` (registers taken
+//! `gate` (the instruction), `calls` (one call), `return_path`, `borrowed` (registers taken
 //! and put back), `seized` (a running thread is stopped), `outside` (where threads are), `clone`
 //! and `reaping`, `proxy`, `receive` (a file for a proxy), `worker`, `send` (a thread executes code
 //! of its process, and goes back by itself).
@@ -49,10 +49,10 @@ mod proxy;
 mod reaping;
 mod receive;
 mod registers;
+mod return_path;
 mod seized;
 mod send;
 mod status;
-mod way_back;
 mod worker;
 
 pub use clone::Numbered;

@@ -7,7 +7,7 @@
 //! signals that it blocks. Until then the thread blocks all.
 //!
 //! The frame and the stack are in memory of ours: the memory below the stack pointer of a thread
-//! that is not its process's first need not be a stack (`way_back`).
+//! that is not its process's first need not be a stack (`return_path`).
 
 use std::io;
 
@@ -15,9 +15,9 @@ use nix::unistd::Pid;
 
 use crate::ffi::{SignalMask, has_shadow_stack, set_signals, signals};
 use crate::registers::{Registers, Start};
+use crate::return_path::CriticalSection;
+use crate::return_path::lay_going_on;
 use crate::seized::SeizedThread;
-use crate::way_back::CriticalSection;
-use crate::way_back::lay_going_on;
 
 /// The code to which a thread is sent.
 #[derive(Debug, Clone, Copy)]

@@ -39,7 +39,7 @@ mod frames;
 mod place;
 mod rseq;
 
-pub(crate) use frames::{WayBack, lay_going_on};
+pub(crate) use frames::{ReturnPath, lay_going_on};
 pub(crate) use rseq::CriticalSection;
 
 /// The arguments of clone(2) by which the new process finds its frame, and its parent the process.

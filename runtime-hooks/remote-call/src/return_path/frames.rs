@@ -13,7 +13,7 @@ use super::place::{ALIGNMENT, Places};
 use crate::ffi::{SignalMask, has_shadow_stack};
 use crate::memory;
 use crate::registers::{Gate, Registers};
-use crate::way_back::CriticalSection;
+use crate::return_path::CriticalSection;
 
 /// From the bottom: the frames by which the new process ends, the thread waits, and it goes on.
 const CHILD: u64 = 0;
@@ -26,7 +26,7 @@ const NOBODY: u64 = 0x7fff_ffff;
 
 /// Frames in the memory of a stopped thread.
 #[derive(Debug)]
-pub(crate) struct WayBack {
+pub(crate) struct ReturnPath {
     thread: Pid,
     code: Code,
     start: u64,
@@ -34,7 +34,7 @@ pub(crate) struct WayBack {
     before: Vec<u8>,
 }
 
-impl WayBack {
+impl ReturnPath {
     /// Writes the frames for a thread that goes on with these registers and this mask; `None` where
     /// that fails.
     pub(crate) fn lay(
@@ -71,17 +71,17 @@ impl WayBack {
         let bytes = frames(start, places.code, going_on, mask, &extended);
         let mut before = vec![0; bytes.len()];
         memory::read(thread.as_raw(), start, &mut before)?;
-        let way_back = Self {
+        let return_path = Self {
             thread,
             code: places.code,
             start,
             before,
         };
         if memory::write(thread.as_raw(), start, &bytes).is_err() {
-            way_back.clear()?;
+            return_path.clear()?;
             return Ok(None);
         }
-        Ok(Some(way_back))
+        Ok(Some(return_path))
     }
 
     /// Returns the place where the thread makes its calls.
