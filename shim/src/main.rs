@@ -32,13 +32,13 @@
 
 #![forbid(unsafe_code)]
 
-mod beside;
 mod bundle;
 mod cgroup;
 mod child;
 mod command;
 mod containerd;
 mod error;
+mod run_blocking;
 mod runtime;
 mod service;
 mod stdio;
@@ -94,7 +94,8 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     }
 }
 
-/// How long a thread for what may hang ([`beside`]) waits for more: a node has hundreds of shims.
+/// How long a thread for what may hang ([`run_blocking`]) waits for more: a node has hundreds of
+/// shims.
 const IDLE: Duration = Duration::from_secs(1);
 
 /// Serves on one thread. Other processes do what takes long, and programs must be started by a

@@ -25,9 +25,9 @@ use self::logger::Logger;
 use self::pipes::{End, Owner, owned_pipe};
 use self::target::Target;
 use self::terminal::{Console, Line, TerminalInput, TerminalOutput};
-use crate::beside::beside;
 use crate::child::reaper::Reaper;
 use crate::error::{Error, Result};
+use crate::run_blocking::run_blocking;
 
 /// The time that the streams of a deleted process may take to deliver their last output;
 /// containerd's shim waits as long.
@@ -101,7 +101,7 @@ pub(crate) async fn prepare(
         logger: None,
     };
     let named = wanted.stdout.clone();
-    let target = beside(move || Target::parse(&named)).await?;
+    let target = run_blocking(move || Target::parse(&named)).await?;
     if wanted.terminal {
         pending_io.console = Some(ConsoleSocket::open()?);
         if let Target::Logger(uri) = &target {
@@ -154,7 +154,7 @@ impl PendingIo {
             Some(console) => Some(console.receive().await?),
             None => None,
         };
-        beside(move || self.connect_now(console)).await
+        run_blocking(move || self.connect_now(console)).await
     }
 
     fn connect_now(self, console: Option<File>) -> Result<Io> {

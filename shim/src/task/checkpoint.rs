@@ -8,8 +8,8 @@ use containerd_shim::api::CheckpointTaskRequest;
 use containerd_shim::protos::events::task::TaskCheckpointed;
 use containerd_shim::protos::shim::oci::CheckpointOptions;
 
-use crate::beside::beside;
 use crate::error::{Error, Result};
+use crate::run_blocking::run_blocking;
 use crate::runtime::call::RunningCall;
 use crate::runtime::options;
 use crate::task::Task;
@@ -148,7 +148,9 @@ impl Work {
         };
         let kept = task.bundle.path().join(KEPT_LOG);
         let (log, copy) = (directory.path().join(CRIU_LOG), kept.clone());
-        if message.criu_log.is_none() && beside(move || std::fs::copy(log, copy)).await.is_ok() {
+        if message.criu_log.is_none()
+            && run_blocking(move || std::fs::copy(log, copy)).await.is_ok()
+        {
             message.name_criu_log(&kept);
         }
         error

@@ -9,10 +9,10 @@ use containerd_shim::protos::types::mount::Mount;
 use rustix::process::Signal;
 use tokio::time::sleep;
 
-use crate::beside::beside;
 use crate::bundle::{Bundle, Creator};
 use crate::child::reaper::ExitWatch;
 use crate::error::{Error, Result};
+use crate::run_blocking::run_blocking;
 use crate::runtime::{LONG, OciRuntime, options};
 use crate::stdio::PendingIo;
 use crate::task::operation::Caller;
@@ -84,7 +84,7 @@ async fn image(
         None => Ok(None),
         Some(image) => {
             let found = image.clone();
-            if beside(move || found.is_dir()).await {
+            if run_blocking(move || found.is_dir()).await {
                 return Ok(Some(image));
             }
             let text = format!("the checkpoint {} is no directory", image.display());
@@ -100,7 +100,7 @@ async fn create_container(task: &Arc<Task>, mounts: &[Mount], caller: Caller) ->
         return Ok(());
     }
     let bundle = task.bundle.clone();
-    let creator = beside(move || bundle.creator()).await;
+    let creator = run_blocking(move || bundle.creator()).await;
     {
         let mut record = task.record();
         record.creator = creator;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::beside::beside;
 use crate::child::reaper::Exit;
 use crate::error::{Error, Result};
+use crate::run_blocking::run_blocking;
 use crate::runtime::Target;
 use crate::task::Task;
 use crate::task::exec_process::Snapshot;
@@ -57,7 +57,7 @@ impl Task {
     /// Unmounts the bundle. Waits a moment if the root file system is in use.
     pub(super) async fn unmount(&self) -> Result<()> {
         let bundle = self.bundle.clone();
-        beside(move || bundle.unmount()).await
+        run_blocking(move || bundle.unmount()).await
     }
 
     /// Ends a restore whose caller has gone: no other caller would ever end the container.

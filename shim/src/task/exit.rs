@@ -7,12 +7,12 @@ use containerd_shim::api::Status;
 use containerd_shim::protos::events::task::TaskExit;
 use tokio::time::{sleep, timeout};
 
-use crate::beside::beside;
 use crate::bundle::Creator;
 use crate::cgroup::{Cgroup, controllers};
 use crate::child::reaper::{Exit, PendingExit};
 use crate::containerd::timestamp;
 use crate::error::Error;
+use crate::run_blocking::run_blocking;
 use crate::runtime::Target;
 use crate::stdio::Io;
 use crate::task::Task;
@@ -29,7 +29,7 @@ const AFTER_INIT: Duration = Duration::from_secs(2);
 impl Task {
     /// Records the init process and waits for its exit.
     pub(crate) async fn track_init(self: &Arc<Self>, pid: u32, io: Io, exit: PendingExit) {
-        let cgroup = beside(move || {
+        let cgroup = run_blocking(move || {
             let cgroup = Cgroup::of_process(pid)?;
             controllers::enable_in_ancestors(&cgroup);
             Ok::<_, Error>(cgroup)

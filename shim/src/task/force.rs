@@ -7,8 +7,8 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tokio::time::sleep;
 
-use crate::beside::beside;
 use crate::cgroup;
+use crate::run_blocking::run_blocking;
 use crate::runtime::process::RuntimeProcess;
 use crate::task::Task;
 
@@ -49,7 +49,7 @@ impl Task {
         };
         let id = self.id.clone();
         let kill = move || cgroup::own(path.as_deref(), &id).map(|cgroup| cgroup.kill(ENDING));
-        if let Err(error) = beside(kill).await {
+        if let Err(error) = run_blocking(kill).await {
             log::warn!("{}: {error}", self.id);
         }
     }

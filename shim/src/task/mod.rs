@@ -20,12 +20,12 @@ use tokio::sync::watch;
 
 use self::exec_process::{ExecProcess, Snapshot};
 use self::state::State;
-use crate::beside::beside;
 use crate::bundle::{Bundle, Creator};
 use crate::cgroup::Cgroup;
 use crate::child::reaper::{Exit, Reaper};
 use crate::containerd::events::Publisher;
 use crate::error::{Error, Result};
+use crate::run_blocking::run_blocking;
 use crate::runtime::OciRuntime;
 use crate::stdio::{Io, PendingIo, Streams};
 
@@ -176,7 +176,7 @@ impl Task {
     pub(crate) async fn metrics(&self) -> Result<Any> {
         let cgroup = self.record().cgroup.clone();
         let metrics = match cgroup {
-            Some(cgroup) => beside(move || cgroup.metrics()).await?,
+            Some(cgroup) => run_blocking(move || cgroup.metrics()).await?,
             None => None,
         };
         metrics.ok_or_else(|| Error::NotFound(format!("the cgroup of {}", self.id)))

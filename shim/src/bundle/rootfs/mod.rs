@@ -18,9 +18,9 @@ use stasis_linux::file_system::loop_device::{Access, LoopDevice};
 
 use self::idmap::IdmappedLayers;
 use self::options::Options;
-use crate::beside::beside;
 use crate::child::reaper::Reaper;
 use crate::error::{Error, Result};
+use crate::run_blocking::run_blocking;
 
 pub(crate) use self::idmap::hold_user_namespace;
 
@@ -67,7 +67,7 @@ pub(super) async fn mount_all(
             user_namespace,
             scratch: scratch.to_owned(),
         };
-        beside(move || wanted.mount()).await?;
+        run_blocking(move || wanted.mount()).await?;
     }
     Ok(())
 }

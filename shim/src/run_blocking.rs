@@ -8,7 +8,9 @@ use std::panic::resume_unwind;
 use tokio::task::spawn_blocking;
 
 /// Runs `work` in a thread of its own, to its end, even if the caller stops waiting.
-pub(crate) async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+pub(crate) async fn run_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> T {
     match spawn_blocking(work).await {
         Ok(done) => done,
         Err(error) => match error.try_into_panic() {
