@@ -75,14 +75,14 @@ pub struct Stored {
     /// Its length.
     pub bytes: u64,
     /// Whether it was new.
-    pub kept: Kept,
+    pub outcome: StoreOutcome,
 }
 
 /// The outcome of storing a blob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kept {
+pub enum StoreOutcome {
     /// It was stored already.
-    Before,
+    AlreadyStored,
     /// It was stored now.
-    Now,
+    New,
 }

@@ -8,7 +8,7 @@ use stasis_oci_image::{Digest, OciImageError};
 
 use super::Layout;
 use super::place::Place;
-use crate::elsewhere::{Kept, NewBlob, Stored};
+use crate::elsewhere::{NewBlob, StoreOutcome, Stored};
 
 /// A blob that is being written. Dropping it before it is finished removes it.
 #[derive(Debug)]
@@ -50,14 +50,14 @@ impl NewBlob for LayoutBlob<'_> {
         let mut stored = Stored {
             digest,
             bytes,
-            kept: Kept::Before,
+            outcome: StoreOutcome::AlreadyStored,
         };
         if !self.layout.has(&digest, bytes) {
             let named = file
                 .sync_all()
                 .and_then(|()| place.rename(name, &digest.hex()));
             named.map_err(OciImageError::io("write a blob in", place.path()))?;
-            stored.kept = Kept::Now;
+            stored.outcome = StoreOutcome::New;
         }
         Ok(stored)
     }

@@ -21,7 +21,7 @@ use stasis_oci_image::document::manifest::{ARTIFACT, MANIFEST, MOST_MANIFEST_BYT
 use stasis_oci_image::document::parse;
 use stasis_oci_image::{Descriptor, Digest, OciImageError};
 
-use crate::elsewhere::{Elsewhere, Kept, NewBlob, Stored};
+use crate::elsewhere::{Elsewhere, NewBlob, StoreOutcome, Stored};
 use blob::LayoutBlob;
 use place::Place;
 
@@ -217,7 +217,7 @@ impl Elsewhere for Layout {
         let stored = Stored {
             digest: Digest::of(bytes),
             bytes: bytes.len() as u64,
-            kept: Kept::Before,
+            outcome: StoreOutcome::AlreadyStored,
         };
         if self.has(&stored.digest, stored.bytes) {
             return Ok(stored);

@@ -104,8 +104,8 @@ fn a_blob_that_is_not_finished_leaves_nothing() {
     blob.write_all(b" more").unwrap();
     let stored = blob.finish().unwrap();
     assert_eq!(
-        (stored.digest, stored.bytes, stored.kept),
-        (Digest::of(b"some more"), 9, Kept::Now)
+        (stored.digest, stored.bytes, stored.outcome),
+        (Digest::of(b"some more"), 9, StoreOutcome::New)
     );
     drop(layout.new_blob().unwrap());
     assert_eq!(names(&layout).len(), 2);
@@ -113,7 +113,7 @@ fn a_blob_that_is_not_finished_leaves_nothing() {
     fs::write(layout.path().join("blobs/sha256/.stasis-new-0"), "rest").unwrap();
     let mut again = layout.new_blob().unwrap();
     again.write_all(b"some more").unwrap();
-    assert_eq!(again.finish().unwrap().kept, Kept::Before);
+    assert_eq!(again.finish().unwrap().outcome, StoreOutcome::AlreadyStored);
     assert_eq!(names(&layout).len(), 2);
 }
 

@@ -11,7 +11,7 @@ use ureq::http::header::{CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
 use ureq::http::{Method, StatusCode};
 
 use super::connection::{Ask, Connection, Failure};
-use crate::elsewhere::{Kept, NewBlob, Stored};
+use crate::elsewhere::{NewBlob, StoreOutcome, Stored};
 
 /// For large files that need not survive (file-hierarchy(7)).
 const SPOOL: &str = "/var/tmp";
@@ -74,7 +74,7 @@ fn send_if_lacking<B: ureq::AsSendBody>(
     let mut stored = Stored {
         digest,
         bytes,
-        kept: Kept::Before,
+        outcome: StoreOutcome::AlreadyStored,
     };
     let action = format!("look for the blob {digest}");
     let found = connection.ask(&Ask::new(Method::HEAD, blob(connection, &digest)), &action)?;
@@ -85,7 +85,7 @@ fn send_if_lacking<B: ureq::AsSendBody>(
     }
     let action = format!("send the blob {digest}");
     connection.try_again(&action, || send(connection, &digest, bytes, &action, &body))?;
-    stored.kept = Kept::Now;
+    stored.outcome = StoreOutcome::New;
     Ok(stored)
 }
 

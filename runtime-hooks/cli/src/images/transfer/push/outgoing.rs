@@ -9,7 +9,7 @@ use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 use stasis_memory_store::{BlobDigest, MOST_BLOB_BYTES, NewBlobs};
 use stasis_oci_image::{Digest, Kind, OciImageError};
-use stasis_transfer::elsewhere::{Kept, Stored};
+use stasis_transfer::elsewhere::{StoreOutcome, Stored};
 use stasis_transfer::{Elsewhere, NewBlob};
 
 use super::progress::Progress;
@@ -92,7 +92,7 @@ impl<'s, 'p> Outgoing<'s, 'p> {
     }
 
     fn count(&mut self, stored: &Stored) {
-        if stored.kept == Kept::Now {
+        if stored.outcome == StoreOutcome::New {
             self.moved_bytes += stored.bytes;
         }
     }
@@ -146,7 +146,7 @@ impl<'s, 'p> Outgoing<'s, 'p> {
             .join()
             .unwrap_or_else(|panic| resume_unwind(panic))?;
         self.count(&stored);
-        if stored.kept == Kept::Now {
+        if stored.outcome == StoreOutcome::New {
             self.moved_blobs += 1;
         }
         Ok(())
