@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::by_pid::ByPid;
 use anyhow::{Context, Result, ensure};
 use stasis_engine::cuda::job::CudaJob;
-use stasis_engine::cuda::process_set::as_found::AsFound;
+use stasis_engine::cuda::process_set::initial_state::InitialState;
 use stasis_engine::cuda::process_set::query_states;
 use stasis_engine::cuda::{CudaError, CudaState, GpuMap};
 use stasis_integration::needs;
@@ -85,7 +85,7 @@ fn are_locked_by_steps(ranks: &Workload, count: u64) -> Result<()> {
                 .filter_map(|pid| ProcessRef::open(*pid).unwrap())
         };
         let began = Instant::now();
-        let job = CudaJob::lock(driver(), DEADLINE, AsFound::default(), || {
+        let job = CudaJob::lock(driver(), DEADLINE, InitialState::default(), || {
             query_states(driver(), processes().collect())
         });
         let job = job.map_err(|error| anyhow::anyhow!("{error:?}"))?;

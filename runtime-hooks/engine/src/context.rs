@@ -9,7 +9,7 @@ use stasis_config::{Flavor, LowLevel, Settings, SettingsError};
 use crate::container::{Container, ContainerError};
 use crate::host::cancel::Cancel;
 use crate::host::time::rfc3339;
-use crate::ledger::Patience;
+use crate::ledger::WaitLimit;
 
 /// The context of an operation.
 #[derive(Debug)]
@@ -67,8 +67,8 @@ impl Context {
 
     /// How long an operation waits for room.
     #[must_use]
-    pub fn patience(&self) -> Patience {
-        Patience::new(self.settings.deadlines.room(), self.cancel.clone())
+    pub fn wait_limit(&self) -> WaitLimit {
+        WaitLimit::new(self.settings.deadlines.room(), self.cancel.clone())
     }
 
     /// Returns the directory of containers, with the program that an operation on one of this

@@ -2,8 +2,8 @@
 //! has its answer, or that must not be cut off with the caller.
 
 use crate::container::inherited_devices::Replacer;
-use crate::gpu_path::hole::StandBy;
-use crate::gpu_path::hole::process::AwayProcess;
+use crate::gpu_path::detached::StandBy;
+use crate::gpu_path::detached::process::DetachedProcess;
 use crate::gpu_path::process::GpuCopy;
 use crate::gpu_path::self_test::SelfTest;
 use crate::low_level::hook::process::HookProcess;
@@ -14,7 +14,7 @@ const PROCESSES: [fn() -> Option<bool>; 7] = [
     || Some(Keeper::of_this_process()?.run().is_ok()),
     || Some(Replacer::of_this_process()?.run().is_ok()),
     || Some(GpuCopy::of_this_process()?.run().is_ok()),
-    || Some(AwayProcess::of_this_process()?.run().is_ok()),
+    || Some(DetachedProcess::of_this_process()?.run().is_ok()),
     || Some(StandBy::of_this_process()?.run().is_ok()),
     || Some(HookProcess::of_this_process()?.run().is_ok()),
     || SelfTest::of_this_process()?.run(),

@@ -1,8 +1,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod contents;
+mod detach;
 mod exchange_killed;
-mod hole;
 mod imports;
 mod killed;
 mod mappings;

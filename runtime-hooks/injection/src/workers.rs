@@ -104,7 +104,7 @@ fn make(prepared: &Prepared) -> io::Result<Vec<Worker>> {
     Ok(workers)
 }
 
-/// Maps the file. The descriptor is closed as soon as it is mapped ([`crate::hole`]).
+/// Maps the file. The descriptor is closed as soon as it is mapped ([`crate::detach`]).
 ///
 /// A child that the process forks does not get the mapping, which is not locked into memory
 /// (mlockall(2)): the file's owner decides where it is.

@@ -25,12 +25,17 @@ enum Step {
     /// The driver copies.
     HalfCopied,
     /// CRIU has stopped the process.
-    Away,
+    Detached,
     /// The contents are mapped again, and the driver is to take them.
     MappedBack,
 }
 
-const STEPS: [Step; 4] = [Step::Armed, Step::HalfCopied, Step::Away, Step::MappedBack];
+const STEPS: [Step; 4] = [
+    Step::Armed,
+    Step::HalfCopied,
+    Step::Detached,
+    Step::MappedBack,
+];
 
 #[test]
 fn at_each_step() -> Result<()> {
@@ -98,7 +103,7 @@ fn killed_at(stasis: &StasisHost, holder: &MemoryContainer<'_>, step: Step) -> R
     match step {
         Step::Armed | Step::MappedBack => stasis.let_driver_go("step")?,
         Step::HalfCopied => stasis.let_driver_go(HALF)?,
-        Step::Away => drop(stasis.host.run(&["pkill", "-CONT", "-x", "criu"])?),
+        Step::Detached => drop(stasis.host.run(&["pkill", "-CONT", "-x", "criu"])?),
     }
     let output = checkpoint.wait_with_output()?;
     stasis.inject("")?;
@@ -111,7 +116,7 @@ fn begun(stasis: &StasisHost, holder: &MemoryContainer<'_>, step: Step) -> Resul
     match step {
         Step::Armed => stasis.hold_driver("checkpoint job", "step")?,
         Step::HalfCopied => hold_halfway(stasis, "checkpoint job")?,
-        Step::Away => holder.inject(IN_THE_DUMP)?,
+        Step::Detached => holder.inject(IN_THE_DUMP)?,
         Step::MappedBack => stasis.hold_driver("restore job", "step")?,
     }
     let checkpoint = holder
@@ -120,7 +125,7 @@ fn begun(stasis: &StasisHost, holder: &MemoryContainer<'_>, step: Step) -> Resul
     match step {
         Step::Armed => stasis.until_driver_is_called()?,
         Step::HalfCopied => until_half_copied(stasis, &holder.bundle)?,
-        Step::Away => {
+        Step::Detached => {
             wait_until_clear(|| criu_stands(stasis))?;
             holder.inject("")?;
             ensure!(in_file(stasis, &holder.bundle)? == 0, "they are not away");

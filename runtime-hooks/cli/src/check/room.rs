@@ -11,7 +11,7 @@ use stasis_engine::context::Context;
 use stasis_engine::cuda::process_set::ProcessStates;
 use stasis_engine::error::Refusal;
 use stasis_engine::gpu_path::why_not_passed;
-use stasis_engine::ledger::{Patience, Reservation};
+use stasis_engine::ledger::{Reservation, WaitLimit};
 use stasis_engine::preflight::capabilities::Capabilities;
 use stasis_engine::request::Resumes;
 
@@ -31,7 +31,7 @@ impl Report {
         let (settings, bytes) = (&context.settings, captured.to_host_bytes);
         let room = HostRoom {
             reservation: &Reservation::only_asking(&settings.paths.state_dir),
-            patience: &Patience::none(),
+            wait_limit: &WaitLimit::none(),
         };
         let memory = &settings.gpu_contents;
         let plugin = plugin::usable(memory, has);

@@ -40,7 +40,7 @@ fn freeze(directory: &Path) -> Result<(), Error> {
     };
     let cgroup = Cgroup::with_freezer(directory.to_owned());
     check_tasks(&cgroup).map_err(held)?;
-    cgroup.let_out(std::process::id(), APART).map_err(held)?;
+    cgroup.move_out(std::process::id(), APART).map_err(held)?;
     cgroup.freeze().map_err(|error| {
         // SIGKILL does not end tasks that a freezer of version 1 holds.
         let _ = cgroup.request(FreezerState::Thawed);

@@ -20,7 +20,7 @@ use crate::container::Container;
 use crate::context::Context;
 use crate::error::Failure;
 use crate::gpu_path::NewFiles;
-use crate::gpu_path::hole::are_away;
+use crate::gpu_path::detached::are_detached;
 use crate::image::directory::NewImage;
 use crate::image::manifest::StoredMemory;
 use crate::low_level::criu_plugins::Environment;
@@ -171,7 +171,7 @@ impl<'a> MemoryDump<'a> {
 
     /// Whether the store may have the only copy of what processes lack.
     pub(crate) fn is_stored_alone(&self) -> bool {
-        are_away(self.operation.directory())
+        are_detached(self.operation.directory())
     }
 }
 

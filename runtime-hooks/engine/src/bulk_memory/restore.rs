@@ -15,7 +15,7 @@ use crate::bulk_memory::plugin::PluginsForRestore;
 use crate::bulk_memory::request::{self, RequestFiles};
 use crate::cuda::gpu_use::gpu_bytes;
 use crate::error::Failure;
-use crate::gpu_path::hole::{Load, Loaded, Until};
+use crate::gpu_path::detached::{Load, Loaded, Until};
 use crate::host::cancel::Cancel;
 use crate::image::manifest::Manifest;
 use crate::low_level::criu_plugins::Environment;

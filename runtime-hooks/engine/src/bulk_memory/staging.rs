@@ -15,7 +15,7 @@ use crate::container::host_memory::available;
 use crate::context::Context;
 use crate::host::file_lock::lock_soon;
 use crate::ledger::amounts::{Amounts, Resource, Short};
-use crate::ledger::{NotReserved, Patience, Reservation, WaitFor};
+use crate::ledger::{NotReserved, Reservation, WaitFor, WaitLimit};
 use crate::operation::timeline::Timeline;
 
 /// The store's page tables, its index, and the padding to huge pages.
@@ -58,7 +58,7 @@ pub(crate) fn make_room(
 fn reserve_in(directory: &Path, reservation: &Reservation, bytes: u64) -> Result<(), String> {
     let wanted = Amounts::from_iter([(Resource::Contents, bytes.saturating_add(MARGIN))]);
     let look = || free_and_available(directory);
-    let reserved = reservation.reserve(&wanted, WaitFor::Reservations, &Patience::none(), look);
+    let reserved = reservation.reserve(&wanted, WaitFor::Reservations, &WaitLimit::none(), look);
     reserved.map_err(|error| match error {
         NotReserved::Short(short) => no_room(&short),
         NotReserved::Unknown(error) | NotReserved::Ledger(error) => {

@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::cuda::gpu_use::{CudaProcess, GpuUse, measure};
 use crate::cuda::nvml::Inventory;
 use crate::cuda::process_set::ProcessStates;
-use crate::cuda::process_set::as_found::{ProcessId, SafeState};
+use crate::cuda::process_set::initial_state::{ProcessId, SafeState};
 use crate::error::Refusal;
 use crate::gpu_path;
 use crate::image::manifest::Manifest;

@@ -9,7 +9,7 @@ use crate::container::host_memory::{self, HostRoom};
 use crate::cuda::Driver;
 use crate::cuda::job::{Checkpointed, CudaJob, Locked};
 use crate::error::Failure;
-use crate::ledger::Patience;
+use crate::ledger::WaitLimit;
 use crate::ledger::amounts::{Amounts, Resource};
 use crate::operation::estimate::ProgressEstimate;
 use crate::operation::timeline::Timeline;
@@ -26,7 +26,7 @@ pub(super) fn lock<'p>(
     Ok(CudaJob::lock(
         &plan.driver,
         deadline,
-        captured.intent.as_found(),
+        captured.intent.initial_state(),
         || query_again(&plan.driver, &plan.container),
     )?)
 }
@@ -63,7 +63,7 @@ pub(super) fn admit_memory(
     let cgroup = plan.container.memory_of(members)?;
     let room = HostRoom {
         reservation: plan.operation.reservation(),
-        patience: &Patience::none(),
+        wait_limit: &WaitLimit::none(),
     };
     host_memory::admit_host(room, bytes)?;
     Ok(host_memory::admit_limits(&cgroup, bytes)?)

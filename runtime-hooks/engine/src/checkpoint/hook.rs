@@ -8,7 +8,7 @@ use crate::container::ContainerError;
 use crate::cuda::nvml::Inventory;
 use crate::cuda::process_set::ProcessStates;
 use crate::error::{Failure, Refusal};
-use crate::low_level::hook::{Run, Unsuccessful, owed};
+use crate::low_level::hook::{Run, Unsuccessful, pending};
 use crate::operation::timeline::Timeline;
 
 /// Runs the hook `before-checkpoint`. From before it on the container is owed the other one, once
@@ -27,7 +27,7 @@ pub(super) fn tell_program(
     if let Some(hook) = &plan.hooks.after_restore
         && !has_been_told
     {
-        owed::record(&plan.operation, place, hook)?;
+        pending::record(&plan.operation, place, hook)?;
     }
     let Some(hook) = &plan.hooks.before_checkpoint else {
         return Ok(());

@@ -12,8 +12,8 @@ use crate::container::memory_limit::MemoryCgroup;
 use crate::container::{ContainerError, host_memory};
 use crate::error::Failure;
 use crate::gpu_path;
+use crate::gpu_path::detached::{Holder, InFile, in_files};
 use crate::gpu_path::driver::BESIDE;
-use crate::gpu_path::hole::{Holder, InFile, in_files};
 use crate::operation::timeline::Timeline;
 
 /// Decides the route, prepares the store and makes files for GPU contents, while the processes run,

@@ -15,8 +15,8 @@ mod hook;
 pub(crate) mod into_files;
 pub(crate) mod late_cuda;
 pub(crate) mod late_exec;
-pub(crate) mod let_go;
 pub mod plan;
+pub(crate) mod resume_after_dump;
 pub mod route;
 pub(crate) mod seal;
 mod sharing;
@@ -33,8 +33,8 @@ use crate::checkpoint::captured::Captured;
 use crate::checkpoint::gpu_state::{admit_memory, gpu_checkpoint, lock, note_ended};
 use crate::checkpoint::hook::tell_program;
 use crate::checkpoint::into_files::{find, lead_into_files, make_files, store_beside_others};
-use crate::checkpoint::let_go::{after_let_go, let_go, take_back};
 use crate::checkpoint::plan::{Plan, Verdict};
+use crate::checkpoint::resume_after_dump::{explain_failed_resume, resume_after_dump, take_back};
 use crate::checkpoint::seal::{seal, unsealed};
 use crate::checkpoint::sharing::{give_up_shared, refuse_shared};
 use crate::checkpoint::write_image::write_image;
@@ -45,7 +45,7 @@ use crate::cuda::job::{Checkpointed, CudaJob};
 use crate::error::operations_log;
 use crate::error::{Error, Failure};
 use crate::ledger::amounts::Resource;
-use crate::low_level::hook::owed::wake_in_phase;
+use crate::low_level::hook::pending::run_after_restore_in_phase;
 use crate::operation::progress::Progress;
 use crate::operation::timeline::Timeline;
 use crate::operation::verb::Verb;
@@ -142,11 +142,11 @@ fn carry_out(
     if let Some(member) = plan.member {
         return group::complete(plan, captured, member, timeline);
     }
-    let let_go = let_go(plan, captured, job, timeline);
-    if let_go.is_ok() && plan.resumes() == Resumes::AtOnce {
-        wake_in_phase(&plan.operation, &plan.container, &captured.intent, timeline);
+    let resumed = resume_after_dump(plan, captured, job, timeline);
+    if resumed.is_ok() && plan.resumes() == Resumes::AtOnce {
+        run_after_restore_in_phase(&plan.operation, &plan.container, &captured.intent, timeline);
     }
-    if let_go.is_ok() && !plan.is_pending_on_resume() {
+    if resumed.is_ok() && !plan.is_pending_on_resume() {
         plan.operation.reservation().release();
     }
     let manifest = &mut captured.manifest;
@@ -154,7 +154,7 @@ fn carry_out(
     if sealed.is_ok() {
         plan.has_image(None);
     }
-    match (let_go, sealed) {
+    match (resumed, sealed) {
         (Ok(()), Ok(())) if plan.is_pending_on_resume() => Ok(()),
         (Ok(()), Ok(())) => {
             match plan.options.after {
@@ -172,7 +172,8 @@ fn carry_out(
             Err(failed(cause, ended.unwrap_or(rolled_back)))
         }
         (Err(cause), sealed) => {
-            let (cause, after_failure) = after_let_go(plan, captured, cause, sealed, timeline);
+            let (cause, after_failure) =
+                explain_failed_resume(plan, captured, cause, sealed, timeline);
             Err(failed(cause, after_failure))
         }
     }
@@ -186,10 +187,10 @@ fn save<'p>(
     timeline: &mut Timeline<'_>,
 ) -> Result<(CudaJob<'p, Checkpointed>, MemoryDump<'p>), Failure> {
     plan.meet(Step::Checked, timeline)?;
-    go_on(plan)?;
+    check_may_continue(plan)?;
     plan.operation.record(&captured.intent)?;
     tell_program(plan, captured, timeline)?;
-    go_on(plan)?;
+    check_may_continue(plan)?;
     let (options, image) = (plan.options, &plan.image);
     let mut memory =
         MemoryDump::begin(plan.context, options, image, &plan.plugins, &plan.operation)?;
@@ -219,7 +220,7 @@ fn save_with<'p>(
     note_ended(plan, job.members(), captured, timeline);
     let (snapshot, inventory) = plan.follow(job.members(), captured)?;
     plan.operation.record(&captured.intent)?;
-    go_on(plan)?;
+    check_may_continue(plan)?;
     let shares = timeline.time("survey", || {
         refuse_shared(plan, job.members(), &snapshot, &inventory)
     })?;
@@ -236,8 +237,8 @@ fn save_with<'p>(
     let is_done = |process: &ProcessRef| store_beside_others(plan, captured, storing, process);
     let job = gpu_checkpoint(plan, captured, timeline, job, is_done)?;
     let in_files = find(plan, captured, job.members(), &route)?;
-    go_on(plan)?;
-    memory.take_away(in_files, plan.resumes(), timeline)?;
+    check_may_continue(plan)?;
+    memory.detach(in_files, plan.resumes(), timeline)?;
     if plan.found == FreezerState::Frozen || plan.stays_frozen() {
         timeline.time("freeze", || plan.container.cgroup().freeze())?;
     }
@@ -256,7 +257,7 @@ fn allowed(finding: &Finding) -> String {
     format!("allowed {}: process {finding}", finding.kind)
 }
 
-fn go_on(plan: &Plan<'_>) -> Result<(), Failure> {
+fn check_may_continue(plan: &Plan<'_>) -> Result<(), Failure> {
     if plan.context.cancel.requested() {
         return Err(Failure::Cancelled);
     }

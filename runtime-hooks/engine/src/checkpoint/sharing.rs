@@ -9,7 +9,7 @@ use crate::checkpoint::allowed;
 use crate::checkpoint::captured::Captured;
 use crate::checkpoint::plan::Plan;
 use crate::cuda::nvml::Inventory;
-use crate::cuda::process_set::as_found::ProcessId;
+use crate::cuda::process_set::initial_state::ProcessId;
 use crate::error::{Failure, Refusal};
 use crate::gpu_path::imports::Share;
 use crate::image::manifest::SharedAllocation;

@@ -6,7 +6,7 @@ use stasis_linux::procfs::MemInfo;
 
 use crate::container::memory_limit::{MemoryCgroup, TightLimit};
 use crate::ledger::amounts::{Amounts, Resource, Short};
-use crate::ledger::{NotReserved, Patience, Reservation, WaitFor};
+use crate::ledger::{NotReserved, Reservation, WaitFor, WaitLimit};
 
 /// The most that the driver needs beside the contents themselves (measured on driver 580.159).
 const MARGIN: u64 = 128 << 20;
@@ -92,7 +92,7 @@ pub struct HostRoom<'a> {
     /// The ledger's entry of the operation.
     pub reservation: &'a Reservation,
     /// How long it waits.
-    pub patience: &'a Patience,
+    pub wait_limit: &'a WaitLimit,
 }
 
 impl HostRoom<'_> {
@@ -107,7 +107,7 @@ impl HostRoom<'_> {
         let wanted = amounts(needed);
         let reserved = self
             .reservation
-            .reserve(&wanted, wait_for, self.patience, look);
+            .reserve(&wanted, wait_for, self.wait_limit, look);
         reserved.map_err(|error| match error {
             NotReserved::Short(short) => NoHostMemory::Host(short),
             NotReserved::Unknown(error) => NoHostMemory::Io(error),
@@ -165,11 +165,11 @@ mod tests {
         let state_dir = tempfile::tempdir().unwrap();
         let reservation = Reservation::new(state_dir.path(), "c1");
         let reserve = |needed: u64, available: u64| {
-            let patience = &Patience::none();
+            let wait_limit = &WaitLimit::none();
             let reservation = &reservation;
             let room = HostRoom {
                 reservation,
-                patience,
+                wait_limit,
             };
             room.reserve(needed, || Ok(available))
         };
@@ -186,7 +186,7 @@ mod tests {
     fn admit_here(state_dir: &Path, cgroup: &MemoryCgroup, bytes: u64) -> Result<(), NoHostMemory> {
         let room = HostRoom {
             reservation: &Reservation::new(state_dir, "c1"),
-            patience: &Patience::none(),
+            wait_limit: &WaitLimit::none(),
         };
         admit(room, cgroup, bytes)
     }

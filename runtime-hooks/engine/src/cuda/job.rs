@@ -17,7 +17,7 @@ use stasis_linux::ProcessRef;
 
 use crate::cuda::failure::{JobError, ProcessFailure, Step};
 use crate::cuda::lock::lock_all;
-use crate::cuda::process_set::as_found::{AsFound, SafeState};
+use crate::cuda::process_set::initial_state::{InitialState, SafeState};
 use crate::cuda::process_set::{ProcessStates, bring_back, can_be_queried, expect_state, room};
 use crate::cuda::threads::for_each;
 use crate::cuda::{CudaError, CudaState, Driver, GpuMap};
@@ -36,7 +36,7 @@ pub enum Checkpointed {}
 /// The CUDA processes of a container, all in the state `S`.
 pub struct CudaJob<'d, S> {
     driver: &'d dyn Driver,
-    as_found: AsFound,
+    initial_state: InitialState,
     members: Vec<ProcessRef>,
     state: PhantomData<S>,
 }
@@ -47,18 +47,18 @@ impl<'d> CudaJob<'d, Running> {
     /// the container each time, so new processes are included and exited ones dropped.
     ///
     /// Members that are LOCKED or CHECKPOINTED already stay so. Later steps bring members back to
-    /// the state in which they were `as_found`.
+    /// the state in which they were `initial_state`.
     ///
     /// # Errors
     /// [`JobError`]; nothing is locked then.
     pub fn lock(
         driver: &'d dyn Driver,
         deadline: Duration,
-        as_found: AsFound,
+        initial_state: InitialState,
         find_members: impl FnMut() -> Result<ProcessStates, ProcessFailure>,
     ) -> Result<CudaJob<'d, Locked>, JobError> {
-        let members = lock_all(driver, deadline, &as_found, find_members)?;
-        Ok(CudaJob::new(driver, as_found, members))
+        let members = lock_all(driver, deadline, &initial_state, find_members)?;
+        Ok(CudaJob::new(driver, initial_state, members))
     }
 }
 
@@ -126,7 +126,7 @@ impl<'d> CudaJob<'d, Checkpointed> {
         for process in &processes {
             expect_state(driver, Step::Query, process, CudaState::Checkpointed)?;
         }
-        Ok(Self::new(driver, AsFound::default(), processes))
+        Ok(Self::new(driver, InitialState::default(), processes))
     }
 
     /// Restores the GPU state of all members, in parallel.
@@ -136,8 +136,8 @@ impl<'d> CudaJob<'d, Checkpointed> {
     /// as they are if the GPUs have no room for them together.
     pub fn restore(self, map: &GpuMap) -> Result<CudaJob<'d, Locked>, JobError> {
         let driver = self.driver;
-        room::reserve(driver, &self.members, &self.as_found)?;
-        self.as_found.expect(driver, &self.members);
+        room::reserve(driver, &self.members, &self.initial_state)?;
+        self.initial_state.expect(driver, &self.members);
         let job = self.advance(Step::Restore, SafeState::Locked, |process| {
             driver.restore(process, map)
         })?;
@@ -146,10 +146,10 @@ impl<'d> CudaJob<'d, Checkpointed> {
 }
 
 impl<'d, S> CudaJob<'d, S> {
-    fn new(driver: &'d dyn Driver, as_found: AsFound, members: Vec<ProcessRef>) -> Self {
+    fn new(driver: &'d dyn Driver, initial_state: InitialState, members: Vec<ProcessRef>) -> Self {
         Self {
             driver,
-            as_found,
+            initial_state,
             members,
             state: PhantomData,
         }
@@ -164,7 +164,7 @@ impl<'d, S> CudaJob<'d, S> {
     /// Brings all members back to how they were found, from any state; returns the failures.
     #[must_use]
     pub fn roll_back(self) -> Vec<ProcessFailure> {
-        bring_back(self.driver, &self.members, &self.as_found)
+        bring_back(self.driver, &self.members, &self.initial_state)
     }
 
     /// Makes one call for every member in parallel; skips members that are in the state `goal`, or
@@ -177,17 +177,17 @@ impl<'d, S> CudaJob<'d, S> {
     ) -> Result<CudaJob<'d, T>, JobError> {
         let driver = self.driver;
         let failures = for_each(step, &self.members, |process| {
-            let goal = goal.max(self.as_found.state_of(process)).into();
+            let goal = goal.max(self.initial_state.state_of(process)).into();
             if can_be_queried(process)? && driver.state(process) != Ok(goal) {
                 call(process).map_err(|error| ProcessFailure::of(step, process, error))?;
             }
             expect_state(driver, step, process, goal)
         });
         match failures.into_iter().next() {
-            None => Ok(CudaJob::new(driver, self.as_found, self.members)),
+            None => Ok(CudaJob::new(driver, self.initial_state, self.members)),
             Some(fault) => Err(JobError {
                 fault,
-                lost: bring_back(driver, &self.members, &self.as_found),
+                lost: bring_back(driver, &self.members, &self.initial_state),
             }),
         }
     }

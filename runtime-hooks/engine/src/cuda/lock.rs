@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use stasis_linux::ProcessRef;
 
 use crate::cuda::failure::{Cause, JobError, ProcessFailure, Step};
-use crate::cuda::process_set::as_found::{AsFound, SafeState};
+use crate::cuda::process_set::initial_state::{InitialState, SafeState};
 use crate::cuda::process_set::{ProcessStates, bring_back};
 use crate::cuda::threads::all_at_once;
 use crate::cuda::{CudaError, CudaState, Driver};
@@ -36,7 +36,7 @@ const GRACE: Duration = Duration::from_secs(1);
 pub fn lock_all(
     driver: &dyn Driver,
     deadline: Duration,
-    as_found: &AsFound,
+    initial_state: &InitialState,
     mut find_members: impl FnMut() -> Result<ProcessStates, ProcessFailure>,
 ) -> Result<Vec<ProcessRef>, JobError> {
     let start = Instant::now();
@@ -49,12 +49,12 @@ pub fn lock_all(
         let tried: Vec<_> = members.into_iter().map(|(process, _)| process).collect();
         let give_up = |fault| JobError {
             fault,
-            lost: bring_back(driver, &tried, as_found),
+            lost: bring_back(driver, &tried, initial_state),
         };
         if let Some(fault) = unusable {
             return Err(give_up(fault));
         }
-        let attempt = Attempt::new(driver, deadline, as_found, start, tried.len());
+        let attempt = Attempt::new(driver, deadline, initial_state, start, tried.len());
         attempt.lock_all(&tried).map_err(give_up)?;
         // A process that has begun to use CUDA meanwhile is unlocked: try again, with it.
         members = find_members().map_err(give_up)?;
@@ -73,7 +73,7 @@ pub fn lock_all(
 struct Attempt<'a> {
     driver: &'a dyn Driver,
     deadline: Duration,
-    as_found: &'a AsFound,
+    initial_state: &'a InitialState,
     start: Instant,
     round: Mutex<LockRound>,
     changed: Condvar,
@@ -98,7 +98,7 @@ impl<'a> Attempt<'a> {
     fn new(
         driver: &'a dyn Driver,
         deadline: Duration,
-        as_found: &'a AsFound,
+        initial_state: &'a InitialState,
         start: Instant,
         missing: usize,
     ) -> Self {
@@ -109,7 +109,7 @@ impl<'a> Attempt<'a> {
         Self {
             driver,
             deadline,
-            as_found,
+            initial_state,
             start,
             round: Mutex::new(round),
             changed: Condvar::new(),
@@ -138,7 +138,7 @@ impl<'a> Attempt<'a> {
     /// Returns when all processes are locked, one has failed, or the deadline has passed.
     fn lock_with_others(&self, process: &ProcessRef) -> Result<(), ProcessFailure> {
         // A process that was held before us delays the same processes as before.
-        let takes_steps = self.as_found.state_of(process) == SafeState::Running;
+        let takes_steps = self.initial_state.state_of(process) == SafeState::Running;
         let step = match takes_steps {
             true => STEP,
             false => self.deadline + GRACE,
@@ -194,7 +194,11 @@ impl<'a> Attempt<'a> {
         if self.driver.unlock(process).is_ok() || self.start.elapsed() < self.deadline / 2 {
             return Ok(());
         }
-        let mut failed = bring_back(self.driver, std::slice::from_ref(process), self.as_found);
+        let mut failed = bring_back(
+            self.driver,
+            std::slice::from_ref(process),
+            self.initial_state,
+        );
         failed.pop().map_or(Ok(()), Err)
     }
 
@@ -258,8 +262,8 @@ mod tests {
         let driver = FakeDriver::default();
         driver.set(process.pid(), CudaState::Running);
         let deadline = Duration::from_millis(50);
-        let as_found = AsFound::default();
-        let attempt = Attempt::new(&driver, deadline, &as_found, Instant::now(), 2);
+        let initial_state = InitialState::default();
+        let attempt = Attempt::new(&driver, deadline, &initial_state, Instant::now(), 2);
         let fault = attempt.lock_all(&[process]).unwrap_err();
         assert!(matches!(fault.cause, Cause::Deadline(_)), "{fault}");
         assert!(driver.all_are(CudaState::Running));

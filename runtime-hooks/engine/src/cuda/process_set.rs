@@ -1,14 +1,14 @@
 //! Queries the states of a container's CUDA processes, and brings them back to how they were found.
 
 pub mod arrivals;
-pub mod as_found;
+pub mod initial_state;
 pub mod room;
 
 use stasis_linux::ProcessRef;
 use stasis_linux::procfs::TaskState;
 
 use crate::cuda::failure::{Cause, ProcessFailure, Step};
-use crate::cuda::process_set::as_found::{AsFound, SafeState};
+use crate::cuda::process_set::initial_state::{InitialState, SafeState};
 use crate::cuda::stopped::Stop;
 use crate::cuda::threads::for_each;
 use crate::cuda::{CudaError, CudaState, Driver, GpuMap};
@@ -68,17 +68,17 @@ pub(crate) fn can_be_queried(process: &ProcessRef) -> Result<bool, ProcessFailur
 pub fn bring_back(
     driver: &dyn Driver,
     processes: &[ProcessRef],
-    as_found: &AsFound,
+    initial_state: &InitialState,
 ) -> Vec<ProcessFailure> {
-    let without_room = room::reserve(driver, processes, as_found).err();
-    as_found.expect(driver, processes);
+    let without_room = room::reserve(driver, processes, initial_state).err();
+    initial_state.expect(driver, processes);
     let has_room = |process: &&ProcessRef| {
         let without_room = without_room.as_ref();
         without_room.is_none_or(|without_room| !without_room.has(process))
     };
     let processes: Vec<_> = processes.iter().filter(has_room).cloned().collect();
     let brought = for_each(Step::Unlock, &processes, |process| {
-        let found = as_found.state_of(process);
+        let found = initial_state.state_of(process);
         match driver.shares_memory(process) {
             true => bring_one_back(driver, process, found.max(SafeState::Locked)),
             false => bring_one_back(driver, process, found),
@@ -86,7 +86,7 @@ pub fn bring_back(
     });
     let is_locked = |process: &&ProcessRef| {
         let has_failed = brought.iter().any(|fault| fault.pid == process.pid());
-        let goes_on = as_found.state_of(process) == SafeState::Running;
+        let goes_on = initial_state.state_of(process) == SafeState::Running;
         goes_on && !has_failed && driver.shares_memory(process)
     };
     let locked: Vec<_> = processes.iter().filter(is_locked).cloned().collect();

@@ -30,7 +30,7 @@ pub enum Stop {
     },
     /// A cgroup above the container's is frozen, which only its owner may thaw. `None` if it is not
     /// known which.
-    FrozenAbove(Option<Cgroup>),
+    FrozenAncestor(Option<Cgroup>),
 }
 
 impl Stop {
@@ -74,7 +74,7 @@ impl Stop {
     /// The stop of a process of this container that is frozen from above.
     #[must_use]
     pub fn from_above(container: &Cgroup) -> Self {
-        Self::FrozenAbove(container.frozen_above().ok().flatten())
+        Self::FrozenAncestor(container.frozen_ancestor().ok().flatten())
     }
 
     fn is_ours(&self) -> bool {
@@ -119,7 +119,7 @@ impl fmt::Display for Stop {
                 f,
                 "its thread {thread} is stopped by process {by}, which traces it"
             ),
-            Self::FrozenAbove(above) => {
+            Self::FrozenAncestor(above) => {
                 f.write_str("it is held by a frozen cgroup above the container's")?;
                 let Some(above) = above else { return Ok(()) };
                 let (path, thaws) = (above.directory().display(), above.command_to_thaw());

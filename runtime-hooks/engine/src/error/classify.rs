@@ -137,7 +137,7 @@ impl ProcessFailure {
             Cause::State(_) => Kind::Driver,
             Cause::Deadline(_) => Kind::LockTimeout,
             Cause::Stopped(Stop::Signal { .. } | Stop::Traced { .. }) => Kind::ProcessStopped,
-            Cause::Stopped(Stop::FrozenAbove(_)) => Kind::FrozenAbove,
+            Cause::Stopped(Stop::FrozenAncestor(_)) => Kind::FrozenAbove,
             Cause::NoDriver => Kind::NoDriver,
             Cause::NoRoom(_) => Kind::NoGpuMemory,
             Cause::NoMappings { .. } => Kind::NoMappings,

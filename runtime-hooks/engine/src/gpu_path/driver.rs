@@ -18,13 +18,13 @@ use stasis_config::{GpuCheckpointPath, Settings};
 use stasis_linux::ProcessRef;
 
 use super::copier::Copier;
-use super::hole::Whereabouts;
+use super::detached::Whereabouts;
 use super::process::{Direction, GpuCopy, Part, Step, VERB, online_cpus};
 use super::records::{DIRECTORY, copied, has_record};
 use super::share::Share;
 use super::{build, contents_in_time, put_back};
 use crate::cuda::process_set::arrivals::Arrivals;
-use crate::cuda::process_set::as_found::ProcessId;
+use crate::cuda::process_set::initial_state::ProcessId;
 use crate::cuda::{Copying, CudaError, CudaState, Driver, GpuMap};
 pub(crate) use into_files::BESIDE;
 use state::State;
@@ -179,7 +179,7 @@ impl CopyingDriver {
     fn lacks_nothing(&self, process: &ProcessRef) -> Result<(), CudaError> {
         match Whereabouts::of(process, &self.directory) {
             Whereabouts::InIt => Ok(()),
-            Whereabouts::Away => Err(CudaError::ContentsAway),
+            Whereabouts::Detached => Err(CudaError::ContentsAway),
             Whereabouts::Lost => Err(CudaError::ContentsLost),
         }
     }

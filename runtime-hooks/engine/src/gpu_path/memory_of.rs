@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use stasis_injection::{Span, contents_of, own_files_of};
 
-use crate::cuda::process_set::as_found::ProcessId;
+use crate::cuda::process_set::initial_state::ProcessId;
 
 /// Half of the engine's wait: after that it may have the GPU state restored.
 const READABLE_WITHIN: Duration = Duration::from_secs(5);

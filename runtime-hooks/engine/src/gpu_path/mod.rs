@@ -10,8 +10,8 @@
 mod armed;
 mod build;
 mod copier;
+pub mod detached;
 pub mod driver;
-pub mod hole;
 pub mod imports;
 mod memory_of;
 mod new_file;
@@ -37,7 +37,7 @@ use stasis_linux::ProcessRef;
 use self::copier::Copier;
 use self::process::{GpuCopy, VERB};
 use self::records::{DIRECTORY, has_records};
-use crate::cuda::process_set::as_found::ProcessId;
+use crate::cuda::process_set::initial_state::ProcessId;
 use crate::host::deadline::{PROC, within};
 
 /// The most time, also with GPU contents of hundreds of GiB.

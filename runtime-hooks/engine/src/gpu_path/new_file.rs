@@ -115,7 +115,7 @@ impl NewFile {
         let clearing = Clearing::start(&file, offset + bytes, threads)?;
         if threads.get() >= ONE_OF {
             let _ = clearing.ends_within(HEAD_START);
-            clearing.go_on_with(threads.get() / ONE_OF);
+            clearing.limit_threads(threads.get() / ONE_OF);
         }
         Ok(Made {
             file,

@@ -25,9 +25,9 @@ use super::memory_of::{make_private, make_readable};
 use super::new_file::{Made, NewFile};
 use super::records::{HeldRecord, has_record, put_back_all};
 use super::share::Share;
-use super::steps::{asked, next, said, say_result};
+use super::steps::{asked, next, report_done, report_result};
 use super::survey::Survey;
-use crate::cuda::process_set::as_found::ProcessId;
+use crate::cuda::process_set::initial_state::ProcessId;
 use crate::host::respawn;
 
 /// The first argument of such a process.
@@ -115,12 +115,12 @@ impl GpuCopy {
     pub fn run(self) -> io::Result<()> {
         match self {
             Self::Take(part) => part.run(),
-            Self::PutBack(records) => said(put_back_all(&records)),
-            Self::MakePrivate(processes) => said(make_all_private(processes)),
-            Self::MakeReadable(process, devices) => said(make_readable(process, &devices)),
-            Self::Survey(survey) => say_result(survey.run()),
-            Self::GiveUp(imports) => said(imports.run()),
-            Self::ShareAgain(imports) => said(imports.run()),
+            Self::PutBack(records) => report_done(put_back_all(&records)),
+            Self::MakePrivate(processes) => report_done(make_all_private(processes)),
+            Self::MakeReadable(process, devices) => report_done(make_readable(process, &devices)),
+            Self::Survey(survey) => report_result(survey.run()),
+            Self::GiveUp(imports) => report_done(imports.run()),
+            Self::ShareAgain(imports) => report_done(imports.run()),
         }
     }
 }
@@ -150,7 +150,7 @@ impl Part {
         if !asked(&Step::Make)? {
             return Ok(());
         }
-        let made = said(self.make())?;
+        let made = report_done(self.make())?;
         if !asked(&Step::Arm)? {
             return Ok(());
         }
@@ -160,11 +160,11 @@ impl Part {
                 if let Some(made) = made.filter(|_| self.is_put_back()) {
                     made.unused();
                 }
-                return said(Err(error));
+                return report_done(Err(error));
             }
         };
         // Also if the operation has ended before it could read this, the process is put back.
-        let (goes_on, checksums) = match (said(Ok(())), &made) {
+        let (goes_on, checksums) = match (report_done(Ok(())), &made) {
             (Err(error), _) => (Err(error), EarlyChecksums::default()),
             (Ok(()), Some(made)) if made.is_pack() => self.follow(&armed, made),
             (Ok(()), _) => (until_disarm(&armed), EarlyChecksums::default()),
@@ -174,7 +174,7 @@ impl Part {
         }
         let copied = disarm(armed, &record, made, &checksums);
         if goes_on? {
-            say_result(copied.map_err(io::Error::other))?;
+            report_result(copied.map_err(io::Error::other))?;
         }
         Ok(())
     }
@@ -260,7 +260,7 @@ fn until_disarm(armed: &Armed) -> io::Result<bool> {
         match next::<Step>()? {
             None => return Ok(false),
             Some(Step::Disarm) => return Ok(true),
-            Some(Step::Loaded { missing }) => say_result(armed.loaded(missing))?,
+            Some(Step::Loaded { missing }) => report_result(armed.loaded(missing))?,
             Some(other) => return Err(io::Error::other(format!("asked for {other:?}"))),
         }
     }

@@ -12,7 +12,7 @@ use stasis_injection::{PutBack, Record, put_back};
 use stasis_linux::ProcessRef;
 use stasis_linux::file::{self, Access, Durability};
 
-use crate::cuda::process_set::as_found::ProcessId;
+use crate::cuda::process_set::initial_state::ProcessId;
 use crate::host::file_lock::{Sharing, lock_soon, lock_within};
 
 /// The name of the directory, in that of an operation.

@@ -100,7 +100,7 @@ pub(super) fn asked<S: DeserializeOwned + PartialEq + Debug>(expected: &S) -> io
 }
 
 /// Answers whether a step is done.
-pub(super) fn said<T>(done: io::Result<T>) -> io::Result<T> {
+pub(super) fn report_done<T>(done: io::Result<T>) -> io::Result<T> {
     match &done {
         Ok(_) => say(&Answer::Done(()))?,
         Err(error) => say(&Answer::<()>::Failed(Fault::of(error)))?,
@@ -109,7 +109,7 @@ pub(super) fn said<T>(done: io::Result<T>) -> io::Result<T> {
 }
 
 /// Answers with the result of a step.
-pub(super) fn say_result<T: Serialize>(result: io::Result<T>) -> io::Result<()> {
+pub(super) fn report_result<T: Serialize>(result: io::Result<T>) -> io::Result<()> {
     say(&match result {
         Ok(given) => Answer::Done(given),
         Err(error) => Answer::Failed(Fault::of(&error)),

@@ -13,7 +13,7 @@ use stasis_injection::survey::{Found, Removed, ask, prepare, remove};
 use stasis_linux::{ProcessRef, error_chain};
 
 use super::imports::{Asked, Share, Visit, at_the_same_time, visit_all};
-use crate::cuda::process_set::as_found::ProcessId;
+use crate::cuda::process_set::initial_state::ProcessId;
 pub use holding::{Holding, Pieces};
 use imported::imported;
 

@@ -15,7 +15,7 @@ use rustix::io::{Errno, pread};
 use rustix::stdio::{dup2_stderr, stderr};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use stasis_linux::cgroup::set_apart;
+use stasis_linux::cgroup::move_to_own_cgroup;
 use stasis_linux::open_files::keep_callers_limit;
 
 use crate::host::environment;
@@ -130,7 +130,7 @@ fn spawn(mut command: Command, [input, output]: [Stdio; 2]) -> io::Result<Child>
     keep_callers_limit(&mut command);
     let started = command.spawn()?;
     // A process that must stay in the caller's cgroups works as well, as long as they live.
-    let _ = set_apart(started.id(), CGROUP);
+    let _ = move_to_own_cgroup(started.id(), CGROUP);
     Ok(started)
 }
 

@@ -11,7 +11,7 @@ use crate::cuda::gpu_use::GpuBytes;
 use crate::cuda::nvml::{Inventory, InventoryError};
 use crate::cuda::process_set::room::Room;
 use crate::ledger::amounts::{Amounts, Free, Resource, Short};
-use crate::ledger::{NotReserved, Patience, Reservation, WaitFor};
+use crate::ledger::{NotReserved, Reservation, WaitFor, WaitLimit};
 
 /// The most bytes that NVML lists as allocated on a GPU without users.
 const HARDLY_ANYTHING: u64 = 64 << 20;
@@ -20,19 +20,19 @@ const HARDLY_ANYTHING: u64 = 64 << 20;
 #[derive(Debug)]
 pub(crate) struct GpuMemory {
     reservation: Arc<Reservation>,
-    patience: Patience,
+    wait_limit: WaitLimit,
     settings: Settings,
 }
 
 impl GpuMemory {
     pub(crate) fn new(
         reservation: &Arc<Reservation>,
-        patience: Patience,
+        wait_limit: WaitLimit,
         settings: &Settings,
     ) -> Self {
         Self {
             reservation: Arc::clone(reservation),
-            patience,
+            wait_limit,
             settings: settings.clone(),
         }
     }
@@ -56,7 +56,7 @@ impl GpuMemory {
     ) -> Result<(), NotReserved<E>> {
         let wanted = Amounts::from(needed);
         self.reservation
-            .reserve(&wanted, wait_for, &self.patience, look)
+            .reserve(&wanted, wait_for, &self.wait_limit, look)
     }
 }
 
@@ -127,7 +127,7 @@ mod tests {
         let mut settings = Settings::default();
         settings.driver.nvml = Some("/nonexistent".into());
         let reservation = Arc::new(Reservation::new(state_dir, id));
-        GpuMemory::new(&reservation, Patience::none(), &settings)
+        GpuMemory::new(&reservation, WaitLimit::none(), &settings)
     }
 
     #[test]

@@ -68,7 +68,7 @@ struct Own {
 
 /// How long an operation waits for room, in all.
 #[derive(Debug, Clone)]
-pub struct Patience {
+pub struct WaitLimit {
     limit: Duration,
     cancel: Cancel,
 }
@@ -94,7 +94,7 @@ pub(crate) enum NotReserved<E> {
     Ledger(io::Error),
 }
 
-impl Patience {
+impl WaitLimit {
     /// Waits at most `limit`, and not beyond a signal.
     #[must_use]
     pub fn new(limit: Duration, cancel: Cancel) -> Self {
@@ -153,7 +153,7 @@ impl Reservation {
         &self,
         wanted: &Amounts,
         wait_for: WaitFor,
-        patience: &Patience,
+        wait_limit: &WaitLimit,
         look: impl Fn() -> Result<Amounts, E>,
     ) -> Result<(), NotReserved<E>> {
         let mut own = self.own();
@@ -163,7 +163,7 @@ impl Reservation {
                 Some(short) => short,
             };
             let helps = wait_for == WaitFor::Room || short.is_for_reservations_only();
-            if !helps || patience.is_over(own.waited) {
+            if !helps || wait_limit.is_over(own.waited) {
                 return Err(NotReserved::Short(Box::new(short)));
             }
             let began = Instant::now();

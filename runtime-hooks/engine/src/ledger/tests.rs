@@ -10,9 +10,9 @@ fn host(bytes: u64) -> Amounts {
 
 /// Tries to reserve `bytes` of 100 bytes.
 fn reserve(of: &Reservation, bytes: u64) -> Result<(), Box<Short>> {
-    let patience = Patience::none();
+    let wait_limit = WaitLimit::none();
     let look = || Ok::<_, io::Error>(host(100));
-    let reserved = of.reserve(&host(bytes), WaitFor::Reservations, &patience, look);
+    let reserved = of.reserve(&host(bytes), WaitFor::Reservations, &wait_limit, look);
     reserved.map_err(|error| match error {
         NotReserved::Short(short) => short,
         other => panic!("{other:?}"),
@@ -76,14 +76,14 @@ fn who_waits_gets_what_another_releases() {
             let _ = releases.recv();
             a.release();
         });
-        let patience = Patience::new(Duration::from_secs(60), Cancel::not_needed());
+        let wait_limit = WaitLimit::new(Duration::from_secs(60), Cancel::not_needed());
         let look = || {
             if looks.get() == 1 {
                 released.send(()).unwrap();
             }
             look()
         };
-        b.reserve(&host(60), WaitFor::Reservations, &patience, look)
+        b.reserve(&host(60), WaitFor::Reservations, &wait_limit, look)
             .unwrap();
     });
     assert!(looks.get() > 1);
@@ -98,11 +98,11 @@ fn who_lacks_room_for_good_waits_only_if_it_has_to() {
         looks.set(looks.get() + 1);
         Ok::<_, io::Error>(host(if looks.get() < 3 { 10 } else { 100 }))
     };
-    let patience = Patience::new(Duration::from_secs(60), Cancel::not_needed());
-    let refused = a.reserve(&host(60), WaitFor::Reservations, &patience, look);
+    let wait_limit = WaitLimit::new(Duration::from_secs(60), Cancel::not_needed());
+    let refused = a.reserve(&host(60), WaitFor::Reservations, &wait_limit, look);
     assert!(matches!(refused, Err(NotReserved::Short(_))));
     assert_eq!(looks.get(), 1);
-    a.reserve(&host(60), WaitFor::Room, &patience, look)
+    a.reserve(&host(60), WaitFor::Room, &wait_limit, look)
         .unwrap();
     assert_eq!(looks.get(), 3);
 }
@@ -201,7 +201,7 @@ fn who_goes_back_and_can_write_no_entry_keeps_others_out() {
     let a = Reservation::new(&state_dir, "a");
     let go_back = || {
         let look = || Ok::<_, io::Error>(host(100));
-        a.reserve(&host(60), WaitFor::Room, &Patience::none(), look)
+        a.reserve(&host(60), WaitFor::Room, &WaitLimit::none(), look)
     };
     go_back().unwrap();
     let tried = try_lock(open(), Sharing::Exclusive).unwrap();
@@ -211,7 +211,7 @@ fn who_goes_back_and_can_write_no_entry_keeps_others_out() {
     a.release();
     lock_soon(open()).unwrap();
     let look = || Ok::<_, io::Error>(host(100));
-    let refused = a.reserve(&host(60), WaitFor::Reservations, &Patience::none(), look);
+    let refused = a.reserve(&host(60), WaitFor::Reservations, &WaitLimit::none(), look);
     assert!(matches!(refused, Err(NotReserved::Ledger(_))));
     lock_soon(open()).unwrap();
 }

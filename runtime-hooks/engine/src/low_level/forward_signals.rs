@@ -13,7 +13,7 @@ use signal_hook::low_level::siginfo::Cause;
 
 /// Signals that are kept until the child runs that gets them.
 #[derive(Debug)]
-pub(crate) struct Kept(SignalsInfo<WithOrigin>);
+pub(crate) struct QueuedSignals(SignalsInfo<WithOrigin>);
 
 /// Signals are handed on as long as this lives.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(crate) struct Forward {
     running: Option<(Handle, JoinHandle<()>)>,
 }
 
-impl Kept {
+impl QueuedSignals {
     /// Keeps signals from now on: one that arrives while the child is started must not be lost.
     pub(crate) fn from_now() -> io::Result<Self> {
         let signals = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH];

@@ -16,7 +16,7 @@ use crate::low_level;
 use crate::low_level::at_restore::{self, AtRestore};
 use crate::low_level::criu_log::CriuLog;
 use crate::low_level::criu_plugins::Environment;
-use crate::low_level::forward_signals::{Forward, Kept};
+use crate::low_level::forward_signals::{Forward, QueuedSignals};
 use crate::low_level::watch::{Hung, Victims, Watch};
 use crate::operation::Operation;
 use crate::request::{LowLevelArgs, RestoreMode, RestoreRequest};
@@ -124,7 +124,7 @@ impl<'a> LowLevelRestore<'a> {
             RestoreMode::Attached => {
                 // A file of an earlier container would look like this one's.
                 let _ = fs::remove_file(&self.pid_file);
-                let signals = Kept::from_now()?;
+                let signals = QueuedSignals::from_now()?;
                 let mut child = self.start(criu)?;
                 let forward = signals.forward_to(&child);
                 Ok(match self.wait_until_up(&mut child)? {

@@ -179,7 +179,7 @@ impl Watch {
                 let _ = seen.process.terminate();
             }
             // A stopped process could do neither.
-            let _ = seen.process.go_on();
+            let _ = seen.process.cont();
         }
         self.wait_for(CleanUp::InTime, |seen| seen.depth == 0);
         match self.victims {

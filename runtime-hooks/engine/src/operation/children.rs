@@ -54,13 +54,13 @@ impl Operation {
     /// CRIU inherit it, and processes that inherit nothing receive it.
     pub(crate) fn children_lock(&self) -> Result<OwnedFd, OperationError> {
         let path = self.directory.join(CHILDREN);
-        let mut kept = self.kept();
+        let mut state = self.keeper_state();
         let mut lock = || -> io::Result<OwnedFd> {
-            let file = match kept.children.take() {
+            let file = match state.children.take() {
                 Some(file) => file,
                 None => lock_for_children(&path)?,
             };
-            kept.children.insert(file).try_clone()
+            state.children.insert(file).try_clone()
         };
         lock().map_err(|source| OperationError::Io {
             path: path.clone(),

@@ -10,7 +10,7 @@ use stasis_linux::file::{self, Access, Durability};
 
 use crate::cuda::gpu_use::{CudaProcess, GpuBytes, add, gpu_bytes};
 use crate::cuda::process_set::ProcessStates;
-use crate::cuda::process_set::as_found::{AsFound, ProcessId, SafeState};
+use crate::cuda::process_set::initial_state::{InitialState, ProcessId, SafeState};
 use crate::cuda::{CudaState, GpuMap};
 use crate::operation::OperationError;
 use crate::operation::directory::directory_of;
@@ -127,7 +127,7 @@ impl Intent {
     }
 
     /// Returns the states to which the operation, or its successor, brings the processes back.
-    pub fn as_found(&self) -> AsFound {
+    pub fn initial_state(&self) -> InitialState {
         let members = self.members.iter();
         let found = |member: &Member| (member.goal(), member.process.gpu_bytes());
         members.map(|member| (member.id, found(member))).collect()

@@ -13,7 +13,7 @@ pub mod estimate;
 pub mod group;
 mod intent;
 mod keeper;
-mod kept;
+mod keeper_state;
 pub mod lock;
 pub mod progress;
 pub(crate) mod stopping;
@@ -36,8 +36,8 @@ use crate::operation::directory::state_dir_of;
 pub use crate::operation::directory::{directories, directory_of, id_of, root_of};
 pub use crate::operation::intent::peek;
 pub use crate::operation::intent::{Intent, Member, PendingOn};
-pub(crate) use crate::operation::kept::Left;
-use crate::operation::kept::{End, Kept};
+pub(crate) use crate::operation::keeper_state::Left;
+use crate::operation::keeper_state::{End, KeeperState};
 pub use crate::operation::lock::Holder;
 use crate::operation::lock::{Purpose, Tried, try_lock};
 use crate::operation::progress::UnderWay;
@@ -48,7 +48,7 @@ pub(crate) use keeper::{DONE, VERB as KEEPER, show_trying};
 pub struct Operation {
     directory: PathBuf,
     lock: File,
-    kept: Mutex<Kept>,
+    keeper_state: Mutex<KeeperState>,
     reservation: Arc<Reservation>,
 }
 
@@ -171,7 +171,7 @@ impl Operation {
         Self {
             directory,
             lock,
-            kept: Mutex::default(),
+            keeper_state: Mutex::default(),
             reservation: Arc::new(reservation),
         }
     }
@@ -194,7 +194,7 @@ impl Operation {
 
     /// Returns the ledger where it reserves GPU memory.
     pub(crate) fn gpu_memory(&self, context: &Context) -> GpuMemory {
-        GpuMemory::new(&self.reservation, context.patience(), &context.settings)
+        GpuMemory::new(&self.reservation, context.wait_limit(), &context.settings)
     }
 
     /// Writes the intent, for any process that follows this one.
@@ -235,7 +235,7 @@ impl Operation {
         let _ = fs::remove_file(self.directory.join(undo::FILE_NAME));
         directory::remove(&self.directory);
         // Before the lock is released, another operation may make a directory of this name.
-        self.kept().end = End::Cleared;
+        self.keeper_state().end = End::Cleared;
     }
 }
 

@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use stasis_linux::cgroup::FreezerState;
 
 use super::*;
-use crate::cuda::process_set::as_found::{ProcessId, SafeState};
+use crate::cuda::process_set::initial_state::{ProcessId, SafeState};
 
 const ROOT: &str = "/run/runc";
 

@@ -54,7 +54,7 @@ pub fn cuda_members(
         Ok(opened) => opened,
         Err(error) => return without_driver(error, candidates).map(|()| None),
     };
-    refuse_frozen_above(container, candidates)?;
+    refuse_frozen_ancestor(container, candidates)?;
     let members = query_states(&driver, candidates.to_vec())?;
     Ok((!members.is_empty()).then_some(CudaMembers {
         driver,
@@ -96,12 +96,12 @@ fn open(context: &Context, id: &str) -> Result<(WatchedDriver, Arc<CopyingDriver
 /// Names the first process that may use CUDA.
 pub(crate) fn refuse_below_frozen(container: &Container) -> Result<(), FindError> {
     // A freezer that cannot be read is left to the watchdog.
-    let Ok(Some(above)) = container.cgroup().frozen_above() else {
+    let Ok(Some(above)) = container.cgroup().frozen_ancestor() else {
         return Ok(());
     };
     let snapshot = container.snapshot()?;
     snapshot.candidates().first().map_or(Ok(()), |process| {
-        let cause = Cause::Stopped(Stop::FrozenAbove(Some(above)));
+        let cause = Cause::Stopped(Stop::FrozenAncestor(Some(above)));
         Err(ProcessFailure::of(Step::Query, process, cause).into())
     })
 }
@@ -110,7 +110,7 @@ pub(crate) fn refuse_below_frozen(container: &Container) -> Result<(), FindError
 ///
 /// # Errors
 /// Names the first process that may use CUDA.
-pub(crate) fn refuse_frozen_above(
+pub(crate) fn refuse_frozen_ancestor(
     container: &Container,
     candidates: &[ProcessRef],
 ) -> Result<(), ProcessFailure> {

@@ -11,7 +11,7 @@ use crate::bulk_memory::request::RequestFiles;
 use crate::container::Container;
 use crate::context::Context;
 use crate::error::after_failure::AfterFailure;
-use crate::gpu_path::hole::{self, are_away};
+use crate::gpu_path::detached::{self, are_detached};
 use crate::image::directory::{self, Rest};
 use crate::operation::Operation;
 use crate::operation::undo::{Begun, Undo};
@@ -74,11 +74,11 @@ fn remove_unnamed(requests: &[RequestFiles], image: &Path) {
 /// Gives GPU contents back to the processes. No process of a frozen container can map anything; the
 /// rollback freezes it again.
 fn give_back(operation: &Operation, container: &Container) -> io::Result<()> {
-    if are_away(operation.directory()) {
+    if are_detached(operation.directory()) {
         // If the container cannot be thawed, its contents cannot be given back.
         let _ = container.cgroup().thaw();
     }
-    hole::give_back(operation.directory())
+    detached::give_back(operation.directory())
 }
 
 fn read(files: &RequestFiles) -> Option<DumpRequest> {

@@ -9,8 +9,8 @@ use crate::cuda::failure::{Cause, ProcessFailure, Step};
 use crate::cuda::process_set::bring_back;
 use crate::cuda::stopped::Stop;
 use crate::error::after_failure::AfterFailure;
-use crate::gpu_path::hole;
-use crate::low_level::hook::owed::{RanHook, wake};
+use crate::gpu_path::detached;
+use crate::low_level::hook::pending::{RanHook, run_after_restore};
 use crate::operation::timeline::Timeline;
 use crate::operation::{Intent, Operation};
 use crate::recovery::hand_over;
@@ -66,7 +66,7 @@ pub(crate) fn roll_back(changed: &Changed<'_>, failed: Vec<ProcessFailure>) -> R
         return still_frozen(changed, error).into();
     }
     // A process that lacks its GPU contents is not restored, but left to the keeper.
-    let _ = hole::give_back(changed.operation.directory());
+    let _ = detached::give_back(changed.operation.directory());
     let snapshot = match changed.container.snapshot() {
         Ok(snapshot) => snapshot,
         // The cgroup of a container that has ended may be gone.
@@ -78,7 +78,7 @@ pub(crate) fn roll_back(changed: &Changed<'_>, failed: Vec<ProcessFailure>) -> R
         bring_back(
             changed.driver,
             snapshot.candidates(),
-            &changed.intent.as_found(),
+            &changed.intent.initial_state(),
         ),
     );
     if has_ended() {
@@ -86,7 +86,7 @@ pub(crate) fn roll_back(changed: &Changed<'_>, failed: Vec<ProcessFailure>) -> R
         return AfterFailure::Ended.into();
     }
     let is_whole = lost.is_empty() && !changed.intent.keeps_some_off_gpu();
-    let woken = is_whole.then(|| wake(changed.operation, changed.container));
+    let woken = is_whole.then(|| run_after_restore(changed.operation, changed.container));
     RolledBack {
         woken: woken.flatten(),
         after_failure: leave_as_found(changed, lost),

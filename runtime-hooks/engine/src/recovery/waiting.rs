@@ -71,8 +71,8 @@ fn no_room(context: &Context, container: &Container) -> Option<NoRoom> {
     let directory = directory_of(state_dir, &context.root, container.id());
     let reservation = Reservation::new(state_dir, container.id()).recorded(path_in(&directory));
     let reservation = Arc::new(reservation);
-    let gpus = GpuMemory::new(&reservation, context.patience(), &context.settings);
+    let gpus = GpuMemory::new(&reservation, context.wait_limit(), &context.settings);
     let driver = driver.with_room(Arc::new(gpus));
-    let reserved = room::reserve(&driver, snapshot.candidates(), &intent.as_found());
+    let reserved = room::reserve(&driver, snapshot.candidates(), &intent.initial_state());
     reserved.err().map(room::WithoutRoom::into_cause)
 }

@@ -9,11 +9,11 @@ use crate::container::{Container, ContainerError};
 use crate::context::Context;
 use crate::cuda::gpu_use::gpu_bytes;
 use crate::cuda::job::{CudaJob, Locked};
-use crate::cuda::process_set::as_found::ProcessId;
+use crate::cuda::process_set::initial_state::ProcessId;
 use crate::cuda::process_set::query_states;
 use crate::cuda::{CudaState, Driver};
 use crate::error::{Failure, Refusal};
-use crate::gpu_path::hole::{Arriving, Loaded};
+use crate::gpu_path::detached::{Arriving, Loaded};
 use crate::gpu_path::imports::{self, Share};
 use crate::image::manifest::Manifest;
 use crate::operation::directory_of;
@@ -52,7 +52,7 @@ pub(crate) fn restore_locked<'g>(
     let container = Container::load(context.low_level.flavor, &context.root, id)?;
     let processes = find(&container, manifest)?;
     let arriving = match loaded {
-        Some(loaded) => fill(loaded, gpus, manifest, &processes, timeline)?,
+        Some(loaded) => map(loaded, gpus, manifest, &processes, timeline)?,
         None => None,
     };
     make_nodes(&container, gpus, &processes, timeline)?;
@@ -77,7 +77,7 @@ pub(crate) fn restore_locked<'g>(
 }
 
 /// Gives processes their contents, or the files into which these are still loaded.
-fn fill(
+fn map(
     loaded: Loaded,
     gpus: &GpuPlace,
     manifest: &Manifest,
@@ -86,8 +86,8 @@ fn fill(
 ) -> Result<Option<Arriving>, Failure> {
     let pids = manifest.processes.iter().map(|process| process.pid);
     let inside: Vec<_> = pids.zip(processes.iter().cloned()).collect();
-    let filled = timeline.time("fill", || loaded.fill(&inside));
-    let Some(arriving) = filled.map_err(Failure::GpuContents)? else {
+    let mapped = timeline.time("fill", || loaded.map(&inside));
+    let Some(arriving) = mapped.map_err(Failure::GpuContents)? else {
         return Ok(None);
     };
     timeline.time("load", || arriving.arrivals().until_soon());

@@ -89,7 +89,7 @@ fn carry_out(
         )
     })?;
     let restored = plan.bring_up(low_level_args, timeline)?;
-    plan.go_on_with_others(timeline)?;
+    plan.resume_with_others(timeline)?;
     Ok(restored)
 }
 

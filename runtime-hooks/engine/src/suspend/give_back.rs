@@ -4,9 +4,9 @@ use super::{Error, Suspension};
 use crate::cuda::Driver;
 use crate::cuda::job::{Checkpointed, CudaJob};
 use crate::cuda::process_set::ProcessStates;
-use crate::cuda::process_set::as_found::SafeState;
+use crate::cuda::process_set::initial_state::SafeState;
 use crate::error::Refusal;
-use crate::gpu_path::hole;
+use crate::gpu_path::detached;
 
 impl Suspension {
     /// Brings checkpointed processes to `goal`.
@@ -16,7 +16,7 @@ impl Suspension {
             // A program without records has checkpointed them: their needs are not known.
             None => self.intent(&members, &self.inventory()?)?,
         };
-        let given = hole::give_back(self.operation.directory());
+        let given = detached::give_back(self.operation.directory());
         given.map_err(|error| Error::refused(Refusal::GpuContents(error)))?;
         self.admit(&suspended, goal)?;
         let processes: Vec<_> = members.into_iter().map(|(process, _)| process).collect();

@@ -7,7 +7,7 @@ use super::{Error, Suspension, query_members};
 use crate::container::hooks::Hooks;
 use crate::context::Place;
 use crate::cuda::process_set::ProcessStates;
-use crate::low_level::hook::owed::{self, RanHook};
+use crate::low_level::hook::pending::{self, RanHook};
 use crate::low_level::hook::{HookError, Run, Unsuccessful};
 
 impl Suspension {
@@ -45,7 +45,7 @@ impl Suspension {
     fn tell(&self, place: &Place, hooks: &Hooks) -> Result<(), Error> {
         let operation = &self.operation;
         if let Some(hook) = &hooks.after_restore {
-            owed::record(operation, place, hook)?;
+            pending::record(operation, place, hook)?;
         }
         let Some(hook) = &hooks.before_checkpoint else {
             return Ok(());
@@ -68,8 +68,8 @@ impl Suspension {
     }
 
     /// Runs the hook that a container is owed whose processes have their GPU again.
-    pub(super) fn wake(&self) {
-        if let Some(ran) = owed::wake(&self.operation, &self.container) {
+    pub(super) fn run_after_restore(&self) {
+        if let Some(ran) = pending::run_after_restore(&self.operation, &self.container) {
             self.ran(ran);
         }
     }

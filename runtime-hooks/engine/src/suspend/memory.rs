@@ -13,7 +13,7 @@ use crate::cuda::failure::ProcessFailure;
 use crate::cuda::gpu_use::{gpu_bytes, measure};
 use crate::cuda::nvml::Inventory;
 use crate::cuda::process_set::ProcessStates;
-use crate::cuda::process_set::as_found::SafeState;
+use crate::cuda::process_set::initial_state::SafeState;
 use crate::gpu_path::NewFiles;
 use crate::operation::{Intent, Left};
 use crate::preflight::ContainerFacts;
@@ -44,7 +44,7 @@ impl Suspension {
         let bytes = gpu_bytes(&intent.processes());
         let room = HostRoom {
             reservation: self.operation.reservation(),
-            patience: &self.context.patience(),
+            wait_limit: &self.context.wait_limit(),
         };
         host_memory::admit_host(room, bytes)?;
         self.operation.record(intent)?;
@@ -138,7 +138,7 @@ impl Suspension {
 
     /// Notifies the program that all state is on the GPUs again, and removes the record.
     pub(super) fn clear(&self) {
-        self.wake();
+        self.run_after_restore();
         self.forget();
     }
 

@@ -21,11 +21,11 @@ use crate::context::Context;
 use crate::cuda::job::{CudaJob, Locked};
 use crate::cuda::nvml::Inventory;
 use crate::cuda::process_set::ProcessStates;
-use crate::cuda::process_set::as_found::{AsFound, SafeState};
+use crate::cuda::process_set::initial_state::{InitialState, SafeState};
 use crate::cuda::watchdog::{CallLimits, MARGIN, WatchedDriver};
 use crate::cuda::{CudaDriver, CudaState, Driver, GpuMap};
 use crate::gpu_path::CopyingDriver;
-use crate::low_level::hook::owed::RanHook;
+use crate::low_level::hook::pending::RanHook;
 use crate::operation::Operation;
 use crate::operation::undo::{Begun, Undo};
 use crate::preflight::blocker::{Blockers, OF_THE_DRIVER};
@@ -160,7 +160,7 @@ impl Suspension {
                 self.refuse_blockers(&members, &inventory)?;
                 let intent = self.intent(&members, &inventory)?;
                 self.operation.record(&intent)?;
-                let locked = self.lock(intent.as_found()).map(drop);
+                let locked = self.lock(intent.initial_state()).map(drop);
                 self.forget();
                 locked
             }
@@ -177,7 +177,7 @@ impl Suspension {
             Asked::Suspend if all(CudaState::Checkpointed) => return Ok(Change::None),
             Asked::TakeUp if all(CudaState::Running) => return Ok(Change::None),
             Asked::Step(Action::Unlock) if all(CudaState::Locked) => {
-                self.lock(AsFound::default())?.unlock()?;
+                self.lock(InitialState::default())?.unlock()?;
                 self.clear();
                 Ok(())
             }
@@ -194,11 +194,11 @@ impl Suspension {
     }
 
     /// Locks all processes that are not locked yet.
-    fn lock(&self, as_found: AsFound) -> Result<CudaJob<'_, Locked>, Error> {
+    fn lock(&self, initial_state: InitialState) -> Result<CudaJob<'_, Locked>, Error> {
         let deadline = self.order.lock_timeout;
         let deadline = deadline.unwrap_or_else(|| self.context.settings.deadlines.lock());
         let again = || held::members(&self.container, &self.driver);
-        let job = CudaJob::lock(&self.driver, deadline, as_found, again)?;
+        let job = CudaJob::lock(&self.driver, deadline, initial_state, again)?;
         if self.context.cancel.requested() {
             let lost = job.roll_back();
             return Err(Error::Cancelled { lost });

@@ -21,11 +21,11 @@ use crate::cuda::watchdog::WatchedDriver;
 use crate::error::after_failure::AfterFailure;
 use crate::error::operations_log;
 use crate::error::{Error, Failure, Refusal};
-use crate::gpu_path::hole;
-use crate::ledger::Patience;
+use crate::gpu_path::detached;
+use crate::ledger::WaitLimit;
 use crate::ledger::gpu_memory::GpuMemory;
 use crate::low_level;
-use crate::low_level::hook::owed::wake_in_phase;
+use crate::low_level::hook::pending::run_after_restore_in_phase;
 use crate::operation::estimate::ProgressEstimate;
 use crate::operation::progress::Progress;
 use crate::operation::timeline::Timeline;
@@ -54,8 +54,8 @@ pub fn resume(context: &Context, id: &str, args: &[OsString]) -> Result<Outcome,
     let driver = open_driver(context, id).map_err(|error| refused(error.into()))?;
     admit_resume(&context.settings, &container, &intent).map_err(refused)?;
     // The keeper waits for room; the caller does not.
-    let (patience, reservation) = (Patience::none(), operation.reservation());
-    let gpus = GpuMemory::new(reservation, patience, &context.settings);
+    let (wait_limit, reservation) = (WaitLimit::none(), operation.reservation());
+    let gpus = GpuMemory::new(reservation, wait_limit, &context.settings);
     let driver = driver.with_room(Arc::new(gpus));
     operation
         .keep(Undo::new(context, id, Begun::Resume))
@@ -182,13 +182,13 @@ fn carry_out(
     let estimate = ProgressEstimate::gpu_restore(bytes, candidates, driver);
     let lost = timeline.time_moving("gpu restore", estimate, || {
         // A process that lacks its GPU contents is not restored, but left to the keeper.
-        let _ = hole::give_back(paused.operation.directory());
-        bring_back(driver, candidates, &paused.intent.as_found())
+        let _ = detached::give_back(paused.operation.directory());
+        bring_back(driver, candidates, &paused.intent.initial_state())
     });
     timeline.set_copying(driver.copying());
     let processes = settle(paused, lost, timeline)?;
     if processes == Processes::Run {
-        wake_in_phase(paused.operation, container, &paused.intent, timeline);
+        run_after_restore_in_phase(paused.operation, container, &paused.intent, timeline);
     }
     Ok(Resumed { code, processes })
 }

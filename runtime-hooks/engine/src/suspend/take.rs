@@ -34,7 +34,7 @@ impl Suspension {
     ) -> Result<(), Error> {
         let suspended = self
             .make_room(members, intent, inventory)
-            .and_then(|()| self.lock(intent.as_found()))
+            .and_then(|()| self.lock(intent.initial_state()))
             .and_then(|job| self.checkpoint(job, intent))
             .and_then(|job| self.leave_to_operator(job, intent.clone()));
         // A failed step has brought all processes back, except the lost ones.

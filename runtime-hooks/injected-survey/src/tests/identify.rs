@@ -52,9 +52,9 @@ fn a_candidate_shows_the_tag_of_its_owner_and_all_is_put_back() {
             let host = |host: &Host| {
                 host.until(State::Holding);
                 assert_eq!(world(|world| world.contents[&2]), [31, 32]);
-                host.let_go_on(1);
+                host.release_turn(1);
                 host.until(State::Read);
-                host.let_go_on(2);
+                host.release_turn(2);
             };
             with_host(What::Identify, &items(), host, |answer| {
                 assert_eq!((answer.failed, answer.is_abandoned), (None, false));
@@ -95,7 +95,7 @@ fn what_was_tagged_before_a_failure_is_put_back() {
                 ..memory()
             };
             let left = with_world(before, || {
-                let host = |host: &Host| host.let_go_on(2);
+                let host = |host: &Host| host.release_turn(2);
                 with_host(What::Identify, &items(), host, |answer| {
                     let (number, result) = answer.failed.unwrap();
                     assert_eq!((name_of(number), result), (Some(call), 999));
@@ -136,7 +136,7 @@ fn a_device_without_a_context_is_named() {
                 device: 2,
                 ..candidate(CANDIDATE)
             };
-            let host = |host: &Host| host.let_go_on(1);
+            let host = |host: &Host| host.release_turn(1);
             with_host(What::Identify, &[foreign], host, |answer| {
                 assert_eq!(answer.failed, Some((Other::Context.number(), 2)));
             });

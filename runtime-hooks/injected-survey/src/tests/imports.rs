@@ -27,7 +27,7 @@ impl Host<'_> {
         }
     }
 
-    pub(super) fn let_go_on(&self, turn: u64) {
+    pub(super) fn release_turn(&self, turn: u64) {
         self.0.host.store(turn, Release);
     }
 }
@@ -114,7 +114,7 @@ fn send(host: &Host<'_>, files: &[&File]) {
         let byte = [IoSlice::new(&[0])];
         sendmsg(socket, &byte, &mut control, SendFlags::DONTWAIT).unwrap();
     }
-    host.let_go_on(1);
+    host.release_turn(1);
 }
 
 fn imports(items: &[Item], files: &[&File], read: impl FnOnce(&board::Read<'_>)) {
@@ -182,7 +182,7 @@ fn descriptors_are_closed_once_they_were_taken_or_nobody_comes() {
             let host = |host: &Host<'_>| {
                 host.until(State::Holding);
                 assert_eq!(descriptors(), before + 2);
-                host.let_go_on(1);
+                host.release_turn(1);
             };
             with_host(What::Export, &items, host, |answer| {
                 assert_eq!((answer.failed, answer.is_abandoned), (None, false));

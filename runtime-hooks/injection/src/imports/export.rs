@@ -27,7 +27,7 @@ pub fn export(visited: &Visited<'_>, addresses: &[u64]) -> Result<Vec<OwnedFd>, 
         for [number, _] in Answer::read(&words).values().take(items.len()) {
             files.push(taken(visited, number)?);
         }
-        asked.let_go_on(1)?;
+        asked.release_turn(1)?;
         // A thread that has not waited for us may have closed them before.
         asked.answer()?;
     }

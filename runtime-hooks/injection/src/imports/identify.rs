@@ -81,7 +81,7 @@ fn together<'p>(
             one.until(state)?;
         }
         for (_, _, one) in &asked {
-            one.let_go_on(turn)?;
+            one.release_turn(turn)?;
         }
     }
     // Errors are returned only once all threads have put their contents back.

@@ -52,7 +52,7 @@ fn map(
         let socket = taken(visited, Answer::read(&words).socket)?;
         send(socket.as_fd(), &files)?;
         drop(socket);
-        asked.let_go_on(1)?;
+        asked.release_turn(1)?;
         asked.answer()?;
     }
     Ok(())

@@ -98,7 +98,7 @@ impl<'p> Asked<'p> {
     }
 
     /// Lets the thread continue from its wait of this number.
-    pub(crate) fn let_go_on(&self, turn: u64) -> Result<(), SurveyError> {
+    pub(crate) fn release_turn(&self, turn: u64) -> Result<(), SurveyError> {
         let host = self.record.board() + Board::HOST as u64;
         Ok(memory::write(
             self.process.pid(),
@@ -162,7 +162,7 @@ impl<'p> Asked<'p> {
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
         // A process that has ended needs nothing, and a thread continues alone.
-        if !self.is_over.get() && self.let_go_on(u64::MAX).is_ok() {
+        if !self.is_over.get() && self.release_turn(u64::MAX).is_ok() {
             let _ = self.wait_for_the_end();
         }
     }

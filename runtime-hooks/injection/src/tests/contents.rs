@@ -13,7 +13,7 @@ use super::program::{Variant, Workload};
 use super::round::{BYTES, armed, assert_holds_contents, out_into, returned};
 use super::state::{State, smaps_kib};
 use crate::area::in_process;
-use crate::hole::{dig, fill};
+use crate::detach::{map, unmap};
 use crate::private::memory_beside;
 use crate::slots::inspect;
 use crate::{
@@ -162,9 +162,9 @@ fn contents_in_a_pack_come_back_private() {
         !is_sealed(&found.file).unwrap(),
         "the process can write to it"
     );
-    dig(&process, contents).unwrap();
+    unmap(&process, contents).unwrap();
     assert!(is_sealed(&found.file).unwrap());
-    fill(&process, contents, &found.file, 0, found.sharing).unwrap();
+    map(&process, contents, &found.file, 0, found.sharing).unwrap();
     assert!(is_sealed(&found.file).unwrap());
     drop(directory);
     // The image may be removed.
@@ -199,12 +199,12 @@ fn only_a_file_without_a_name_that_we_have_marked_is_its_own() {
     named.set_len(contents.length).unwrap();
     let mount = DetachedMount::of(others.path()).unwrap();
     let named = mount.open_to_write(name.as_ref()).unwrap();
-    dig(&process, contents).unwrap();
-    fill(&process, contents, &named, 0, Sharing::Shared).unwrap();
+    unmap(&process, contents).unwrap();
+    map(&process, contents, &named, 0, Sharing::Shared).unwrap();
     assert_eq!(contents_of(&process).unwrap(), [contents]);
     assert!(inodes().is_empty());
-    dig(&process, contents).unwrap();
-    fill(&process, contents, &file, 0, Sharing::Shared).unwrap();
+    unmap(&process, contents).unwrap();
+    map(&process, contents, &file, 0, Sharing::Shared).unwrap();
     comes_back(workload, contents);
     assert!(inodes().is_empty());
 }

@@ -10,10 +10,10 @@ use stasis_linux::procfs::children;
 use stasis_remote_call::{memory, reap};
 
 use super::contents::{THREADS, comes_back, in_memory, suspended_in};
-use super::hole::{is_locked, state};
+use super::detach::{is_locked, state};
 use super::program::{Variant, Workload};
 use crate::area::{in_process, make};
-use crate::hole::{Filling, dig, digging, fill};
+use crate::detach::{MapFile, map, unmap, unmap_calls};
 use crate::private::memory_beside;
 use crate::{Sharing, Span, contents_of, make_private};
 
@@ -23,7 +23,7 @@ const JOB: &str = "STASIS_TEST_EXCHANGE";
 /// The work, up to which step.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 enum Exchange {
-    Dig(usize),
+    Unmap(usize),
     FillShared(usize),
     FillPrivate(usize),
     MakePrivate,
@@ -38,7 +38,7 @@ fn the_process_that_exchanges() {
         serde_json::from_str(&job).unwrap();
     let process = ProcessRef::open(pid).unwrap().unwrap();
     let file = File::options().read(true).write(true).open(file).unwrap();
-    let filling = |sharing| Filling {
+    let mapping = |sharing| MapFile {
         contents,
         file: &file,
         offset: 0,
@@ -46,16 +46,16 @@ fn the_process_that_exchanges() {
     };
     in_process(&process, |proxy| {
         let done = match exchange {
-            Exchange::Dig(steps) => make(proxy, &digging(contents)[..steps]),
+            Exchange::Unmap(steps) => make(proxy, &unmap_calls(contents)[..steps]),
             Exchange::FillShared(steps) => {
-                let filling = filling(Sharing::Shared);
-                let inside = filling.received(proxy)?;
-                make(proxy, &filling.calls(inside)[..steps])
+                let mapping = mapping(Sharing::Shared);
+                let inside = mapping.received(proxy)?;
+                make(proxy, &mapping.calls(inside)[..steps])
             }
             Exchange::FillPrivate(steps) => {
-                let filling = filling(Sharing::Private);
-                let inside = filling.received(proxy)?;
-                make(proxy, &filling.calls(inside)[..steps])
+                let mapping = mapping(Sharing::Private);
+                let inside = mapping.received(proxy)?;
+                make(proxy, &mapping.calls(inside)[..steps])
             }
             Exchange::MakePrivate => {
                 let beside = memory_beside(proxy, contents.length)?;
@@ -91,31 +91,31 @@ fn killed_in(exchange: &Exchange, workload: &Workload, contents: Span, file: &Fi
 }
 
 #[test]
-fn while_it_digs() {
+fn while_it_unmaps() {
     for steps in 0..=2 {
         let file = in_memory();
         let (workload, contents) = suspended_in(&file, Variant::Locked);
         let (process, before) = (workload.process(), state(&workload));
-        killed_in(&Exchange::Dig(steps), &workload, contents, &file);
-        dig(&process, contents).unwrap();
+        killed_in(&Exchange::Unmap(steps), &workload, contents, &file);
+        unmap(&process, contents).unwrap();
         assert!(!is_locked(&workload, contents));
-        fill(&process, contents, &file, 0, Sharing::Shared).unwrap();
+        map(&process, contents, &file, 0, Sharing::Shared).unwrap();
         assert_eq!(state(&workload), before, "{steps}");
         comes_back(workload, contents);
     }
 }
 
-fn while_it_fills(sharing: Sharing, exchange: fn(usize) -> Exchange) {
+fn while_it_maps(sharing: Sharing, exchange: fn(usize) -> Exchange) {
     for steps in 0..=5 {
         let file = in_memory();
         let (workload, contents) = suspended_in(&file, Variant::Locked);
         let process = workload.process();
-        dig(&process, contents).unwrap();
-        fill(&process, contents, &file, 0, sharing).unwrap();
+        unmap(&process, contents).unwrap();
+        map(&process, contents, &file, 0, sharing).unwrap();
         let unhurt = state(&workload);
         make_a_hole(&process, contents);
         killed_in(&exchange(steps), &workload, contents, &file);
-        fill(&process, contents, &file, 0, sharing).unwrap();
+        map(&process, contents, &file, 0, sharing).unwrap();
         assert_eq!(state(&workload), unhurt, "{steps}");
         comes_back(workload, contents);
     }
@@ -123,17 +123,17 @@ fn while_it_fills(sharing: Sharing, exchange: fn(usize) -> Exchange) {
 
 /// Takes contents away, wherever they are.
 fn make_a_hole(process: &ProcessRef, contents: Span) {
-    in_process(process, |proxy| make(proxy, &digging(contents))).unwrap();
+    in_process(process, |proxy| make(proxy, &unmap_calls(contents))).unwrap();
 }
 
 #[test]
-fn while_it_fills_for_all() {
-    while_it_fills(Sharing::Shared, Exchange::FillShared);
+fn while_it_maps_for_all() {
+    while_it_maps(Sharing::Shared, Exchange::FillShared);
 }
 
 #[test]
-fn while_it_fills_for_one() {
-    while_it_fills(Sharing::Private, Exchange::FillPrivate);
+fn while_it_maps_for_one() {
+    while_it_maps(Sharing::Private, Exchange::FillPrivate);
 }
 
 /// Only the memory that it had begun is left beside.

@@ -5,7 +5,7 @@ use std::fs;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 use super::contents::{comes_back, in_memory, suspended_in};
-use super::hole::state;
+use super::detach::state;
 use super::program::{Variant, Workload};
 use crate::InjectionError;
 use crate::rehearsal::rehearse;

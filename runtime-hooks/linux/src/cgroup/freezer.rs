@@ -86,7 +86,7 @@ impl Cgroup {
     }
 
     /// The nearest cgroup above this one that is frozen by itself, and so holds its tasks.
-    pub fn frozen_above(&self) -> Result<Option<Self>, FreezerError> {
+    pub fn frozen_ancestor(&self) -> Result<Option<Self>, FreezerError> {
         for directory in self.with_ancestors().skip(1) {
             let above = Self::with_freezer(directory.to_owned());
             match above.freezer_state() {
@@ -234,11 +234,11 @@ mod tests {
             ("pods/pod/gap/job/cgroup.freeze", "0\n"),
         ]);
         let at = |path: &str| Cgroup::v2(root.path().join(path));
-        let above = at("pods/pod/gap/job").frozen_above().unwrap().unwrap();
+        let above = at("pods/pod/gap/job").frozen_ancestor().unwrap().unwrap();
         assert_eq!(above, at("pods/pod"));
         let command = format!("echo 0 >{}/pods/pod/cgroup.freeze", root.path().display());
         assert_eq!(above.command_to_thaw(), command);
-        assert_eq!(at("pods/pod").frozen_above().unwrap(), None);
+        assert_eq!(at("pods/pod").frozen_ancestor().unwrap(), None);
     }
 
     #[test]

@@ -7,10 +7,9 @@
 //! * [`cgroups_path`]: the cgroup that an OCI specification names.
 //! * [`cpu_limit`]: how much of the CPUs a process may use.
 //! * [`cpus_of`]: the CPUs that it may run on.
-//! * [`set_apart`]: moves a process out of the cgroups of its starter.
+//! * [`move_to_own_cgroup`]: moves a process out of the cgroups of its starter.
 //! * [`criu_yard`]: the cgroup mounts that a CRIU leaves when it is killed.
 
-mod apart;
 mod cgroups_path;
 mod cpu_limit;
 mod cpus;
@@ -19,13 +18,13 @@ mod everywhere;
 mod freezer;
 mod hierarchies;
 mod membership;
+mod own_cgroup;
 mod processes;
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub use apart::set_apart;
 pub use cgroups_path::cgroups_path;
 pub use cpu_limit::cpu_limit;
 pub use cpus::cpus_of;
@@ -33,6 +32,7 @@ pub use everywhere::Everywhere;
 pub use freezer::{FreezerError, FreezerState, is_frozen};
 pub use hierarchies::Hierarchies;
 pub use membership::Membership;
+pub use own_cgroup::move_to_own_cgroup;
 pub use processes::pids;
 
 /// A cgroup: a directory of one hierarchy.

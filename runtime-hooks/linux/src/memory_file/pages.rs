@@ -87,7 +87,7 @@ impl Clearing {
     }
 
     /// Ends all threads but this many.
-    pub fn go_on_with(&self, threads: usize) {
+    pub fn limit_threads(&self, threads: usize) {
         self.work.most.store(threads, Ordering::Relaxed);
     }
 
@@ -101,7 +101,7 @@ impl Clearing {
 
 impl Drop for Clearing {
     fn drop(&mut self) {
-        self.go_on_with(0);
+        self.limit_threads(0);
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }

@@ -67,7 +67,7 @@ fn what_is_written_meanwhile_stays() {
     let file = create(BYTES).unwrap();
     allocate(&file, BYTES).unwrap();
     let clearing = Clearing::start(&file, BYTES, FOUR).unwrap();
-    clearing.go_on_with(1);
+    clearing.limit_threads(1);
     let starts = || (0..BYTES / STEP).map(|number| number * STEP + number);
     for start in starts() {
         let mut found = [1; 8];

@@ -184,7 +184,7 @@ impl ProcessRef {
     }
 
     /// Lets the process go on, if a stop signal holds it.
-    pub fn go_on(&self) -> io::Result<()> {
+    pub fn cont(&self) -> io::Result<()> {
         self.send(Signal::CONT)
     }
 

@@ -69,7 +69,7 @@ fn fill(
     beside: &Beside,
     pull: impl FnOnce(&Path) -> Result<Moved, MoveError>,
 ) -> Result<Moved, MoveError> {
-    go_on(beside)?;
+    prepare_resumed_pull(beside)?;
     let (manifest, digest) = from.manifest(reference.tag())?;
     if !engine::fetch(from, &manifest, beside.path())? {
         return Err(MoveError::NoEngine(reference.to_string()));
@@ -85,7 +85,7 @@ fn fill(
 }
 
 /// Has the pull resume the image that a killed pull has left.
-fn go_on(beside: &Beside) -> Result<(), MoveError> {
+fn prepare_resumed_pull(beside: &Beside) -> Result<(), MoveError> {
     let [image, incomplete] = [CHECKPOINT, INCOMPLETE].map(|name| beside.path().join(name));
     if image.is_dir() && !incomplete.exists() {
         fs::rename(&image, &incomplete).map_err(MoveError::io("rename", &image))?;

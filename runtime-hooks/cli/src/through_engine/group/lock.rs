@@ -14,7 +14,7 @@ use stasis_engine::cuda::Driver;
 use stasis_engine::cuda::failure::ProcessFailure;
 use stasis_engine::cuda::lock;
 use stasis_engine::cuda::process_set::ProcessStates;
-use stasis_engine::cuda::process_set::as_found::AsFound;
+use stasis_engine::cuda::process_set::initial_state::InitialState;
 use stasis_engine::error::chain;
 use stasis_engine::error::kind::Kind;
 use stasis_engine::host::cancel::Cancel;
@@ -34,7 +34,7 @@ struct Locked {
 /// # Errors
 /// The message, and its kind; all processes are unlocked again.
 pub(super) fn lock_all(settings: &Settings, members: &[Member]) -> Result<(), (String, Kind)> {
-    let (mut containers, mut as_found) = (Vec::new(), AsFound::default());
+    let (mut containers, mut initial_state) = (Vec::new(), InitialState::default());
     for member in members {
         let located = &member.located;
         let id = located.container.id();
@@ -43,7 +43,7 @@ pub(super) fn lock_all(settings: &Settings, members: &[Member]) -> Result<(), (S
             // A container without GPU state.
             continue;
         };
-        as_found.add(intent.as_found());
+        initial_state.add(intent.initial_state());
         let context = located.context(settings.clone(), Cancel::not_needed());
         containers.push(to_lock(&context, id)?);
     }
@@ -51,7 +51,7 @@ pub(super) fn lock_all(settings: &Settings, members: &[Member]) -> Result<(), (S
         return Ok(());
     };
     let deadline = settings.deadlines.lock();
-    let locked = lock::lock_all(&*first.driver, deadline, &as_found, || {
+    let locked = lock::lock_all(&*first.driver, deadline, &initial_state, || {
         query_all(&containers)
     });
     locked

@@ -82,10 +82,10 @@ pub(super) fn checkpoint(
             let command = member.command(settings, wanted, group.pending())?;
             parent.start(&member.name, &command, Step::Checked)?;
         }
-        parent.go_on(Step::Ready)?;
+        parent.release_until(Step::Ready)?;
         lock::lock_all(settings, &members).map_err(|(text, kind)| Why::Lock { text, kind })?;
-        parent.go_on(Step::Still)?;
-        parent.go_on(Step::Written)?;
+        parent.release_until(Step::Still)?;
+        parent.release_until(Step::Written)?;
         parent.decide()
     });
     let ended = parent.wait_for_all(members.len(), |at| members[at].undone(settings));

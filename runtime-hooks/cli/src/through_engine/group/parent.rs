@@ -116,7 +116,7 @@ impl<'a> Parent<'a> {
 
     /// Lets all go on, and waits until they have reached this step. A failure or a signal until now
     /// is noticed before any goes on.
-    pub(super) fn go_on(&mut self, until: Step) -> Result<(), Why> {
+    pub(super) fn release_until(&mut self, until: Step) -> Result<(), Why> {
         self.look()?;
         self.say(GO_ON);
         self.until(until)

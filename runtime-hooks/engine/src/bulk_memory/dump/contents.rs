@@ -11,7 +11,7 @@ use super::MemoryDump;
 use super::requests::Request;
 use crate::container::Container;
 use crate::error::Failure;
-use crate::gpu_path::hole::{self, Holder, InFile};
+use crate::gpu_path::detached::{self, Holder, InFile};
 use crate::gpu_path::{NewFiles, Unanswered};
 use crate::image::directory;
 use crate::operation::estimate::ProgressEstimate;
@@ -28,9 +28,9 @@ pub(super) enum Contents {
     /// The driver puts them into files, from which a process stores them. It ends with this value.
     Storing(Holder),
     /// In the store. The holder gives them back to their processes.
-    Away(Holder, Report, Resumes),
+    Detached(Holder, Report, Resumes),
     /// The same once CRIU has dumped the processes. These have their contents back, or a process
-    /// waits until they are requested ([`hole::give_back`]).
+    /// waits until they are requested ([`detached::give_back`]).
     Dumped(Report),
 }
 
@@ -39,7 +39,7 @@ impl Contents {
     /// fails. Others come back when an operation requests them, also if this checkpoint fails after
     /// all. The driver restores no process that lacks its contents.
     fn dumped(self, directory: &Path) -> (Self, Option<String>) {
-        let Self::Away(holder, stored, resumes) = self else {
+        let Self::Detached(holder, stored, resumes) = self else {
             return (self, None);
         };
         let not_back = match resumes {
@@ -53,7 +53,7 @@ impl Contents {
     /// After a failure: stops storing, and gives contents back that are away; returns the reason if
     /// that fails.
     pub(super) fn undo(self, container: &Container, directory: &Path) -> Option<String> {
-        let Self::Away(holder, ..) = self else {
+        let Self::Detached(holder, ..) = self else {
             return None;
         };
         // No process of a frozen container can map anything. If the container cannot be thawed, its
@@ -73,13 +73,13 @@ impl Contents {
 fn give_back(holder: Holder, directory: &Path) -> Option<String> {
     let given = holder.give_back();
     // A holder that was killed or is late does not answer: another process gives them back.
-    let given = given.or_else(|_| hole::give_back(directory));
+    let given = given.or_else(|_| detached::give_back(directory));
     given.err().map(|error| error_chain(&error))
 }
 
 impl MemoryDump<'_> {
     /// Before the driver puts `expected` bytes of GPU contents into files: starts the process that
-    /// stores them ([`Self::storing`], [`Self::take_away`]).
+    /// stores them ([`Self::storing`], [`Self::detach`]).
     ///
     /// # Errors
     /// [`Failure::Operation`], [`Failure::GpuContents`].
@@ -114,11 +114,11 @@ impl MemoryDump<'_> {
     }
 
     /// Stores GPU contents that are in files, and takes them away from their processes. They come
-    /// back by [`Self::undo`], with the end of a dump, or by [`hole::give_back`].
+    /// back by [`Self::undo`], with the end of a dump, or by [`detached::give_back`].
     ///
     /// # Errors
     /// [`Failure::GpuContents`], [`Failure::Cancelled`].
-    pub(crate) fn take_away(
+    pub(crate) fn detach(
         &mut self,
         in_files: Vec<InFile>,
         resumes: Resumes,
@@ -139,8 +139,8 @@ impl MemoryDump<'_> {
         let estimate = ProgressEstimate::said(&store.requests.now.files.progress);
         let taken = timeline.time_moving("store", estimate, || {
             let stored = holder.store(in_files, &self.context.cancel)?;
-            let taken = holder.take_away();
-            store.contents = Contents::Away(holder, stored, resumes);
+            let taken = holder.detach();
+            store.contents = Contents::Detached(holder, stored, resumes);
             Ok(taken?)
         });
         taken.map_err(|error: Unanswered| error.into())

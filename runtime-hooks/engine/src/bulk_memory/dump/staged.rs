@@ -9,7 +9,7 @@ use super::contents::Contents;
 use super::requests::Request;
 use super::{DumpStore, MemoryDump};
 use crate::error::Failure;
-use crate::gpu_path::hole;
+use crate::gpu_path::detached;
 use crate::image::manifest::StoredMemory;
 use crate::operation::estimate::ProgressEstimate;
 use crate::operation::timeline::Timeline;
@@ -42,7 +42,7 @@ impl MemoryDump<'_> {
         let (image, cancel) = (self.image.path(), &self.context.cancel);
         let estimate = ProgressEstimate::said(&files.progress);
         let report = timeline.time_moving("store staged", estimate, || {
-            hole::store_again(image, staged, (wanted, &files.request), cancel)
+            detached::store_again(image, staged, (wanted, &files.request), cancel)
         })?;
         timeline.set_bulk_memory(report);
         requests.are_in_place();

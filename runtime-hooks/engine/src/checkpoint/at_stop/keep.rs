@@ -194,7 +194,7 @@ mod tests {
         }
         machine.keep_last("4-stop", 1);
         assert_eq!(machine.left(), ["1-stop", "2-stop", "4-stop"]);
-        key::go_on_with(&machine.key().join("2-stop")).unwrap();
+        key::mark_continued(&machine.key().join("2-stop")).unwrap();
         machine.keep_last("4-stop", 1);
         assert_eq!(machine.left(), ["4-stop"]);
     }

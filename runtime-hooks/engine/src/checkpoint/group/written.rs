@@ -67,7 +67,7 @@ pub(in crate::checkpoint) fn complete(
         )),
     }
     match member.after() {
-        AfterDump::LeaveRunning => go_on(plan, captured, timeline),
+        AfterDump::LeaveRunning => resume(plan, captured, timeline),
         AfterDump::Exit => {
             let ended = timeline.time(END, || end(plan.context, &plan.container, member.group()));
             let not_ended = |left| {
@@ -82,7 +82,7 @@ pub(in crate::checkpoint) fn complete(
 }
 
 /// Resumes the container as it was found, which is what a rollback does.
-fn go_on(plan: &Plan<'_>, captured: &Captured, timeline: &mut Timeline<'_>) -> Result<(), Error> {
+fn resume(plan: &Plan<'_>, captured: &Captured, timeline: &mut Timeline<'_>) -> Result<(), Error> {
     let brought = timeline.time(GO_ON, || roll_back(&plan.changed(captured), Vec::new()));
     let after_failure = match brought.tell(GO_ON, timeline) {
         AfterFailure::Unharmed(_) | AfterFailure::AsBefore(_) => return Ok(()),

@@ -114,7 +114,7 @@ pub(super) fn judge(
     });
     let room = HostRoom {
         reservation: operation.reservation(),
-        patience: &context.patience(),
+        wait_limit: &context.wait_limit(),
     };
     admit_to_host(limits, &captured, &route, room)?;
     refuse_full(context, options, container, &captured, &route)?;

@@ -19,18 +19,18 @@ use crate::context::Context;
 use crate::cuda::Driver;
 use crate::cuda::failure::ProcessFailure;
 use crate::cuda::nvml::Inventory;
-use crate::cuda::process_set::as_found::SafeState;
+use crate::cuda::process_set::initial_state::SafeState;
 use crate::cuda::process_set::{ProcessStates, query_states};
 use crate::cuda::watchdog::WatchedDriver;
 use crate::error::after_failure::AfterFailure;
 use crate::error::{Error, Failure, Refusal};
-use crate::gpu_path::{CopyingDriver, hole};
+use crate::gpu_path::{CopyingDriver, detached};
 use crate::image::directory::NewImage;
 use crate::operation::Operation;
 use crate::operation::timeline::Timeline;
 use crate::operation::verb::Verb;
 use crate::preflight::blocker::Finding;
-use crate::preflight::cuda_processes::refuse_frozen_above;
+use crate::preflight::cuda_processes::refuse_frozen_ancestor;
 use crate::recovery::group::member::{Member, Step, begun};
 use crate::recovery::rollback::Changed;
 use crate::request::{AfterDump, CheckpointRequest, Resumes};
@@ -105,7 +105,7 @@ impl<'a> Plan<'a> {
         };
         // Contents that an earlier checkpoint left for the resume of the paused container.
         let has_contents = thawed.and_then(|()| {
-            let given = hole::give_back(operation.directory());
+            let given = detached::give_back(operation.directory());
             given.map_err(Refusal::GpuContents)
         });
         let judged = has_contents
@@ -245,7 +245,7 @@ pub(super) fn query(
     container: &Container,
     snapshot: &Snapshot,
 ) -> Result<ProcessStates, ProcessFailure> {
-    refuse_frozen_above(container, snapshot.candidates())?;
+    refuse_frozen_ancestor(container, snapshot.candidates())?;
     query_states(driver, snapshot.candidates().to_vec())
 }
 

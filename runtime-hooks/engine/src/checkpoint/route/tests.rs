@@ -5,7 +5,7 @@ use stasis_linux::cgroup::{Cgroup, FreezerState};
 
 use super::*;
 use crate::checkpoint::captured::OnGpu;
-use crate::cuda::process_set::as_found::ProcessId;
+use crate::cuda::process_set::initial_state::ProcessId;
 use crate::image::manifest::Manifest;
 use crate::operation::Intent;
 

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use stasis_linux::ProcessRef;
 
 use super::replace::{InheritedDevices, Replaced};
-use crate::cuda::process_set::as_found::ProcessId;
+use crate::cuda::process_set::initial_state::ProcessId;
 use crate::host::deadline::within;
 use crate::host::respawn;
 

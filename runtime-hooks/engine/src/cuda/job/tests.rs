@@ -1,6 +1,6 @@
-mod as_found;
 mod every_error;
 mod fake_driver;
+mod initial_state;
 mod no_answer;
 mod sharing;
 
@@ -73,7 +73,7 @@ fn three(state: CudaState) -> (FakeDriver, Sleepers, Vec<i32>) {
 #[test]
 fn a_job_goes_round() {
     let (driver, sleepers, pids) = three(CudaState::Running);
-    let job = CudaJob::lock(&driver, LIMIT, AsFound::default(), || {
+    let job = CudaJob::lock(&driver, LIMIT, InitialState::default(), || {
         sleepers.members(&driver)
     })
     .unwrap();
@@ -90,7 +90,7 @@ fn a_job_goes_round() {
 fn who_is_locked_is_let_go_for_one_that_waits_for_it() {
     let (driver, sleepers, pids) = three(CudaState::Running);
     driver.pending_on.lock().unwrap().insert(pids[1], pids[0]);
-    let job = CudaJob::lock(&driver, LIMIT, AsFound::default(), || {
+    let job = CudaJob::lock(&driver, LIMIT, InitialState::default(), || {
         sleepers.members(&driver)
     });
     assert_eq!(job.unwrap().members().len(), 3);
@@ -101,7 +101,7 @@ fn who_is_locked_is_let_go_for_one_that_waits_for_it() {
 fn a_passed_deadline_leaves_nothing_locked_and_names_the_process() {
     let (driver, sleepers, pids) = three(CudaState::Running);
     driver.fail(Step::Lock, pids[2], &[CudaError::NotReady; 10_000]);
-    let error = CudaJob::lock(&driver, SHORT, AsFound::default(), || {
+    let error = CudaJob::lock(&driver, SHORT, InitialState::default(), || {
         sleepers.members(&driver)
     })
     .unwrap_err();
@@ -116,7 +116,7 @@ fn a_process_that_appears_during_a_try_is_locked_with_the_others() {
     let (driver, sleepers, pids) = three(CudaState::Running);
     let late = sleepers.pids()[3];
     let mut looks = 0;
-    let job = CudaJob::lock(&driver, LIMIT, AsFound::default(), || {
+    let job = CudaJob::lock(&driver, LIMIT, InitialState::default(), || {
         looks += 1;
         if looks == 2 {
             let mut states = driver.states.lock().unwrap();
@@ -134,7 +134,7 @@ fn a_process_that_appears_during_a_try_is_locked_with_the_others() {
 fn what_cannot_be_saved_rolls_all_back() {
     let (driver, sleepers, pids) = three(CudaState::Running);
     driver.fail(Step::Checkpoint, pids[1], &[CudaError::NotSupported]);
-    let job = CudaJob::lock(&driver, LIMIT, AsFound::default(), || {
+    let job = CudaJob::lock(&driver, LIMIT, InitialState::default(), || {
         sleepers.members(&driver)
     })
     .unwrap();
@@ -153,7 +153,7 @@ fn a_roll_back_that_fails_names_the_lost_process() {
     driver.fail(Step::Checkpoint, pids[0], &[CudaError::NotSupported]);
     // The driver is asked twice.
     driver.fail(Step::Restore, pids[2], &[CudaError::OutOfMemory; 2]);
-    let job = CudaJob::lock(&driver, LIMIT, AsFound::default(), || {
+    let job = CudaJob::lock(&driver, LIMIT, InitialState::default(), || {
         sleepers.members(&driver)
     })
     .unwrap();
@@ -178,7 +178,7 @@ fn what_a_killed_operation_left_is_taken_as_it_is() {
         .lock()
         .unwrap()
         .insert(pids[1], CudaState::Checkpointed);
-    let job = CudaJob::lock(&driver, LIMIT, AsFound::default(), || {
+    let job = CudaJob::lock(&driver, LIMIT, InitialState::default(), || {
         sleepers.members(&driver)
     })
     .unwrap();
@@ -196,7 +196,7 @@ fn a_failed_process_is_refused_before_anything_is_locked() {
         .lock()
         .unwrap()
         .insert(pids[1], CudaState::Failed);
-    let error = CudaJob::lock(&driver, LIMIT, AsFound::default(), || {
+    let error = CudaJob::lock(&driver, LIMIT, InitialState::default(), || {
         sleepers.members(&driver)
     })
     .unwrap_err();
@@ -215,9 +215,11 @@ fn a_process_that_ends_is_not_missed() {
     sleepers.0[0].wait().unwrap();
     driver.states.lock().unwrap().remove(&pids[0]);
     let mut first = Some(members);
-    let job = CudaJob::lock(&driver, LIMIT, AsFound::default(), || match first.take() {
-        Some(members) => Ok(members),
-        None => sleepers.members(&driver),
+    let job = CudaJob::lock(&driver, LIMIT, InitialState::default(), || {
+        match first.take() {
+            Some(members) => Ok(members),
+            None => sleepers.members(&driver),
+        }
     });
     assert_eq!(job.unwrap().members().len(), 2);
 }
@@ -279,7 +281,7 @@ fn the_driver_is_not_asked_about_a_stopped_process_without_cuda() {
 fn a_look_that_fails_after_the_lock_leaves_nothing_locked() {
     let (driver, sleepers, pids) = three(CudaState::Running);
     let mut looks = 0;
-    let error = CudaJob::lock(&driver, LIMIT, AsFound::default(), || {
+    let error = CudaJob::lock(&driver, LIMIT, InitialState::default(), || {
         looks += 1;
         if looks == 1 {
             return sleepers.members(&driver);

@@ -9,7 +9,7 @@ use stasis_linux::ProcessRef;
 
 use crate::cuda::failure::{Cause, JobError, NoRoom, ProcessFailure, Step};
 use crate::cuda::gpu_use::{GpuBytes, add};
-use crate::cuda::process_set::as_found::{AsFound, SafeState};
+use crate::cuda::process_set::initial_state::{InitialState, SafeState};
 use crate::cuda::process_set::{can_be_queried, twice};
 use crate::cuda::threads::for_each;
 use crate::cuda::{CudaState, Driver};
@@ -65,12 +65,12 @@ impl From<WithoutRoom> for JobError {
 pub(crate) fn reserve(
     driver: &dyn Driver,
     processes: &[ProcessRef],
-    as_found: &AsFound,
+    initial_state: &InitialState,
 ) -> Result<(), WithoutRoom> {
-    let processes = returning(driver, processes, as_found);
+    let processes = returning(driver, processes, initial_state);
     let mut needed = GpuBytes::new();
     for process in &processes {
-        add(&mut needed, as_found.held_by(process));
+        add(&mut needed, initial_state.held_by(process));
     }
     if needed.is_empty() {
         return Ok(());
@@ -82,10 +82,14 @@ pub(crate) fn reserve(
 
 /// Returns the processes whose GPU contents are in host memory, and go back to GPUs. A process that
 /// cannot be queried does not go back now.
-fn returning(driver: &dyn Driver, processes: &[ProcessRef], as_found: &AsFound) -> Vec<ProcessRef> {
+fn returning(
+    driver: &dyn Driver,
+    processes: &[ProcessRef],
+    initial_state: &InitialState,
+) -> Vec<ProcessRef> {
     let goes_back = |process: &&ProcessRef| {
-        as_found.state_of(process) != SafeState::Checkpointed
-            && !as_found.held_by(process).is_empty()
+        initial_state.state_of(process) != SafeState::Checkpointed
+            && !initial_state.held_by(process).is_empty()
     };
     let may_go_back: Vec<_> = processes.iter().filter(goes_back).cloned().collect();
     let returning = Mutex::new(Vec::new());

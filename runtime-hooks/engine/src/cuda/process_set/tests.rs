@@ -59,7 +59,7 @@ fn a_process_whose_name_is_not_utf_8_is_found_and_brought_back() {
         assert_eq!(members.len(), 1);
         assert_eq!(members[0].1, CudaState::Checkpointed);
         assert!(!open().may_use_cuda().unwrap());
-        assert!(bring_back(&driver, &[open()], &AsFound::default()).is_empty());
+        assert!(bring_back(&driver, &[open()], &InitialState::default()).is_empty());
         assert!(driver.all_are(CudaState::Running));
     }
 }

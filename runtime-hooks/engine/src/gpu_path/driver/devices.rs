@@ -7,7 +7,7 @@ use stasis_injection::{Span, devices_of, unreadable};
 use stasis_linux::ProcessRef;
 
 use super::{CopyingDriver, LIMIT};
-use crate::cuda::process_set::as_found::ProcessId;
+use crate::cuda::process_set::initial_state::ProcessId;
 use crate::gpu_path::copier::Copier;
 use crate::gpu_path::process::{GpuCopy, VERB};
 use crate::host::deadline::{PROC, within};

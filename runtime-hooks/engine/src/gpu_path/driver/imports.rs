@@ -8,7 +8,7 @@ use std::time::Duration;
 use stasis_linux::{ProcessRef, error_chain};
 
 use super::CopyingDriver;
-use crate::cuda::process_set::as_found::ProcessId;
+use crate::cuda::process_set::initial_state::ProcessId;
 use crate::cuda::{CudaError, CudaState};
 use crate::gpu_path::copier::Copier;
 use crate::gpu_path::imports::{GiveUp, Share, ShareAgain, forget, read, write};

@@ -8,7 +8,7 @@ use stasis_linux::ProcessRef;
 use stasis_linux::numa::NumaNode;
 
 use super::{CopyingDriver, LIMIT};
-use crate::cuda::process_set::as_found::ProcessId;
+use crate::cuda::process_set::initial_state::ProcessId;
 use crate::gpu_path::copier::Copier;
 use crate::gpu_path::new_file::NewFiles;
 use crate::gpu_path::process::{Direction, Step};

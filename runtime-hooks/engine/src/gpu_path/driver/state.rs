@@ -8,7 +8,7 @@ use stasis_linux::ProcessRef;
 use super::into_files::Made;
 use crate::cuda::Copying;
 use crate::cuda::process_set::arrivals::Arrivals;
-use crate::cuda::process_set::as_found::ProcessId;
+use crate::cuda::process_set::initial_state::ProcessId;
 use crate::gpu_path::copier::Copier;
 use crate::gpu_path::share::Share;
 

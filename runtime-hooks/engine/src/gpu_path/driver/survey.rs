@@ -8,7 +8,7 @@ use stasis_linux::ProcessRef;
 
 use super::CopyingDriver;
 use crate::cuda::CudaState;
-use crate::cuda::process_set::as_found::ProcessId;
+use crate::cuda::process_set::initial_state::ProcessId;
 use crate::gpu_path::build;
 use crate::gpu_path::copier::Copier;
 use crate::gpu_path::imports::Asked;

@@ -8,18 +8,18 @@ use stasis_linux::ProcessRef;
 use super::LIMIT;
 use crate::cuda::CudaError;
 use crate::cuda::process_set::arrivals::{Arrivals, News};
-use crate::cuda::process_set::as_found::ProcessId;
+use crate::cuda::process_set::initial_state::ProcessId;
 use crate::gpu_path::copier::Copier;
 use crate::gpu_path::process::Step;
 
 /// Makes the call, and reports to the program meanwhile what has been loaded. If the reporting
-/// process was killed, calls `let_go` once all is loaded: then no thread waits any more.
+/// process was killed, calls `release` once all is loaded: then no thread waits any more.
 pub(super) fn while_they_arrive(
     process: &ProcessRef,
     copier: &mut Copier,
     arrivals: &Arrivals,
     call: impl FnOnce() -> Result<(), CudaError>,
-    let_go: impl FnOnce() + Send,
+    release: impl FnOnce() + Send,
 ) -> Result<(), CudaError> {
     let has_returned = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -27,7 +27,7 @@ pub(super) fn while_they_arrive(
             let returned = || has_returned.load(Ordering::Relaxed);
             if !say_what_arrives(process, copier, arrivals, returned) {
                 arrivals.all_are_there();
-                let_go();
+                release();
             }
         });
         let result = call();

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use stasis_injection::imports::{Import, drop_imports};
 
 use super::{Asked, Share, Visit, record, visit_all};
-use crate::cuda::process_set::as_found::ProcessId;
+use crate::cuda::process_set::initial_state::ProcessId;
 
 /// Gives up all imports in the record in an operation's directory.
 #[derive(Debug, Serialize, Deserialize)]

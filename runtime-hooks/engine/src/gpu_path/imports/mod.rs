@@ -18,7 +18,7 @@ mod visit;
 use serde::{Deserialize, Serialize};
 use stasis_injection::imports::{Import, Place};
 
-use crate::cuda::process_set::as_found::ProcessId;
+use crate::cuda::process_set::initial_state::ProcessId;
 
 pub use give_up::GiveUp;
 pub(crate) use record::write as expect;

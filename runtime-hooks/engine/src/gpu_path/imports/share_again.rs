@@ -10,7 +10,7 @@ use stasis_injection::imports::{Import, Members, Place, export, identify, import
 
 use super::give_up::to_own;
 use super::{Asked, Share, Visit, record, visit_all};
-use crate::cuda::process_set::as_found::ProcessId;
+use crate::cuda::process_set::initial_state::ProcessId;
 
 /// Makes the imports again in the record in an operation's directory.
 #[derive(Debug, Serialize, Deserialize)]

@@ -9,7 +9,7 @@ use stasis_injection::imports::Visited;
 use stasis_injection::survey::{Removed, SurveyRecord, prepare, remove};
 use stasis_linux::ProcessRef;
 
-use crate::cuda::process_set::as_found::ProcessId;
+use crate::cuda::process_set::initial_state::ProcessId;
 use crate::gpu_path::records::{HeldRecord, Injected};
 
 /// A locked process, and the driver's checkpoint thread in it.

@@ -13,11 +13,11 @@
 
 mod deadline;
 mod device;
-mod kept;
 mod pattern;
 mod pieces;
 mod process;
 mod room;
+mod stored_verdict;
 mod subject;
 mod trial;
 
@@ -38,9 +38,9 @@ use crate::cuda::{CudaDriver, OpenError};
 use crate::host::file_lock::{Sharing, lock_within};
 
 use deadline::Deadline;
-use kept::Kept;
 pub use process::SelfTest;
 use room::NoGpu;
+use stored_verdict::StoredVerdict;
 use subject::{NotStarted, Subject};
 use trial::{Failure, Round, Trial};
 
@@ -120,13 +120,13 @@ pub enum CannotRun {
 #[must_use]
 pub fn passed(settings: &Settings, build_id: &BuildId) -> Option<Verdict> {
     let directory = settings.paths.state_dir.join(DIRECTORY);
-    Some(kept::read(&directory, build_id)?.copying)
+    Some(stored_verdict::read(&directory, build_id)?.copying)
 }
 
 /// Whether surveys are known to work with this build.
 pub(super) fn is_surveyed(settings: &Settings, build_id: &BuildId) -> bool {
     let directory = settings.paths.state_dir.join(DIRECTORY);
-    kept::read(&directory, build_id).is_some_and(|tried| tried.surveys == Surveys::Passed)
+    stored_verdict::read(&directory, build_id).is_some_and(|tried| tried.surveys == Surveys::Passed)
 }
 
 /// Returns the result for this node's libcuda: the known one, or a new one, which takes some
@@ -136,17 +136,18 @@ pub(super) fn is_surveyed(settings: &Settings, build_id: &BuildId) -> bool {
 /// [`CannotRun`]: there is no result then.
 pub fn run(settings: &Settings) -> Result<(BuildId, Tried), CannotRun> {
     let driver = CudaDriver::open(settings.driver.libcuda.as_deref())?;
-    let build_id = kept::own_build_id().map_err(CannotRun::Build)?;
+    let build_id = stored_verdict::own_build_id().map_err(CannotRun::Build)?;
     let directory = settings.paths.state_dir.join(DIRECTORY);
     let _turn = turn(&directory).map_err(CannotRun::Results)?;
-    if let Some(tried) = kept::read(&directory, &build_id) {
+    if let Some(tried) = stored_verdict::read(&directory, &build_id) {
         return Ok((build_id, tried));
     }
     let (answer, work) = (LIMIT, LIMIT);
     let driver = WatchedDriver::new(Arc::new(driver), CallLimits { answer, work });
     let tried = try_it(settings, &driver, &build_id)?;
-    let kept = Kept::now(tried.clone());
-    kept.write(&directory, &build_id)
+    let stored = StoredVerdict::now(tried.clone());
+    stored
+        .write(&directory, &build_id)
         .map_err(CannotRun::Results)?;
     Ok((build_id, tried))
 }

@@ -8,7 +8,7 @@ use crate::cuda::GpuUuid;
 use crate::cuda::gpu_use::GpuBytes;
 use crate::cuda::nvml::{Inventory, InventoryError, Mig, Persistence};
 use crate::ledger::gpu_memory::GpuMemory;
-use crate::ledger::{Patience, Reservation};
+use crate::ledger::{Reservation, WaitLimit};
 
 /// The most memory of the process: its context has 0.5 GiB with driver 580 on an H200.
 const NEEDED: u64 = 1 << 30;
@@ -42,7 +42,7 @@ pub enum NoGpu {
 pub(super) fn reserve(settings: &Settings) -> Result<Room, NoGpu> {
     let inventory = Inventory::read(settings)?;
     let reservation = Arc::new(Reservation::new(&settings.paths.state_dir, NAME));
-    let memory = GpuMemory::new(&reservation, Patience::none(), settings);
+    let memory = GpuMemory::new(&reservation, WaitLimit::none(), settings);
     for gpu in inventory.gpus.iter().map(|gpu| gpu.uuid) {
         let needed = GpuBytes::from([(gpu, NEEDED)]);
         let look = || Inventory::read(settings);

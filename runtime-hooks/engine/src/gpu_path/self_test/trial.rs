@@ -143,11 +143,11 @@ impl<'a> Trial<'a> {
             Round::OursAndBackByDriver => self.through_a_file(|trial, _, _| trial.restore())?,
             Round::OursWhileLoading => self.through_a_file(Self::restore_while_loading)?,
         }
-        self.go_on()
+        self.unlock_and_check()
     }
 
     /// Unlocks the process, and has it check its memory.
-    fn go_on(&mut self) -> Result<(), Failure> {
+    fn unlock_and_check(&mut self) -> Result<(), Failure> {
         let unlocked = self.driver.unlock(&self.process);
         unlocked.map_err(|error| Failure::Driver("unlock", error))?;
         match self.subject.wrong_words()? {
@@ -173,7 +173,7 @@ impl<'a> Trial<'a> {
         }
         self.checkpoint()?;
         self.restore()?;
-        self.go_on()
+        self.unlock_and_check()
     }
 
     fn checkpoint(&self) -> Result<(), Failure> {

@@ -8,7 +8,7 @@ use stasis_injection::imports::{Import, Members, Place, export, identify, rehear
 use stasis_injection::survey::{Allocation, Found, Kind, SurveyError};
 
 use super::holding::DEVICE;
-use crate::cuda::process_set::as_found::ProcessId;
+use crate::cuda::process_set::initial_state::ProcessId;
 use crate::gpu_path::imports::{OwnedAt, Share, Visit};
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.

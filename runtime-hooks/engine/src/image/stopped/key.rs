@@ -65,7 +65,7 @@ pub(crate) fn leave(key: &Path) -> io::Result<()> {
 
 /// Notes that a container begins with this image: if it was left, it no longer is. Images that the
 /// life that goes on has left itself stay left.
-pub(crate) fn go_on_with(image: &Path) -> io::Result<()> {
+pub(crate) fn mark_continued(image: &Path) -> io::Result<()> {
     let key = image.parent().unwrap_or(image);
     let name = image.file_name();
     let mut lives = lives(key)?;
@@ -147,9 +147,9 @@ mod tests {
         }
         leave(key).unwrap();
         assert_eq!(left(key).unwrap().as_deref(), Some("2-stop"));
-        go_on_with(&key.join("1-stop")).unwrap();
+        mark_continued(&key.join("1-stop")).unwrap();
         assert_eq!(left(key).unwrap().as_deref(), Some("2-stop"));
-        go_on_with(&key.join("2-stop")).unwrap();
+        mark_continued(&key.join("2-stop")).unwrap();
         assert_eq!(left(key).unwrap(), None);
     }
 
@@ -164,9 +164,9 @@ mod tests {
             }
         }
         assert_eq!(left(key).unwrap().as_deref(), Some("2-stop"));
-        go_on_with(&key.join("2-stop")).unwrap();
+        mark_continued(&key.join("2-stop")).unwrap();
         assert_eq!(left(key).unwrap().as_deref(), Some("1-stop"));
-        go_on_with(&key.join("1-stop")).unwrap();
+        mark_continued(&key.join("1-stop")).unwrap();
         assert_eq!(left(key).unwrap(), None);
     }
 

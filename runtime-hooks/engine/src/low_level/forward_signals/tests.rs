@@ -8,14 +8,14 @@ use super::*;
 
 #[test]
 fn a_signal_that_came_before_the_child_was_there_is_handed_on() {
-    let kept = Kept::from_now().unwrap();
+    let queued = QueuedSignals::from_now().unwrap();
     raise(Signal::SIGUSR2).unwrap();
     let mut child = Command::new("sleep")
         .arg("60")
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    let forward = kept.forward_to(&child);
+    let forward = queued.forward_to(&child);
     let ended = child.wait().unwrap();
     assert_eq!(ended.signal(), Some(SIGUSR2));
     drop(forward);

@@ -7,7 +7,7 @@
 //! lock of the operation's children, so a rollback of a killed operation waits for that.
 
 mod ending;
-pub(crate) mod owed;
+pub(crate) mod pending;
 pub mod process;
 
 use std::fmt;

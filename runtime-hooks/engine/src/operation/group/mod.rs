@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use stasis_linux::ProcessRef;
 use stasis_linux::file::{self, Access, Durability};
 
-use crate::cuda::process_set::as_found::ProcessId;
+use crate::cuda::process_set::initial_state::ProcessId;
 use crate::request::AfterDump;
 
 /// The file of a complete checkpoint.

@@ -75,9 +75,9 @@ fn what_the_operator_has_suspended_stays_the_operators_through_other_operations(
         (running.clone(), CudaState::Running),
     ];
     let checkpoint = find(&states, Some(parked.clone()));
-    let as_found = checkpoint.as_found();
-    assert_eq!(as_found.state_of(&suspended), SafeState::Checkpointed);
-    assert_eq!(as_found.state_of(&running), SafeState::Running);
+    let initial_state = checkpoint.initial_state();
+    assert_eq!(initial_state.state_of(&suspended), SafeState::Checkpointed);
+    assert_eq!(initial_state.state_of(&running), SafeState::Running);
     let moved: Vec<i32> = checkpoint.back_to_gpu().map(|moved| moved.pid).collect();
     assert_eq!(moved, [running.pid()]);
     // Whether it succeeds, fails, or waits for a resume.
@@ -87,15 +87,21 @@ fn what_the_operator_has_suspended_stays_the_operators_through_other_operations(
     assert!(waiting.concerns_resume());
     let resumed = waiting.resumed();
     assert_eq!(
-        resumed.as_found().state_of(&suspended),
+        resumed.initial_state().state_of(&suspended),
         SafeState::Checkpointed
     );
-    assert_eq!(resumed.as_found().state_of(&running), SafeState::Running);
+    assert_eq!(
+        resumed.initial_state().state_of(&running),
+        SafeState::Running
+    );
     assert_eq!(resumed.settled().unwrap().members, parked.members);
     assert!(!parked.concerns_resume());
     // The operator takes up everything.
     let taken_up = parked.taken_up(SafeState::Running);
-    assert_eq!(taken_up.as_found().state_of(&suspended), SafeState::Running);
+    assert_eq!(
+        taken_up.initial_state().state_of(&suspended),
+        SafeState::Running
+    );
     assert_eq!(taken_up.settled(), None);
 }
 
@@ -107,8 +113,8 @@ fn what_an_interrupted_operation_left_was_found_as_that_one_found_it() {
     let killed = find(&states(CudaState::Running, CudaState::Locked), None);
     let left = states(CudaState::Checkpointed, CudaState::Checkpointed);
     let next = find(&left, Some(killed));
-    assert_eq!(next.as_found().state_of(&ran), SafeState::Running);
-    assert_eq!(next.as_found().state_of(&locked), SafeState::Locked);
+    assert_eq!(next.initial_state().state_of(&ran), SafeState::Running);
+    assert_eq!(next.initial_state().state_of(&locked), SafeState::Locked);
     assert_eq!(next.settled(), None);
 }
 
@@ -128,7 +134,10 @@ fn what_somebody_else_has_taken_up_meanwhile_is_not_held_any_more() {
 fn what_nobody_recorded_stays_as_it_is_and_leaves_no_record() {
     let (_sleeper, process) = Sleeper::start();
     let found = find(&vec![(process.clone(), CudaState::Checkpointed)], None);
-    assert_eq!(found.as_found().state_of(&process), SafeState::Checkpointed);
+    assert_eq!(
+        found.initial_state().state_of(&process),
+        SafeState::Checkpointed
+    );
     assert!(found.keeps_some_off_gpu());
     assert_eq!(found.clone().left_to(PendingOn::Resume).settled(), None);
     assert_eq!(found.settled(), None);

@@ -31,7 +31,7 @@ pub(in crate::recovery) fn recover(
         Err(error) => AfterFailure::Unknown(error.into()).into(),
         Ok(Decision::Abandoned) => of_restore(context, operation, id, restore).into(),
         Ok(Decision::Complete) => match context.container(id) {
-            Ok(Some(container)) => let_go(context, operation, &container),
+            Ok(Some(container)) => resume_restored(context, operation, &container),
             Ok(None) => {
                 operation.clear();
                 AfterFailure::Ended.into()
@@ -43,7 +43,7 @@ pub(in crate::recovery) fn recover(
 
 /// Lets the processes of a restored container go on, from wherever that was cut off: its freezer is
 /// thawed, and what is locked is unlocked.
-pub(crate) fn let_go(
+pub(crate) fn resume_restored(
     context: &Context,
     operation: &Operation,
     container: &Container,

@@ -82,7 +82,7 @@ pub(crate) fn admit(
     let bulk = memory.map_or(0, MemoryRestore::bytes);
     let room = HostRoom {
         reservation: operation.reservation(),
-        patience: &context.patience(),
+        wait_limit: &context.wait_limit(),
     };
     check_cpu(&context.settings, manifest)?;
     if !manifest.has_gpu_state() {

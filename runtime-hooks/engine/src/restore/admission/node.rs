@@ -13,7 +13,7 @@ use crate::error::Refusal;
 use crate::error::admission::AdmissionError;
 use crate::image::manifest::Manifest;
 use crate::ledger::gpu_memory::GpuMemory;
-use crate::ledger::{Patience, Reservation};
+use crate::ledger::{Reservation, WaitLimit};
 
 use super::gpu_map::RequestedMap;
 use super::gpu_memory::Subject;
@@ -69,7 +69,7 @@ pub fn ask(
         let (given, requested) = whose.gpus(settings, &inventory)?;
         let (pairs, needs) = place(settings, manifest, &inventory, &given, &requested)?;
         if when == When::Now {
-            let gpus = GpuMemory::new(&reservation, Patience::none(), settings);
+            let gpus = GpuMemory::new(&reservation, WaitLimit::none(), settings);
             needs.reserve(&gpus, || Inventory::read(settings), Subject::Image)?;
         }
         asked.notes = notes_of(&pairs);
@@ -83,7 +83,7 @@ pub fn ask(
     }
     let room = HostRoom {
         reservation: &reservation,
-        patience: &Patience::none(),
+        wait_limit: &WaitLimit::none(),
     };
     match when {
         When::Now => admit_host(room, bytes)?,

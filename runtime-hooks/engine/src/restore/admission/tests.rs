@@ -4,7 +4,7 @@ use super::*;
 use crate::container::spec::tests::spec;
 use crate::cuda::gpu_use::GpuUse;
 use crate::cuda::nvml::{Mig, Persistence};
-use crate::ledger::{Patience, Reservation};
+use crate::ledger::{Reservation, WaitLimit};
 use crate::restore::admission::visible_gpus::tests::inventory;
 use serde_json::json;
 
@@ -70,7 +70,7 @@ fn refusal(manifest: &Manifest, inventory: &Inventory, spec: &Spec) -> String {
 fn reserve(needs: &Needs, inventory: &Inventory) -> Result<(), AdmissionError> {
     let state_dir = tempfile::tempdir().unwrap();
     let reservation = Arc::new(Reservation::new(state_dir.path(), "c1"));
-    let gpus = GpuMemory::new(&reservation, Patience::none(), &Settings::default());
+    let gpus = GpuMemory::new(&reservation, WaitLimit::none(), &Settings::default());
     needs.reserve(&gpus, || Ok(inventory.clone()), Subject::Image)
 }
 

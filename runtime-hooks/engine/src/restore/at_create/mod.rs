@@ -155,7 +155,7 @@ fn from(
     let args = |extra: &[(&str, &OsStr)]| restore_args(request, extra);
     plan.bring_up(&args, &mut timeline)?;
     // If this fails, more images stay than are needed.
-    let _ = key::go_on_with(&request.image_path);
+    let _ = key::mark_continued(&request.image_path);
     operations_log::write(context, Verb::Create, id, &timeline, None);
     Ok(())
 }

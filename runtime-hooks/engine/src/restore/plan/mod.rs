@@ -157,7 +157,7 @@ impl<'a> Plan<'a> {
             (None, None) => {}
         }
         self.change_spec()?;
-        self.go_on()?;
+        self.check_may_continue()?;
         refuse_taken(self.context, &self.options.id)?;
         self.files.load()?;
         let started = started(self.context, &self.options.id, &self.undo);
@@ -211,7 +211,7 @@ impl<'a> Plan<'a> {
         if self.options.mode == RestoreMode::Detached {
             // The container has not been announced yet, so a cancelled restore need not wait for
             // the GPU.
-            self.go_on()?;
+            self.check_may_continue()?;
         }
         match self.goal {
             Goal::Running => self.restore_gpu_state(loaded, timeline)?,
@@ -226,7 +226,7 @@ impl<'a> Plan<'a> {
         environment(&self.plugins, self.memory.as_ref(), request)
     }
 
-    fn go_on(&self) -> Result<(), Failure> {
+    fn check_may_continue(&self) -> Result<(), Failure> {
         if self.context.cancel.requested() {
             return Err(Failure::Cancelled);
         }

@@ -2,7 +2,7 @@
 
 use super::Plan;
 use crate::error::Failure;
-use crate::gpu_path::hole::Loaded;
+use crate::gpu_path::detached::Loaded;
 use crate::operation::awaited_start::AwaitedStart;
 use crate::operation::timeline::Timeline;
 use crate::restore::gpu_state::{restore_gpu_state, verify};

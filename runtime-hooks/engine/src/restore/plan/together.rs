@@ -4,14 +4,14 @@
 use super::Plan;
 use crate::container::{Container, ContainerError};
 use crate::cuda::failure::JobError;
-use crate::cuda::process_set::as_found::AsFound;
 use crate::cuda::process_set::bring_back;
+use crate::cuda::process_set::initial_state::InitialState;
 use crate::error::after_failure::AfterFailure;
 use crate::error::{Error, Failure};
-use crate::gpu_path::hole::Loaded;
+use crate::gpu_path::detached::Loaded;
 use crate::operation::timeline::Timeline;
 use crate::recovery::group::member::{Member, Step};
-use crate::recovery::group::restore::let_go;
+use crate::recovery::group::restore::resume_restored;
 use crate::restore::gpu_state::{restore_locked, verify, verify_locked};
 
 /// The phase in which a container resumes.
@@ -59,7 +59,7 @@ impl Plan<'_> {
     ///
     /// # Errors
     /// [`Error`]: not all of its processes resume.
-    pub(in crate::restore) fn go_on_with_others(
+    pub(in crate::restore) fn resume_with_others(
         &self,
         timeline: &mut Timeline<'_>,
     ) -> Result<(), Error> {
@@ -75,7 +75,9 @@ impl Plan<'_> {
             self.runs(timeline);
             return Ok(());
         };
-        let again = timeline.time(GO_ON, || let_go(self.context, &self.operation, &container));
+        let again = timeline.time(GO_ON, || {
+            resume_restored(self.context, &self.operation, &container)
+        });
         match again.tell(GO_ON, timeline) {
             AfterFailure::Unharmed(_) | AfterFailure::AsBefore(_) => Ok(()),
             other => Err(failed(cause, other)),
@@ -88,7 +90,7 @@ impl Plan<'_> {
             let snapshot = container.snapshot();
             let snapshot = snapshot.map_err(ContainerError::Processes)?;
             let candidates = snapshot.candidates();
-            let mut left = bring_back(&gpus.driver, candidates, &AsFound::default());
+            let mut left = bring_back(&gpus.driver, candidates, &InitialState::default());
             if let Some(fault) = left.pop() {
                 return Err(JobError { fault, lost: left }.into());
             }

@@ -42,7 +42,7 @@ impl Coming {
     ) -> Result<Self, MoveError> {
         from.expect(&parts.manifest)?;
         let (image, fetching, in_use) = match Arriving::find(into)? {
-            Some(arriving) => go_on_in(settings, &arriving, parts, into)?,
+            Some(arriving) => begin_resumed(settings, &arriving, parts, into)?,
             None => begin_anew(settings, from, parts, into)?,
         };
         Ok(Self {
@@ -83,7 +83,7 @@ pub(in super::super) fn has_arrived_in_part(directory: &Path) -> Result<bool, Mo
 }
 
 /// Fetches the rest of an image that has arrived in part.
-pub(in super::super) fn go_on(
+pub(in super::super) fn resume_pull(
     settings: &Settings,
     from: &dyn Elsewhere,
     reference: &Reference,
@@ -121,7 +121,7 @@ fn begin_anew(
     Ok((image, fetching, in_use))
 }
 
-fn go_on_in(
+fn begin_resumed(
     settings: &Settings,
     arriving: &Arriving,
     parts: &Parts,

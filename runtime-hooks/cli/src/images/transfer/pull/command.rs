@@ -9,7 +9,7 @@ use stasis_oci_image::Reference;
 use stasis_transfer::Open as _;
 
 use super::super::archived::{is_archive, pull_archive};
-use super::super::arriving::arrive::{go_on, has_arrived_in_part};
+use super::super::arriving::arrive::{has_arrived_in_part, resume_pull};
 use super::super::arriving::background;
 use super::super::login::Login;
 use super::super::report::place_of;
@@ -65,7 +65,7 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandErro
     let pulled = if is_archive(into) {
         pull_archive(&*from, reference, into, pull_into)?
     } else if has_arrived_in_part(into)? {
-        go_on(settings, &*from, reference, authfile, into)?
+        resume_pull(settings, &*from, reference, authfile, into)?
     } else {
         pull_into(into)?
     };

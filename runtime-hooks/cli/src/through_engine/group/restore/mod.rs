@@ -70,7 +70,7 @@ pub(in crate::through_engine) fn restore(
             parent.start(&member.name, &command, Step::Admitted)?;
         }
         for step in [Step::Verified, Step::Back, Step::Whole] {
-            parent.go_on(step)?;
+            parent.release_until(step)?;
         }
         parent.decide()
     });

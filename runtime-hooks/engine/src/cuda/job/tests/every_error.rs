@@ -38,7 +38,7 @@ impl Faulty {
 
     fn lock_within(&self, deadline: Duration) -> Result<CudaJob<'_, Locked>, JobError> {
         let members = || self.sleepers.members(&self.driver);
-        CudaJob::lock(&self.driver, deadline, AsFound::default(), members)
+        CudaJob::lock(&self.driver, deadline, InitialState::default(), members)
     }
 
     fn restore(&self) -> Result<CudaJob<'_, Locked>, JobError> {
@@ -130,7 +130,7 @@ fn back_from(state: CudaState, step: Step, error: CudaError, times: usize) -> Ve
     let lost = bring_back(
         &faulty.driver,
         &faulty.sleepers.processes(),
-        &AsFound::default(),
+        &InitialState::default(),
     );
     let is_back = faulty.driver.all_are(CudaState::Running);
     assert_eq!(is_back, lost.is_empty(), "{state} {step} {error}");

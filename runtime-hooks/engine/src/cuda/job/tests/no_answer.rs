@@ -35,7 +35,7 @@ fn a_lock_that_does_not_come_back_is_reported_and_the_others_go_on() {
     // While one hangs, another may well be refused on its account.
     driver.fail(Step::Lock, pids[0], &[CudaError::NotReady]);
     let (driver, watched) = watched(driver);
-    let error = CudaJob::lock(&watched, LIMIT, AsFound::default(), || {
+    let error = CudaJob::lock(&watched, LIMIT, InitialState::default(), || {
         sleepers.members(&watched)
     })
     .unwrap_err();
@@ -55,7 +55,7 @@ fn a_lock_that_does_not_come_back_is_reported_and_the_others_go_on() {
     }
     let members = sleepers.members(&watched).unwrap();
     let members: Vec<_> = members.into_iter().map(|(process, _)| process).collect();
-    assert!(bring_back(&watched, &members, &AsFound::default()).is_empty());
+    assert!(bring_back(&watched, &members, &InitialState::default()).is_empty());
     assert!(driver.all_are(CudaState::Running));
 }
 
@@ -68,7 +68,7 @@ fn a_gpu_checkpoint_that_does_not_come_back_is_reported_and_the_others_go_on() {
         .unwrap()
         .insert((Step::Checkpoint as u8, pids[2]));
     let (driver, watched) = watched(driver);
-    let job = CudaJob::lock(&watched, LIMIT, AsFound::default(), || {
+    let job = CudaJob::lock(&watched, LIMIT, InitialState::default(), || {
         sleepers.members(&watched)
     })
     .unwrap();

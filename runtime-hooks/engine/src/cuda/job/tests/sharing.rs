@@ -1,6 +1,6 @@
 use super::*;
 use crate::cuda::gpu_use::GpuBytes;
-use crate::cuda::process_set::as_found::{ProcessId, SafeState};
+use crate::cuda::process_set::initial_state::{ProcessId, SafeState};
 
 /// Three processes that are checkpointed; the first two share memory that was given up.
 fn two_share() -> (FakeDriver, Sleepers, Vec<i32>) {
@@ -16,7 +16,7 @@ fn state(driver: &FakeDriver, pid: i32) -> CudaState {
 #[test]
 fn they_share_again_before_one_of_them_is_unlocked() {
     let (driver, sleepers, _) = two_share();
-    let failures = bring_back(&driver, &sleepers.processes(), &AsFound::default());
+    let failures = bring_back(&driver, &sleepers.processes(), &InitialState::default());
     assert!(failures.is_empty(), "{failures:?}");
     assert!(driver.all_are(CudaState::Running));
     assert!(driver.sharing.lock().unwrap().is_empty());
@@ -27,7 +27,7 @@ fn none_of_them_is_unlocked_if_one_is_not_restored() {
     let (driver, sleepers, pids) = two_share();
     let refused = [CudaError::OutOfMemory; 4];
     driver.fail(Step::Restore, pids[1], &refused);
-    let failures = bring_back(&driver, &sleepers.processes(), &AsFound::default());
+    let failures = bring_back(&driver, &sleepers.processes(), &InitialState::default());
     let mut failed: Vec<i32> = failures.iter().map(|fault| fault.pid).collect();
     failed.sort_unstable();
     assert_eq!(failed, pids[..2]);
@@ -41,7 +41,7 @@ fn none_of_them_is_unlocked_if_one_is_not_restored() {
     assert_eq!(state(&driver, pids[2]), CudaState::Running);
     // Once the second can be restored, both go on.
     driver.script.lock().unwrap().clear();
-    let failures = bring_back(&driver, &sleepers.processes(), &AsFound::default());
+    let failures = bring_back(&driver, &sleepers.processes(), &InitialState::default());
     assert!(failures.is_empty(), "{failures:?}");
     assert!(driver.all_are(CudaState::Running));
 }

@@ -21,7 +21,7 @@ use stasis_remote_call::Proxy;
 use crate::area::{Call, in_process, is_all, make};
 use crate::contents::{Sharing, check};
 use crate::error::InjectionError;
-use crate::prepare::{map, unsigned};
+use crate::prepare::{self, unsigned};
 use crate::record::{PAGE, Span};
 
 /// Takes the contents away: the process maps their file no more, unless it has kept another
@@ -31,14 +31,14 @@ use crate::record::{PAGE, Span};
 /// # Errors
 /// [`InjectionError::Hole`]: the process has no contents there, and no hole either; or as
 /// [`Proxy::of_running`] and mmap(2).
-pub fn dig(process: &ProcessRef, contents: Span) -> Result<(), InjectionError> {
-    let dug = (|| {
+pub fn unmap(process: &ProcessRef, contents: Span) -> Result<(), InjectionError> {
+    let unmapped = (|| {
         if !is_all(process, contents, is_empty)? {
             check(process, contents)?;
         }
-        in_process(process, |proxy| make(proxy, &digging(contents)))
+        in_process(process, |proxy| make(proxy, &unmap_calls(contents)))
     })();
-    dug.map_err(InjectionError::Hole)
+    unmapped.map_err(InjectionError::Hole)
 }
 
 /// Maps contents that begin at `offset` in a file, at their old addresses. Address and offset are
@@ -51,32 +51,32 @@ pub fn dig(process: &ProcessRef, contents: Span) -> Result<(), InjectionError> {
 /// [`InjectionError::Hole`]: these addresses have something else than a hole, or the file is too
 /// short; or as [`Proxy::receive`] and mmap(2) (EACCES: a file that is shared has to be open for
 /// writing). The hole stays.
-pub fn fill(
+pub fn map(
     process: &ProcessRef,
     contents: Span,
     file: &File,
     offset: u64,
     sharing: Sharing,
 ) -> Result<(), InjectionError> {
-    let filling = Filling {
+    let mapping = MapFile {
         contents,
         file,
         offset,
         sharing,
     };
-    filling.make(process).map_err(InjectionError::Hole)
+    mapping.make(process).map_err(InjectionError::Hole)
 }
 
 /// Contents, and the file to map for them.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Filling<'a> {
+pub(crate) struct MapFile<'a> {
     pub(crate) contents: Span,
     pub(crate) file: &'a File,
     pub(crate) offset: u64,
     pub(crate) sharing: Sharing,
 }
 
-impl Filling<'_> {
+impl MapFile<'_> {
     fn make(self, process: &ProcessRef) -> io::Result<()> {
         let length = self.file.metadata()?.len();
         if length.saturating_sub(self.offset) < self.contents.length {
@@ -102,7 +102,7 @@ impl Filling<'_> {
         mark(self.file)?;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        let scratch = map(proxy, 0, PAGE, protection, flags)?;
+        let scratch = prepare::map(proxy, 0, PAGE, protection, flags)?;
         let received = proxy.receive(self.file.as_fd(), scratch);
         proxy.call(libc::SYS_munmap, &[scratch, PAGE])?;
         received
@@ -157,7 +157,7 @@ impl Filling<'_> {
 }
 
 /// Maps addresses that reserve no memory, and unlocks them: nothing else can move locked memory.
-pub(crate) fn digging(Span { start, length }: Span) -> [Call; 2] {
+pub(crate) fn unmap_calls(Span { start, length }: Span) -> [Call; 2] {
     let nothing = unsigned(libc::PROT_NONE);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
     [

@@ -13,14 +13,14 @@ use stasis_memory_store::{DumpRequest, Report, Writer};
 
 use super::held::{Held, ask_for_room, give_back, keep, open, seal, there};
 use super::in_file::{InFile, in_files};
-use super::record::{Away, HeldRecord};
+use super::record::{Detached, HeldRecord};
 use super::stand_by::StandBy;
 use super::store::{Storing, store_coming};
 use super::{PATIENCE, in_processes};
-use crate::cuda::process_set::as_found::ProcessId;
+use crate::cuda::process_set::initial_state::ProcessId;
 use crate::gpu_path::copier::Copier;
 use crate::gpu_path::share::Share;
-use crate::gpu_path::steps::{asked, next, said, say_result};
+use crate::gpu_path::steps::{asked, next, report_done, report_result};
 use crate::host::file_lock::lock_soon;
 use crate::host::lent::Lent;
 
@@ -83,21 +83,21 @@ impl Hold {
         if !told.until_all()? {
             return Ok(());
         }
-        let (held, report) = stored.or_else(|error| said(Err(error)))?;
-        say_result(Ok(report))?;
+        let (held, report) = stored.or_else(|error| report_done(Err(error)))?;
+        report_result(Ok(report))?;
         if !asked(&HoldStep::TakeAway)? {
             return Ok(());
         }
-        let taken = mount.and_then(|mount| self.take_away(&held, &lock, mount.as_ref()));
+        let taken = mount.and_then(|mount| self.detach(&held, &lock, mount.as_ref()));
         // The stand-by process ends with us, once nothing is away any more.
-        let (record, _stands_by) = said(taken)?;
+        let (record, _stands_by) = report_done(taken)?;
         if matches!(asked(&HoldStep::GiveBack), Ok(true)) {
             let given = give_back(&held);
             if given.is_ok() {
                 record.remove();
-                return say_result(given);
+                return report_result(given);
             }
-            say_result(given)?;
+            report_result(given)?;
         }
         // Programs that the operation has started may go on without it, and save the processes.
         keep(&held, &record);
@@ -141,8 +141,8 @@ impl Hold {
         Ok(())
     }
 
-    fn away(&self, held: &[Held]) -> Away {
-        Away {
+    fn detached(&self, held: &[Held]) -> Detached {
+        Detached {
             places: self.places.clone(),
             image_id: self.request.image_id,
             store: self.request.directory.clone(),
@@ -151,17 +151,17 @@ impl Hold {
     }
 
     /// Takes contents away. From the record on, any later process of ours gives them back.
-    fn take_away(
+    fn detach(
         &self,
         held: &[Held],
         lock: &OwnedFd,
         mount: Option<&DetachedMount>,
     ) -> io::Result<(HeldRecord, Copier)> {
         ask_for_room(held)?;
-        let record = HeldRecord::write(&self.directory, &self.away(held))?;
+        let record = HeldRecord::write(&self.directory, &self.detached(held))?;
         let stands_by = StandBy::start(held, &record, lock);
         let mut stands_by = stands_by.inspect_err(|_| record.remove())?;
-        let taken = in_processes(held, Held::take_away)
+        let taken = in_processes(held, Held::detach)
             .and_then(|()| seal(held, mount))
             .and_then(|()| stands_by.answer(PATIENCE));
         match taken {

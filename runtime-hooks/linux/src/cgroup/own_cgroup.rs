@@ -15,7 +15,7 @@ const CPUSET: [&str; 2] = ["cpuset.cpus", "cpuset.mems"];
 
 /// Moves a process into the cgroup `name` at the root of each hierarchy that this process sees.
 /// In a hierarchy that does not allow it, the process stays where it is.
-pub fn set_apart(pid: u32, name: &str) -> io::Result<()> {
+pub fn move_to_own_cgroup(pid: u32, name: &str) -> io::Result<()> {
     for cgroup in Hierarchies::read()?.everywhere(&Path::new("/").join(name)) {
         // A hierarchy may be mounted read-only, as in most containers.
         let _ = enter(pid, &cgroup);
@@ -25,7 +25,7 @@ pub fn set_apart(pid: u32, name: &str) -> io::Result<()> {
 
 impl Cgroup {
     /// Moves a process out of this cgroup, into the cgroup `name` at the root of its hierarchy.
-    pub fn let_out(&self, pid: u32, name: &str) -> io::Result<()> {
+    pub fn move_out(&self, pid: u32, name: &str) -> io::Result<()> {
         let root = self.with_ancestors().last();
         let root = root.ok_or(io::ErrorKind::NotFound)?;
         enter(pid, &root.join(name))
@@ -56,7 +56,7 @@ mod tests {
         let name = format!("stasis-test-apart-{}", std::process::id());
         let mut child = std::process::Command::new("sleep").arg("60").spawn();
         let child = child.as_mut().unwrap();
-        set_apart(child.id(), &name).unwrap();
+        move_to_own_cgroup(child.id(), &name).unwrap();
         let pid = i32::try_from(child.id()).unwrap();
         let membership = Membership::of(pid).unwrap().unwrap();
         let hierarchies = Hierarchies::read().unwrap();

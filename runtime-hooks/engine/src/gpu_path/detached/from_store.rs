@@ -9,9 +9,9 @@ use stasis_memory_store::{ImagePlace, Index};
 
 use super::in_file::InFile;
 use super::load::{Contents, Load, Until};
-use super::record::{self, Away, are_held, want};
+use super::record::{self, Detached, are_held, want};
 use super::{PATIENCE, map_again};
-use crate::cuda::process_set::as_found::ProcessId;
+use crate::cuda::process_set::initial_state::ProcessId;
 use crate::gpu_path::process::threads;
 
 /// Waits for the holder of the contents to give them back, and once it has ended gives back from
@@ -26,18 +26,18 @@ pub(super) fn give_back_from_store(directory: &Path) -> io::Result<()> {
     // The holder tries as long, each process after the other.
     let _lock = want(directory, 2 * PATIENCE)?;
     // The holder may have given the contents back meanwhile.
-    if let Some(away) = record::read(directory)? {
-        let lacking = lacking(&away)?;
+    if let Some(detached) = record::read(directory)? {
+        let lacking = lacking(&detached)?;
         if !lacking.is_empty() {
-            let image = match place_of(&away) {
+            let image = match place_of(&detached) {
                 ImagePlace::At(place) => place,
                 ImagePlace::Unknown(error) => return Err(io::Error::other(error)),
-                ImagePlace::OfAnother | ImagePlace::Nowhere => return Err(gone(&away)),
+                ImagePlace::OfAnother | ImagePlace::Nowhere => return Err(gone(&detached)),
             };
             let load = Load {
                 image,
-                image_id: away.image_id,
-                store: away.store,
+                image_id: detached.image_id,
+                store: detached.store,
                 threads: threads().get(),
                 until: Until::Loaded(None),
             };
@@ -57,7 +57,7 @@ pub(in crate::gpu_path) enum Whereabouts {
     /// In the process.
     InIt,
     /// They can be given back, or that is not known.
-    Away,
+    Detached,
     /// No process holds them, and their image is gone.
     Lost,
 }
@@ -67,38 +67,42 @@ impl Whereabouts {
     /// A record that cannot be read may be of any process.
     pub(in crate::gpu_path) fn of(process: &ProcessRef, directory: &Path) -> Self {
         let id = ProcessId::of(process);
-        let away = match record::read(directory) {
+        let detached = match record::read(directory) {
             Ok(None) => return Self::InIt,
-            Ok(Some(away)) => away,
-            Err(_) => return Self::Away,
+            Ok(Some(detached)) => detached,
+            Err(_) => return Self::Detached,
         };
-        if !away.in_files.iter().any(|in_file| in_file.process == id) {
+        if !detached
+            .in_files
+            .iter()
+            .any(|in_file| in_file.process == id)
+        {
             return Self::InIt;
         }
         match are_held(directory) {
-            false if place_of(&away).is_none() => Self::Lost,
-            _ => Self::Away,
+            false if place_of(&detached).is_none() => Self::Lost,
+            _ => Self::Detached,
         }
     }
 }
 
-fn place_of(away: &Away) -> ImagePlace {
-    Index::find(&away.places, away.image_id)
+fn place_of(detached: &Detached) -> ImagePlace {
+    Index::find(&detached.places, detached.image_id)
 }
 
-fn gone(away: &Away) -> io::Error {
-    let place = away.places.last().map(|place| place.display());
+fn gone(detached: &Detached) -> io::Error {
+    let place = detached.places.last().map(|place| place.display());
     let place = place.map_or_else(String::new, |place| place.to_string());
     io::Error::other(format!(
         "who held them was killed, and their image {} is not in {place} any more",
-        away.image_id
+        detached.image_id
     ))
 }
 
 /// Returns the processes that live and lack contents that were away.
-fn lacking(away: &Away) -> io::Result<Vec<(ProcessRef, InFile)>> {
+fn lacking(detached: &Detached) -> io::Result<Vec<(ProcessRef, InFile)>> {
     let mut lacking = Vec::new();
-    for in_file in &away.in_files {
+    for in_file in &detached.in_files {
         if let Some(process) = in_file.process.open()?
             && !contents_of(&process)?.contains(&in_file.contents)
         {

@@ -15,9 +15,9 @@ use stasis_memory_store::{DumpRequest, Report};
 use super::again::StoreAgain;
 use super::hold::{Checkpointed, Hold, HoldStep};
 use super::in_file::InFile;
-use super::process::{AwayProcess, VERB};
+use super::process::{DetachedProcess, VERB};
 use super::{PATIENCE, limit_for};
-use crate::cuda::process_set::as_found::ProcessId;
+use crate::cuda::process_set::initial_state::ProcessId;
 use crate::gpu_path::copier::{Copier, Unanswered};
 use crate::host::cancel::Cancel;
 use crate::host::lent::Lent;
@@ -56,7 +56,7 @@ impl Holder {
         mount: Option<&DetachedMount>,
     ) -> io::Result<Self> {
         let mount = mount.map(|mount| Lent::of(mount.as_fd()));
-        let job = AwayProcess::Hold(Box::new(Hold {
+        let job = DetachedProcess::Hold(Box::new(Hold {
             image: image.to_owned(),
             places: places.to_owned(),
             lock: Lent::of(lock.as_fd())?,
@@ -100,7 +100,7 @@ impl Holder {
     ///
     /// # Errors
     /// All contents are in place, or are recorded as away.
-    pub(crate) fn take_away(&mut self) -> io::Result<()> {
+    pub(crate) fn detach(&mut self) -> io::Result<()> {
         self.process().step(HoldStep::TakeAway, LIMIT)
     }
 
@@ -145,7 +145,7 @@ pub(crate) fn store_again(
         request_file: request_file.to_owned(),
     };
     let limit = limit_for(again.index()?.areas().map(|area| area.bytes).sum());
-    let job = AwayProcess::StoreAgain(Box::new(again));
+    let job = DetachedProcess::StoreAgain(Box::new(again));
     let mut process = Copier::start(VERB, &job)?;
     let stored = process.answer_unless(|| cancel.requested(), limit);
     if stored.is_err() {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use stasis_injection::Span;
 use stasis_linux::ProcessRef;
 
-use crate::cuda::process_set::as_found::ProcessId;
+use crate::cuda::process_set::initial_state::ProcessId;
 use crate::gpu_path::contents_in_time;
 
 /// GPU contents of a process that is to be dumped, in a file of ours.

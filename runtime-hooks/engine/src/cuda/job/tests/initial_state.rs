@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cuda::gpu_use::GpuBytes;
-use crate::cuda::process_set::as_found::ProcessId;
+use crate::cuda::process_set::initial_state::ProcessId;
 
 /// A process is as free in the end as it was found, also if a step fails.
 #[test]
@@ -19,9 +19,9 @@ fn who_was_found_held_stays_so() {
         }
         let members = sleepers.members(&driver).unwrap();
         let members = members.iter().zip(found);
-        let as_found = members
+        let initial_state = members
             .map(|((process, _), (_, safe))| (ProcessId::of(process), (safe, GpuBytes::new())));
-        let job = CudaJob::lock(&driver, LIMIT, as_found.collect(), || {
+        let job = CudaJob::lock(&driver, LIMIT, initial_state.collect(), || {
             sleepers.members(&driver)
         });
         if fails {

@@ -18,14 +18,14 @@ const RELEASE: &str = "/proc/sys/kernel/osrelease";
 
 /// A result and its versions: it says nothing of other versions.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Kept {
+pub(super) struct StoredVerdict {
     stasis: String,
     kernel: String,
     at: String,
     tried: Tried,
 }
 
-impl Kept {
+impl StoredVerdict {
     pub(super) fn now(tried: Tried) -> Self {
         Self {
             stasis: env!("CARGO_PKG_VERSION").to_owned(),
@@ -49,8 +49,8 @@ impl Kept {
 /// Returns the known result. A result that cannot be read is not known: the test is run again.
 pub(super) fn read(directory: &Path, build_id: &BuildId) -> Option<Tried> {
     let text = file::read(&path(directory, build_id), MAX_BYTES).ok()??;
-    let kept: Kept = serde_json::from_slice(&text).ok()?;
-    kept.is_of_this_machine().then_some(kept.tried)
+    let stored: StoredVerdict = serde_json::from_slice(&text).ok()?;
+    stored.is_of_this_machine().then_some(stored.tried)
 }
 
 /// The build of the libcuda that this process has loaded.
@@ -90,20 +90,20 @@ mod tests {
         assert_eq!(read(directory, &build_id()), None);
         let why = "words are wrong".to_owned();
         for verdict in [Verdict::Passed, Verdict::NotPassed { why }] {
-            let kept = Kept::now(tried(verdict.clone()));
-            kept.write(directory, &build_id()).unwrap();
+            let stored = StoredVerdict::now(tried(verdict.clone()));
+            stored.write(directory, &build_id()).unwrap();
             assert_eq!(read(directory, &build_id()), Some(tried(verdict)));
         }
         let another = serde_json::from_str("\"00ac\"").unwrap();
         assert_eq!(read(directory, &another), None);
-        let change: [fn(&mut Kept); 2] = [
-            |kept| kept.kernel = "another".to_owned(),
-            |kept| kept.stasis = "another".to_owned(),
+        let change: [fn(&mut StoredVerdict); 2] = [
+            |stored| stored.kernel = "another".to_owned(),
+            |stored| stored.stasis = "another".to_owned(),
         ];
         for change in change {
-            let mut kept = Kept::now(tried(Verdict::Passed));
-            change(&mut kept);
-            kept.write(directory, &build_id()).unwrap();
+            let mut stored = StoredVerdict::now(tried(Verdict::Passed));
+            change(&mut stored);
+            stored.write(directory, &build_id()).unwrap();
             assert_eq!(read(directory, &build_id()), None);
         }
     }

@@ -11,9 +11,9 @@ use stasis_linux::ProcessRef;
 
 use super::limit_for;
 use super::load::{Arrived, Load, Restored, Until};
-use super::process::{AwayProcess, VERB};
+use super::process::{DetachedProcess, VERB};
 use crate::cuda::process_set::arrivals::Arrivals;
-use crate::cuda::process_set::as_found::ProcessId;
+use crate::cuda::process_set::initial_state::ProcessId;
 use crate::gpu_path::copier::{Copier, Unanswered};
 use crate::host::cancel::Cancel;
 
@@ -47,7 +47,7 @@ impl Loaded {
     /// there is no memory for it, or the operation is cancelled.
     pub(crate) fn load(load: Load, bytes: u64, cancel: &Cancel) -> Result<Self, Unanswered> {
         let (began, until) = (Instant::now(), load.until.clone());
-        let mut process = Copier::start(VERB, &AwayProcess::Load(load))?;
+        let mut process = Copier::start(VERB, &DetachedProcess::Load(load))?;
         match process.answer_unless(|| cancel.requested(), limit_for(bytes)) {
             Ok(()) => Ok(Self {
                 process,
@@ -69,7 +69,7 @@ impl Loaded {
     ///
     /// # Errors
     /// A process has no hole where the image has one: the driver must not be asked to restore it.
-    pub(crate) fn fill(mut self, processes: &[(i32, ProcessRef)]) -> io::Result<Option<Arriving>> {
+    pub(crate) fn map(mut self, processes: &[(i32, ProcessRef)]) -> io::Result<Option<Arriving>> {
         let of = |(pid, process): &(i32, ProcessRef)| (*pid, ProcessId::of(process));
         let restored: Restored = processes.iter().map(of).collect();
         self.process.step::<()>(restored, LIMIT)?;

@@ -33,12 +33,12 @@ pub struct ProcessId {
 /// The states in which an operation found processes, and the memory that they held on GPUs. A
 /// process that is not listed was found RUNNING: it has begun to use CUDA since.
 #[derive(Debug, Clone, Default)]
-pub struct AsFound {
+pub struct InitialState {
     found: BTreeMap<ProcessId, (SafeState, GpuBytes)>,
     nothing: GpuBytes,
 }
 
-impl AsFound {
+impl InitialState {
     /// The state in which this process was found.
     #[must_use]
     pub fn state_of(&self, process: &ProcessRef) -> SafeState {
@@ -72,7 +72,7 @@ impl AsFound {
     }
 }
 
-impl FromIterator<(ProcessId, (SafeState, GpuBytes))> for AsFound {
+impl FromIterator<(ProcessId, (SafeState, GpuBytes))> for InitialState {
     fn from_iter<T: IntoIterator<Item = (ProcessId, (SafeState, GpuBytes))>>(found: T) -> Self {
         Self {
             found: found.into_iter().collect(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use stasis_injection::hole::dig;
+use stasis_injection::detach::unmap;
 use stasis_injection::{ContentsFile, InjectionError, Sharing, file_of, rehearse};
 use stasis_linux::ProcessRef;
 use stasis_linux::file_system::detached::DetachedMount;
@@ -13,7 +13,7 @@ use stasis_memory_store::FileContents;
 use super::in_file::InFile;
 use super::record::HeldRecord;
 use super::{OfProcess, in_processes, map_again};
-use crate::cuda::process_set::as_found::ProcessId;
+use crate::cuda::process_set::initial_state::ProcessId;
 
 /// Contents whose file we have open.
 pub(super) struct Held {
@@ -67,8 +67,8 @@ impl Held {
         }
     }
 
-    pub(super) fn take_away(&self) -> io::Result<()> {
-        dig(&self.process, self.in_file.contents).map_err(io::Error::other)
+    pub(super) fn detach(&self) -> io::Result<()> {
+        unmap(&self.process, self.in_file.contents).map_err(io::Error::other)
     }
 
     /// Checks that no process has the file open for writing, or has kept a mapping of it.

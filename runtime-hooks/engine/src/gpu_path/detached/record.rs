@@ -24,7 +24,7 @@ const MAX_BYTES: u64 = 64 << 20;
 
 /// Contents that are away, and their store.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Away {
+pub(super) struct Detached {
     /// Directories where the image may be, since it may not be in its place yet.
     pub(super) places: Vec<PathBuf>,
     pub(super) image_id: ImageId,
@@ -33,7 +33,7 @@ pub(super) struct Away {
     pub(super) in_files: Vec<InFile>,
 }
 
-impl Away {
+impl Detached {
     pub(super) fn bytes(&self) -> u64 {
         self.in_files.iter().map(InFile::bytes).sum()
     }
@@ -49,15 +49,15 @@ pub(super) struct HeldRecord {
 
 impl HeldRecord {
     /// Writes the record. It need not outlive the machine, as the processes do not.
-    pub(super) fn write(directory: &Path, away: &Away) -> io::Result<Self> {
+    pub(super) fn write(directory: &Path, detached: &Detached) -> io::Result<Self> {
         let lock = lock_of(directory)?;
         lock_soon(&lock)?;
         // A wish for contents that were away before.
         let _ = fs::remove_file(directory.join(WANTED));
-        let text = serde_json::to_vec(away)?;
+        let text = serde_json::to_vec(detached)?;
         let path = directory.join(RECORD);
         file::replace(&path, &text, Access::Private, Durability::Volatile)?;
-        Ok(Self::of(directory, away.image_id, lock))
+        Ok(Self::of(directory, detached.image_id, lock))
     }
 
     /// Makes the record of these contents, with its lock.
@@ -71,8 +71,8 @@ impl HeldRecord {
 
     /// Whether the record exists: another checkpoint may have written its own.
     pub(super) fn is_there(&self) -> io::Result<bool> {
-        let away = read(&self.directory)?;
-        Ok(away.is_some_and(|away| away.image_id == self.image_id))
+        let detached = read(&self.directory)?;
+        Ok(detached.is_some_and(|detached| detached.image_id == self.image_id))
     }
 
     /// The operation's directory.
@@ -144,7 +144,7 @@ fn lock_of(directory: &Path) -> io::Result<File> {
 }
 
 /// Reads the record.
-pub(super) fn read(directory: &Path) -> io::Result<Option<Away>> {
+pub(super) fn read(directory: &Path) -> io::Result<Option<Detached>> {
     let text = file::read(&directory.join(RECORD), MAX_BYTES)?;
     Ok(text.map(|text| serde_json::from_slice(&text)).transpose()?)
 }
@@ -158,6 +158,6 @@ pub(super) fn remove(directory: &Path) {
 }
 
 /// Whether contents of any process may be away.
-pub(crate) fn are_away(directory: &Path) -> bool {
+pub(crate) fn are_detached(directory: &Path) -> bool {
     directory.join(RECORD).exists()
 }

@@ -12,8 +12,8 @@ use crate::cuda::gpu_use::gpu_bytes;
 use crate::cuda::job::{Checkpointed, CudaJob};
 use crate::error::after_failure::AfterFailure;
 use crate::error::{Error, Failure, chain};
-use crate::gpu_path::hole::are_away;
-use crate::low_level::hook::owed::wake_in_phase;
+use crate::gpu_path::detached::are_detached;
+use crate::low_level::hook::pending::run_after_restore_in_phase;
 use crate::operation::PendingOn;
 use crate::operation::estimate::ProgressEstimate;
 use crate::operation::timeline::Timeline;
@@ -25,7 +25,7 @@ use crate::request::AfterDump;
 ///
 /// # Errors
 /// [`Failure`]: not all of them resume.
-pub(crate) fn let_go(
+pub(crate) fn resume_after_dump(
     plan: &Plan<'_>,
     captured: &Captured,
     job: CudaJob<'_, Checkpointed>,
@@ -48,7 +48,7 @@ pub(crate) fn let_go(
 }
 
 /// Returns the state of a container whose processes did not all resume, sealed image or not.
-pub(crate) fn after_let_go(
+pub(crate) fn explain_failed_resume(
     plan: &Plan<'_>,
     captured: &Captured,
     mut cause: Failure,
@@ -86,7 +86,7 @@ fn image_complete(
     }
     if lost.is_empty() {
         // The rollback brought back the processes that the step did not.
-        wake_in_phase(&plan.operation, &plan.container, &captured.intent, timeline);
+        run_after_restore_in_phase(&plan.operation, &plan.container, &captured.intent, timeline);
         let _ = plan.operation.settle(captured.intent.clone());
     }
     hand_over(&plan.operation, &captured.intent, lost).map_or_else(
@@ -109,7 +109,7 @@ pub(crate) fn take_back(
     let lost = cause.take_lost();
     let rolled_back = timeline.time(ROLL_BACK, || roll_back(&changed, lost));
     let after_failure = rolled_back.tell(ROLL_BACK, timeline);
-    let last_copy = match are_away(plan.operation.directory()) {
+    let last_copy = match are_detached(plan.operation.directory()) {
         true => {
             plan.image.disown();
             None

@@ -12,7 +12,7 @@ use super::again::StoreAgain;
 use super::from_store::give_back_from_store;
 use super::hold::Hold;
 use super::load::Load;
-use crate::gpu_path::steps::{said, say_result};
+use crate::gpu_path::steps::{report_done, report_result};
 use crate::host::respawn;
 
 /// The first argument of such a process.
@@ -20,7 +20,7 @@ pub(super) const VERB: &str = "stasis-gpu-hold";
 
 /// The work of the process.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum AwayProcess {
+pub enum DetachedProcess {
     /// Holds contents that are stored, while a checkpoint dumps their processes.
     Hold(Box<Hold>),
     /// Has the holders give contents back, or does so itself where both were killed: the directory
@@ -32,7 +32,7 @@ pub enum AwayProcess {
     StoreAgain(Box<StoreAgain>),
 }
 
-impl AwayProcess {
+impl DetachedProcess {
     /// The process that this one was started as, if it was.
     #[must_use]
     pub fn of_this_process() -> Option<Self> {
@@ -46,9 +46,9 @@ impl AwayProcess {
     pub fn run(self) -> io::Result<()> {
         match self {
             Self::Hold(hold) => hold.run(),
-            Self::GiveBack(directory) => said(give_back_from_store(&directory)),
+            Self::GiveBack(directory) => report_done(give_back_from_store(&directory)),
             Self::Load(load) => load.run(),
-            Self::StoreAgain(again) => say_result(again.run()),
+            Self::StoreAgain(again) => report_result(again.run()),
         }
     }
 }

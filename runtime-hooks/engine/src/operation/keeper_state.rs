@@ -17,7 +17,7 @@ use crate::operation::{Operation, OperationError};
 
 /// The record of an operation, and its keeper.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct KeeperState {
     /// The record as written in the directory.
     undo: Option<Box<Undo>>,
     /// An earlier undo record, owned by another keeper.
@@ -72,28 +72,28 @@ impl Operation {
         // The keeper first: a record without one would wait for the next operation.
         self.stay_kept()?;
         undo.write(&self.directory)?;
-        let mut kept = self.kept();
+        let mut state = self.keeper_state();
         let former = former.filter(|former| former.begun == Begun::Waiting);
-        kept.former = former.map(Box::new);
-        kept.undo = Some(Box::new(undo));
-        drop(kept);
+        state.former = former.map(Box::new);
+        state.undo = Some(Box::new(undo));
+        drop(state);
         self.children_lock().map(drop)
     }
 
     /// Starts another keeper if the first has ended. Must be called before each changing step.
     pub(crate) fn stay_kept(&self) -> Result<(), OperationError> {
-        let mut kept = self.kept();
-        if !kept.keeper.as_ref().is_some_and(Keeper::is_alive) {
+        let mut state = self.keeper_state();
+        if !state.keeper.as_ref().is_some_and(Keeper::is_alive) {
             let started = Keeper::start(&self.directory, &self.lock);
-            kept.keeper = Some(started.map_err(OperationError::Keeper)?);
+            state.keeper = Some(started.map_err(OperationError::Keeper)?);
         }
         Ok(())
     }
 
     /// Replaces the record of the changes that have begun.
     pub(crate) fn has_begun(&self, begun: Begun) -> Result<(), OperationError> {
-        let mut kept = self.kept();
-        if let Some(undo) = &mut kept.undo {
+        let mut state = self.keeper_state();
+        if let Some(undo) = &mut state.undo {
             let mut now = undo.clone();
             now.begun = begun;
             now.write(&self.directory)?;
@@ -109,16 +109,16 @@ impl Operation {
         // it gives up an incomplete image, as the caller does, and tries again.
         let recorded = self.record(intent);
         let _ = recorded.and_then(|()| self.has_begun(Begun::Waiting));
-        if self.kept().end == End::LetGo {
+        if self.keeper_state().end == End::LetGo {
             // This process is the keeper.
             return Ok(std::process::id());
         }
         let has_keeper = self.stay_kept();
-        let mut kept = self.kept();
+        let mut state = self.keeper_state();
         // Without a keeper, `stasis recover` or the next operation finds the records.
-        kept.end = has_keeper.as_ref().map_or(End::LetGo, |()| End::HandedOver);
+        state.end = has_keeper.as_ref().map_or(End::LetGo, |()| End::HandedOver);
         has_keeper?;
-        Ok(kept.keeper.as_ref().map_or(0, Keeper::pid))
+        Ok(state.keeper.as_ref().map_or(0, Keeper::pid))
     }
 
     /// Ends an operation that leaves this work: the keeper undoes the rest, with the lock.
@@ -127,9 +127,9 @@ impl Operation {
             // The records were settled when all was seen to be as it was found.
             Left::Nothing => {}
             Left::ToUndo => {
-                let mut kept = self.kept();
-                if kept.end == End::Settled {
-                    kept.end = End::HandedOver;
+                let mut state = self.keeper_state();
+                if state.end == End::Settled {
+                    state.end = End::HandedOver;
                 }
             }
             Left::Lost => self.nothing_to_undo(),
@@ -144,13 +144,13 @@ impl Operation {
             self.stay_kept()?;
             End::HandedOver
         };
-        self.kept().end = end;
+        self.keeper_state().end = end;
         Ok(())
     }
 
     /// Removes the record of changes to undo, but keeps the intent.
     pub(super) fn nothing_to_undo(&self) {
-        self.kept().former = None;
+        self.keeper_state().former = None;
         for file in [undo::FILE_NAME, CHILDREN] {
             let _ = fs::remove_file(self.directory.join(file));
         }
@@ -164,10 +164,10 @@ impl Operation {
     /// Makes this process act as the one that began `undo`; records stay unless they are cleared.
     #[must_use]
     pub(crate) fn in_place_of(self, undo: Undo) -> Self {
-        let mut kept = self.kept();
-        kept.undo = Some(Box::new(undo));
-        kept.end = End::LetGo;
-        drop(kept);
+        let mut state = self.keeper_state();
+        state.undo = Some(Box::new(undo));
+        state.end = End::LetGo;
+        drop(state);
         self
     }
 
@@ -175,12 +175,14 @@ impl Operation {
     #[must_use]
     pub(crate) fn inherited(directory: PathBuf, lock: File) -> Self {
         let operation = Self::new(directory, lock);
-        operation.kept().end = End::LetGo;
+        operation.keeper_state().end = End::LetGo;
         operation
     }
 
-    pub(super) fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn keeper_state(&self) -> MutexGuard<'_, KeeperState> {
+        self.keeper_state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Removes remaining records of an operation that was killed while it removed them.
@@ -206,8 +208,8 @@ impl Operation {
     /// Removes the record of changes to undo, or everything if nothing is pending.
     fn remove_ours(&self) {
         let (is_ours, former) = {
-            let mut kept = self.kept();
-            (kept.undo.is_some(), kept.former.take())
+            let mut state = self.keeper_state();
+            (state.undo.is_some(), state.former.take())
         };
         let is_anothers = !is_ours && self.has(undo::FILE_NAME);
         match former {
@@ -223,15 +225,15 @@ impl Operation {
 
 impl Drop for Operation {
     fn drop(&mut self) {
-        let is_settled = self.kept().end == End::Settled;
+        let is_settled = self.keeper_state().end == End::Settled;
         // After a panic the changes are not known: the keeper finds out.
-        if is_settled && panicking() || self.kept().end == End::HandedOver {
+        if is_settled && panicking() || self.keeper_state().end == End::HandedOver {
             return;
         }
         if is_settled {
             self.remove_ours();
         }
-        if let Some(keeper) = self.kept().keeper.take() {
+        if let Some(keeper) = self.keeper_state().keeper.take() {
             keeper.done();
         }
         // The keeper may not have closed it yet.

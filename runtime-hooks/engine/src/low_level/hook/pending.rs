@@ -26,9 +26,9 @@ const FILE_NAME: &str = "after-restore.json";
 /// specification of 16 MiB.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// An owed hook.
+/// A pending hook.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Owed {
+pub(crate) struct PendingHook {
     place: Place,
     hook: Hook,
 }
@@ -47,11 +47,11 @@ pub(crate) fn record(
     place: &Place,
     hook: &Hook,
 ) -> Result<(), OperationError> {
-    let (path, owed) = (
+    let (path, pending) = (
         path(operation),
         serde_json::json!({"place": place, "hook": hook}),
     );
-    let text = owed.to_string();
+    let text = pending.to_string();
     file::replace(
         &path,
         text.as_bytes(),
@@ -61,24 +61,24 @@ pub(crate) fn record(
     .map_err(|source| OperationError::Io { path, source })
 }
 
-/// Runs the hook that a container is owed, if there is one: all of its processes have their GPU.
+/// Runs the pending hook of a container, if there is one: all of its processes have their GPU.
 /// The container goes on whatever the result is.
-pub(crate) fn wake(operation: &Operation, container: &Container) -> Option<RanHook> {
+pub(crate) fn run_after_restore(operation: &Operation, container: &Container) -> Option<RanHook> {
     let path = path(operation);
-    let owed = read(&path).transpose()?;
+    let pending = read(&path).transpose()?;
     let began = Instant::now();
-    let (phase, ran) = match owed {
-        Ok(owed) => {
+    let (phase, ran) = match pending {
+        Ok(pending) => {
             let run = Run {
-                place: &owed.place,
+                place: &pending.place,
                 operation,
                 container,
-                hook: &owed.hook,
+                hook: &pending.hook,
             };
             // An operation that is asked to end still leaves the program as it was.
             let ran = run.run(&Cancel::not_needed());
             (
-                owed.hook.when.phase(),
+                pending.hook.when.phase(),
                 ran.map_err(|error| error.to_string()),
             )
         }
@@ -100,7 +100,7 @@ pub(crate) fn wake(operation: &Operation, container: &Container) -> Option<RanHo
 }
 
 /// Runs it in a phase of its own, unless some processes are left without their GPU.
-pub(crate) fn wake_in_phase(
+pub(crate) fn run_after_restore_in_phase(
     operation: &Operation,
     container: &Container,
     intent: &Intent,
@@ -110,7 +110,7 @@ pub(crate) fn wake_in_phase(
         return;
     }
     let phase = When::AfterRestore.phase();
-    let ran = timeline.time(phase, || wake(operation, container));
+    let ran = timeline.time(phase, || run_after_restore(operation, container));
     if let Some(note) = ran.and_then(|ran| ran.note) {
         timeline.note(note);
     }
@@ -120,7 +120,7 @@ fn path(operation: &Operation) -> PathBuf {
     operation.directory().join(FILE_NAME)
 }
 
-fn read(path: &Path) -> io::Result<Option<Owed>> {
+fn read(path: &Path) -> io::Result<Option<PendingHook>> {
     let text = file::read(path, MAX_BYTES)?;
     Ok(text.map(|text| serde_json::from_slice(&text)).transpose()?)
 }

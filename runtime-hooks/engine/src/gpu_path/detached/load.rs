@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use stasis_injection::hole::fill;
+use stasis_injection::detach::map;
 use stasis_injection::{ContentsFile, Sharing, Span};
 use stasis_linux::memory_file;
 use stasis_memory_store::{Area, FileContents, ImageId, Index, LoadProgress, Reader, StoreError};
@@ -17,9 +17,9 @@ use stasis_memory_store::{Area, FileContents, ImageId, Index, LoadProgress, Read
 use super::in_file::InFile;
 use super::progress::with_progress;
 use super::{OfProcess, in_processes};
-use crate::cuda::process_set::as_found::ProcessId;
+use crate::cuda::process_set::initial_state::ProcessId;
 use crate::gpu_path::process::threads_for;
-use crate::gpu_path::steps::{next, said, say_result};
+use crate::gpu_path::steps::{next, report_done, report_result};
 
 /// Time between two reports of what is loaded.
 const AGAIN: Duration = Duration::from_millis(5);
@@ -64,11 +64,11 @@ impl Load {
         match &self.until {
             Until::Begun => self.beside_the_driver(),
             Until::Loaded(_) => {
-                let loaded = said(self.load())?;
+                let loaded = report_done(self.load())?;
                 let Some(restored) = next::<Restored>()? else {
                     return Ok(());
                 };
-                say_result(fill_all(&loaded, &restored))
+                report_result(map_all(&loaded, &restored))
             }
         }
     }
@@ -93,8 +93,8 @@ impl Load {
 
     /// Loads beside the driver. The injected memcpy waits at the reported load offset.
     fn beside_the_driver(&self) -> io::Result<()> {
-        let Source { index, reader } = self.source().or_else(|error| said(Err(error)))?;
-        let contents = said(self.files_for(&index, &reader))?;
+        let Source { index, reader } = self.source().or_else(|error| report_done(Err(error)))?;
+        let contents = report_done(self.files_for(&index, &reader))?;
         let files: Vec<_> = contents.iter().map(Contents::in_file).collect();
         let fronts = Fronts::of(&files);
         let load = || {
@@ -106,10 +106,10 @@ impl Load {
             let loading = scope.spawn(load);
             let told = next::<Restored>().and_then(|restored| {
                 let restored = restored.ok_or(io::ErrorKind::UnexpectedEof)?;
-                say_result(fill_all(&contents, &restored))?;
+                report_result(map_all(&contents, &restored))?;
                 while !loading.is_finished() {
                     let missing = fronts.missing(&contents, &restored);
-                    say_result(Ok(Arrived::Missing(missing)))?;
+                    report_result(Ok(Arrived::Missing(missing)))?;
                     thread::sleep(AGAIN);
                 }
                 Ok(())
@@ -120,7 +120,7 @@ impl Load {
             }
             let loaded = loading.join().unwrap_or(Err(StoreError::Panic));
             let loaded = loaded.map(|()| Arrived::All);
-            say_result(loaded.map_err(io::Error::other))
+            report_result(loaded.map_err(io::Error::other))
         })
     }
 
@@ -195,8 +195,8 @@ impl LoadProgress for Fronts {
     }
 }
 
-fn fill_all(loaded: &[Contents], restored: &Restored) -> io::Result<()> {
-    in_processes(loaded, |contents| contents.fill(restored))
+fn map_all(loaded: &[Contents], restored: &Restored) -> io::Result<()> {
+    in_processes(loaded, |contents| contents.map(restored))
 }
 
 /// Makes a file for the contents of a hole. A driver clears all pages by one thread; here each
@@ -239,7 +239,7 @@ impl Contents {
         }
     }
 
-    fn fill(&self, restored: &Restored) -> io::Result<()> {
+    fn map(&self, restored: &Restored) -> io::Result<()> {
         let found = restored.iter().find(|(inside, _)| *inside == self.pid);
         let process = match found {
             Some((_, process)) => process.open()?,
@@ -257,7 +257,7 @@ impl Contents {
             offset,
             sharing,
         } = &self.from;
-        fill(&process, self.contents, file, *offset, *sharing).map_err(io::Error::other)
+        map(&process, self.contents, file, *offset, *sharing).map_err(io::Error::other)
     }
 
     pub(super) fn is_of(&self, in_file: &InFile) -> bool {

@@ -13,7 +13,7 @@ use super::program::{Variant, Workload};
 use super::round::assert_holds_contents;
 use super::state::{State, smaps, smaps_kib};
 use crate::area::{in_process, make};
-use crate::hole::{Filling, dig, digging, fill};
+use crate::detach::{MapFile, map, unmap, unmap_calls};
 use crate::slots::inspect;
 use crate::{InjectionError, Sharing, Span, contents_of};
 
@@ -38,16 +38,16 @@ fn away_and_back(variant: Variant, sharing: Sharing) {
     let file = in_memory();
     let (workload, contents) = suspended_in(&file, variant);
     let (process, before) = (workload.process(), state(&workload));
-    let mut dug = Vec::new();
+    let mut unmapped = Vec::new();
     for _ in 0..2 {
-        dig(&process, contents).unwrap();
-        dug.push(state(&workload));
+        unmap(&process, contents).unwrap();
+        unmapped.push(state(&workload));
         assert_eq!(contents_of(&process).unwrap(), []);
         assert!(!is_locked(&workload, contents));
     }
-    assert_eq!(dug[0], dug[1]);
+    assert_eq!(unmapped[0], unmapped[1]);
     assert_eq!(
-        dug[0].clone().without(contents),
+        unmapped[0].clone().without(contents),
         before.clone().without(contents)
     );
     for _ in 0..2 {
@@ -55,7 +55,7 @@ fn away_and_back(variant: Variant, sharing: Sharing) {
             Sharing::Shared => file.try_clone().unwrap(),
             Sharing::Private => for_reading(&file),
         };
-        fill(&process, contents, &from, 0, sharing).unwrap();
+        map(&process, contents, &from, 0, sharing).unwrap();
         assert!(!is_locked(&workload, contents));
         assert_eq!(smaps_kib(&workload, contents, "Anonymous"), 0);
         // A child that it forks does not get them ("do not copy on fork").
@@ -113,12 +113,12 @@ fn a_hole_that_is_joined_with_its_neighbours() {
         assert_eq!(workload.tell("guards"), 0);
         let (process, before) = (workload.process(), state(&workload));
         for _ in 0..2 {
-            dig(&process, contents).unwrap();
+            unmap(&process, contents).unwrap();
             let Span { start, length } = contents;
             let joined = format!("{:x}-{:x} ---p", start - 4096, start + length + 4096);
             assert!(state(&workload).has_area(&joined), "{joined}");
         }
-        fill(&process, contents, &file, 0, sharing).unwrap();
+        map(&process, contents, &file, 0, sharing).unwrap();
         assert_eq!(state(&workload).without(contents), before.without(contents));
         comes_back(workload, contents);
     }
@@ -130,21 +130,21 @@ fn nobody_has_it_open_once_it_is_mapped() {
     let file = in_memory();
     let (workload, contents) = suspended_in(&file, Variant::Lazy);
     let process = workload.process();
-    dig(&process, contents).unwrap();
-    let filling = Filling {
+    unmap(&process, contents).unwrap();
+    let mapping = MapFile {
         contents,
         file: &file,
         offset: 0,
         sharing: Sharing::Shared,
     };
     in_process(&process, |proxy| {
-        let inside = filling.received(proxy)?;
+        let inside = mapping.received(proxy)?;
         let descriptor = format!("/proc/{}/fd/{inside}", proxy.pid());
         let is_open = || std::fs::read_link(&descriptor).is_ok();
         assert!(is_open());
-        make(proxy, &filling.calls(inside)[..2])?;
+        make(proxy, &mapping.calls(inside)[..2])?;
         assert!(!is_open());
-        make(proxy, &filling.calls(inside)[2..])
+        make(proxy, &mapping.calls(inside)[2..])
     })
     .unwrap();
     comes_back(workload, contents);
@@ -161,9 +161,9 @@ fn a_private_file_stays_as_it_is() {
     file.read_exact_at(&mut bytes, 0).unwrap();
     image.write_all_at(&bytes, BEFORE).unwrap();
     let process = workload.process();
-    dig(&process, contents).unwrap();
+    unmap(&process, contents).unwrap();
     let read_only = for_reading(&image);
-    fill(&process, contents, &read_only, BEFORE, Sharing::Private).unwrap();
+    map(&process, contents, &read_only, BEFORE, Sharing::Private).unwrap();
     memory::write(process.pid(), contents.start, b"written!").unwrap();
     let mut found = [0; 8];
     image.read_exact_at(&mut found, BEFORE).unwrap();
@@ -191,21 +191,21 @@ fn what_is_no_hole_is_not_filled_and_no_contents_are_not_taken() {
         (start, 0),
         (start - (1 << 30), 4096),
     ] {
-        is_refused(dig(&process, Span { start, length }));
+        is_refused(unmap(&process, Span { start, length }));
     }
     // Contents exist, and others than these.
-    is_refused(fill(&process, contents, &in_memory(), 0, Sharing::Shared));
-    is_refused(fill(&process, contents, &file, 0, Sharing::Private));
-    is_refused(fill(&process, contents, &file, 4096, Sharing::Shared));
-    dig(&process, contents).unwrap();
+    is_refused(map(&process, contents, &in_memory(), 0, Sharing::Shared));
+    is_refused(map(&process, contents, &file, 0, Sharing::Private));
+    is_refused(map(&process, contents, &file, 4096, Sharing::Shared));
+    unmap(&process, contents).unwrap();
     let before = state(&workload);
     let short = tempfile::tempfile().unwrap();
     short.set_len(length - 1).unwrap();
     for (file, offset) in [(&short, 0), (&file, 8 << 20), (&file, u64::MAX)] {
-        fill(&process, contents, file, offset, Sharing::Shared).unwrap_err();
+        map(&process, contents, file, offset, Sharing::Shared).unwrap_err();
         assert_eq!(state(&workload), before);
     }
-    fill(&process, contents, &file, 0, Sharing::Shared).unwrap();
+    map(&process, contents, &file, 0, Sharing::Shared).unwrap();
     comes_back(workload, contents);
 }
 
@@ -222,13 +222,13 @@ fn a_file_is_sealed_once_nobody_can_write_to_it() {
         let flags = u64::from(libc::MREMAP_MAYMOVE.unsigned_abs());
         proxy.call(libc::SYS_mremap, &[contents.start, 0, 4096, flags])
     });
-    dig(&process, contents).unwrap();
+    unmap(&process, contents).unwrap();
     assert!(!is_sealed(&read_only).unwrap());
     let unmap = [kept.unwrap(), 4096];
     in_process(&process, |proxy| proxy.call(libc::SYS_munmap, &unmap)).unwrap();
     for _ in 0..2 {
         assert!(is_sealed(&read_only).unwrap());
-        fill(&process, contents, &read_only, 0, Sharing::Private).unwrap();
+        map(&process, contents, &read_only, 0, Sharing::Private).unwrap();
     }
     // The open would not succeed at once if the lease were kept.
     let writing = File::options()
@@ -250,9 +250,9 @@ fn two_files_side_by_side_are_two() {
         start: contents.start + contents.length,
         length: 4096,
     };
-    // Empty addresses, as if they had been dug.
-    in_process(&process, |proxy| make(proxy, &digging(beside))).unwrap();
-    fill(
+    // Empty addresses, as if they had been unmapped.
+    in_process(&process, |proxy| make(proxy, &unmap_calls(beside))).unwrap();
+    map(
         &process,
         beside,
         &in_memory(),
@@ -261,6 +261,6 @@ fn two_files_side_by_side_are_two() {
     )
     .unwrap();
     assert_eq!(contents_of(&process).unwrap(), [contents, beside]);
-    dig(&process, beside).unwrap();
+    unmap(&process, beside).unwrap();
     comes_back(workload, contents);
 }

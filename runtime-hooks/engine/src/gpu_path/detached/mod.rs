@@ -43,7 +43,7 @@ pub(super) use from_store::Whereabouts;
 pub(crate) use in_file::{InFile, in_files};
 pub(crate) use load::{Load, Until};
 pub(crate) use loaded::{Arriving, Loaded};
-pub(crate) use record::are_away;
+pub(crate) use record::are_detached;
 pub(crate) use stand_by::StandBy;
 
 use std::collections::BTreeMap;
@@ -52,11 +52,11 @@ use std::path::Path;
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use stasis_injection::hole::fill;
+use stasis_injection::detach::map;
 use stasis_injection::{ContentsFile, Span, contents_of};
 use stasis_linux::ProcessRef;
 
-use self::process::{AwayProcess, VERB};
+use self::process::{DetachedProcess, VERB};
 use super::copier::Copier;
 
 /// CRIU ends with the operation that has started it, and containers are thawed before any contents
@@ -73,11 +73,11 @@ const LEAST: Duration = Duration::from_secs(120);
 /// # Errors
 /// Some are still away: the driver must not be asked to restore those processes.
 pub(crate) fn give_back(directory: &Path) -> io::Result<()> {
-    let Some(away) = record::read(directory)? else {
+    let Some(detached) = record::read(directory)? else {
         return Ok(());
     };
-    let limit = PATIENCE + limit_for(away.bytes());
-    let job = AwayProcess::GiveBack(directory.to_owned());
+    let limit = PATIENCE + limit_for(detached.bytes());
+    let job = DetachedProcess::GiveBack(directory.to_owned());
     Copier::start(VERB, &job)?.answer(limit)
 }
 
@@ -95,7 +95,7 @@ fn map_again(process: &ProcessRef, contents: Span, from: &ContentsFile) -> io::R
     }
     let begun = Instant::now();
     loop {
-        match fill(process, contents, &from.file, from.offset, from.sharing) {
+        match map(process, contents, &from.file, from.offset, from.sharing) {
             Ok(()) => return Ok(()),
             Err(_) if process.is_gone() => return Ok(()),
             Err(error) if begun.elapsed() > PATIENCE => return Err(io::Error::other(error)),

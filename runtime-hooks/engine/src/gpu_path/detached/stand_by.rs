@@ -13,7 +13,7 @@ use super::held::{Held, keep};
 use super::in_file::InFile;
 use super::record::HeldRecord;
 use crate::gpu_path::copier::Copier;
-use crate::gpu_path::steps::{next, said};
+use crate::gpu_path::steps::{next, report_done};
 use crate::host::lent::Lent;
 use crate::host::respawn;
 
@@ -65,7 +65,7 @@ impl StandBy {
     /// # Errors
     /// The first process receives the error as well, or is gone.
     pub(crate) fn run(self) -> io::Result<()> {
-        let (held, record, _lock) = said(self.take())?;
+        let (held, record, _lock) = report_done(self.take())?;
         while next::<()>()?.is_some() {}
         if record.is_there()? {
             keep(&held, &record);
