@@ -14,7 +14,7 @@ use crate::runtime::call::RunningCall;
 use crate::runtime::options;
 use crate::task::Task;
 use crate::task::operation::{Caller, Operation};
-use crate::task::state::State;
+use crate::task::state::LifecycleState;
 
 /// CRIU's log in its work directory.
 const CRIU_LOG: &str = "dump.log";
@@ -105,7 +105,7 @@ async fn end(task: &Arc<Task>) {
     task.thaw_if_ended().await;
     let mut record = task.record();
     record.state.end_checkpoint();
-    let is_paused = matches!(record.state, State::Paused);
+    let is_paused = matches!(record.state, LifecycleState::Paused);
     record.checkpointed_paused = is_paused.then(Instant::now);
 }
 

@@ -16,7 +16,7 @@ use crate::run_blocking::run_blocking;
 use crate::runtime::{LONG, OciRuntime, options};
 use crate::stdio::PendingIo;
 use crate::task::operation::Caller;
-use crate::task::state::State;
+use crate::task::state::LifecycleState;
 use crate::task::{ShimContext, Task};
 
 /// Creates a task. If it fails, or its caller goes, what was made is removed again.
@@ -35,8 +35,8 @@ pub(crate) async fn create(
     let runtime = OciRuntime::find(options, &bundle, &context.namespace, &context.reaper)?;
     options::write(bundle.path(), runtime.options(), runtime.program())?;
     let state = match image(request, runtime.options(), &bundle).await? {
-        Some(image) => State::Prepared { image },
-        None => State::Created,
+        Some(image) => LifecycleState::Prepared { image },
+        None => LifecycleState::Created,
     };
     let stdio = Stdio::new(
         &request.stdin,
@@ -95,7 +95,7 @@ async fn image(
 
 async fn create_container(task: &Arc<Task>, mounts: &[Mount], caller: Caller) -> Result<()> {
     task.bundle.mount(mounts, &task.context.reaper).await?;
-    let to_be_restored = matches!(task.record().state, State::Prepared { .. });
+    let to_be_restored = matches!(task.record().state, LifecycleState::Prepared { .. });
     if to_be_restored {
         return Ok(());
     }

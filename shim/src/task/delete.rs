@@ -12,7 +12,7 @@ use crate::runtime::Target;
 use crate::task::Task;
 use crate::task::exec_process::Snapshot;
 use crate::task::kill::SIGKILL;
-use crate::task::state::State;
+use crate::task::state::LifecycleState;
 
 /// How far the clock of a caller with a deadline may be ahead.
 const CLOCKS: Duration = Duration::from_millis(300);
@@ -63,7 +63,7 @@ impl Task {
     /// Ends a restore whose caller has gone: no other caller would ever end the container.
     async fn end_restore(self: &Arc<Self>) {
         let mut caller = match &self.record().state {
-            State::Restoring { operation, .. } => operation.caller(),
+            LifecycleState::Restoring { operation, .. } => operation.caller(),
             _ => return,
         };
         // The caller's own clock may be ahead: this may come before its deadline does here.

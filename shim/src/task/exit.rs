@@ -18,7 +18,7 @@ use crate::stdio::Io;
 use crate::task::Task;
 use crate::task::exec_process::wait_for_exit;
 use crate::task::kill::SIGKILL;
-use crate::task::state::State;
+use crate::task::state::LifecycleState;
 
 /// How long the clean-up after the init process may hold up the news of its exit.
 const CLEAN_UP: Duration = Duration::from_secs(5);
@@ -67,7 +67,7 @@ impl Task {
     }
 
     async fn clean_up_after_init(&self) {
-        let was_paused = matches!(self.record().state, State::Paused);
+        let was_paused = matches!(self.record().state, LifecycleState::Paused);
         // Without a pid namespace of the container's own, its other processes outlive the init
         // process, and hold what it held: GPU memory, for example.
         if !self.bundle.has_own_pid_namespace().unwrap_or(false) {
@@ -113,13 +113,13 @@ impl Task {
         };
         let mut record = self.record();
         let waits = record.execs.values().any(|exec| exec.is_running())
-            || matches!(record.state, State::Starting)
+            || matches!(record.state, LifecycleState::Starting)
             || record.state.operation().is_some()
             || record.state.exit().is_some();
         if waits {
             return;
         }
-        record.state = State::Stopped(exit);
+        record.state = LifecycleState::Stopped(exit);
         let pid = record.pid;
         drop(record);
         self.publish_exit(self.id.clone(), pid, exit);

@@ -19,7 +19,7 @@ use containerd_shim::protos::protobuf::well_known_types::any::Any;
 use tokio::sync::watch;
 
 use self::exec_process::{ExecProcess, Snapshot};
-use self::state::State;
+use self::state::LifecycleState;
 use crate::bundle::{Bundle, Creator};
 use crate::cgroup::Cgroup;
 use crate::child::reaper::{Exit, Reaper};
@@ -91,7 +91,7 @@ pub(crate) struct Task {
 #[derive(Debug)]
 pub(crate) struct Record {
     /// Its state.
-    pub(crate) state: State,
+    pub(crate) state: LifecycleState,
     /// The init process's pid; 0 as long as there is none.
     pub(crate) pid: u32,
     /// The init process's streams.
@@ -118,7 +118,7 @@ impl Task {
         runtime: OciRuntime,
         stdio: Stdio,
         context: ShimContext,
-        state: State,
+        state: LifecycleState,
     ) -> Arc<Self> {
         Arc::new(Self {
             id,

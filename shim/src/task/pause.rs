@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use crate::error::{Error, Result};
 use crate::runtime::programs::resume_deadline;
 use crate::task::Task;
-use crate::task::state::State;
+use crate::task::state::LifecycleState;
 
 /// How long after a checkpoint its caller may be writing the archive, and resume the task then.
 const ARCHIVE: Duration = Duration::from_secs(600);
@@ -27,7 +27,7 @@ impl Task {
             log::error!("{} may be half paused: {error}", self.id);
         }
         paused?;
-        self.set_state(State::Paused);
+        self.set_state(LifecycleState::Paused);
         self.events().publish(TaskPaused {
             container_id: self.id.clone(),
             ..TaskPaused::default()
@@ -44,7 +44,7 @@ impl Task {
     async fn resume_locked(&self) -> Result<()> {
         self.record().state.may_resume()?;
         self.runtime.resume(&self.id, self.useless()).await?;
-        self.set_state(State::Running);
+        self.set_state(LifecycleState::Running);
         self.record().checkpointed_paused = None;
         self.resumes.send_modify(|resumes| *resumes += 1);
         self.events().publish(TaskResumed {
@@ -70,7 +70,7 @@ impl Task {
     /// one whose deadline has passed in the checkpoint resumes nothing (containerd's client resumes
     /// with the context that has expired).
     pub(crate) fn resume_later(self: &Arc<Self>) {
-        if !matches!(self.record().state, State::Paused) {
+        if !matches!(self.record().state, LifecycleState::Paused) {
             return;
         }
         let Some(wait) = resume_deadline() else {
@@ -87,7 +87,7 @@ impl Task {
             sleep(wait).await;
             let _lock = task.verb_lock.lock().await;
             let others = *task.resumes.borrow() != resumes;
-            if others || !matches!(task.record().state, State::Paused) {
+            if others || !matches!(task.record().state, LifecycleState::Paused) {
                 return;
             }
             match task.resume_locked().await {
@@ -98,11 +98,11 @@ impl Task {
     }
 
     /// Enters a state after a verb, unless the task has ended or been deleted meanwhile.
-    fn set_state(&self, state: State) {
+    fn set_state(&self, state: LifecycleState) {
         let mut record = self.record();
         if matches!(
             record.state,
-            State::Running | State::Paused | State::Created
+            LifecycleState::Running | LifecycleState::Paused | LifecycleState::Created
         ) {
             record.state = state;
         }

@@ -14,7 +14,7 @@ use crate::stdio::PendingIo;
 use crate::task::Task;
 use crate::task::create::attach_init;
 use crate::task::operation::{Caller, Operation};
-use crate::task::state::{StartFrom, State};
+use crate::task::state::{LifecycleState, StartFrom};
 
 /// Starts a task's init process; returns its pid.
 pub(crate) async fn start(task: &Arc<Task>, caller: Caller) -> Result<u32> {
@@ -24,13 +24,13 @@ pub(crate) async fn start(task: &Arc<Task>, caller: Caller) -> Result<u32> {
         StartFrom::Created => {
             let creator = {
                 let mut record = task.record();
-                record.state = State::Starting;
+                record.state = LifecycleState::Starting;
                 record.creator
             };
             let started = task.runtime.start(&task.id, creator).await;
             task.record().state = match started {
-                Ok(()) => State::Running,
-                Err(_) => State::Created,
+                Ok(()) => LifecycleState::Running,
+                Err(_) => LifecycleState::Created,
             };
             if let Err(error) = started {
                 task.publish_exit_if_done();

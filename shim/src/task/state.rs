@@ -10,7 +10,7 @@ use crate::task::operation::Operation;
 
 /// The state of a task.
 #[derive(Debug)]
-pub(crate) enum State {
+pub(crate) enum LifecycleState {
     /// The low-level runtime has created the container; the user's program has not started.
     Created,
     /// The low-level runtime starts the user's program.
@@ -60,28 +60,29 @@ pub(crate) enum StartFrom {
     Image(PathBuf),
 }
 
-impl State {
+impl LifecycleState {
     /// The state as containerd shows it. During an operation it is what the caller expects: a task
     /// that was paused for its checkpoint is paused, although `stasis-runtime` thaws it in between.
     pub(crate) fn status(&self) -> Status {
         match self {
-            State::Created | State::Starting | State::Prepared { .. } | State::Restoring { .. } => {
-                Status::CREATED
-            }
-            State::Running => Status::RUNNING,
-            State::Paused => Status::PAUSED,
-            State::Checkpointing { before, .. } => match before {
+            LifecycleState::Created
+            | LifecycleState::Starting
+            | LifecycleState::Prepared { .. }
+            | LifecycleState::Restoring { .. } => Status::CREATED,
+            LifecycleState::Running => Status::RUNNING,
+            LifecycleState::Paused => Status::PAUSED,
+            LifecycleState::Checkpointing { before, .. } => match before {
                 Before::Running => Status::RUNNING,
                 Before::Paused => Status::PAUSED,
             },
-            State::Stopped(_) => Status::STOPPED,
+            LifecycleState::Stopped(_) => Status::STOPPED,
         }
     }
 
     /// How the task ended, if it has.
     pub(crate) fn exit(&self) -> Option<Exit> {
         match self {
-            State::Stopped(exit) => Some(*exit),
+            LifecycleState::Stopped(exit) => Some(*exit),
             _ => None,
         }
     }
@@ -89,9 +90,8 @@ impl State {
     /// The operation that is under way.
     pub(crate) fn operation(&mut self) -> Option<&mut Operation> {
         match self {
-            State::Restoring { operation, .. } | State::Checkpointing { operation, .. } => {
-                Some(operation)
-            }
+            LifecycleState::Restoring { operation, .. }
+            | LifecycleState::Checkpointing { operation, .. } => Some(operation),
             _ => None,
         }
     }
@@ -99,8 +99,8 @@ impl State {
     /// Whether Start is allowed, and what it does.
     pub(crate) fn may_start(&self) -> Result<StartFrom> {
         match self {
-            State::Created => Ok(StartFrom::Created),
-            State::Prepared { image } => Ok(StartFrom::Image(image.clone())),
+            LifecycleState::Created => Ok(StartFrom::Created),
+            LifecycleState::Prepared { image } => Ok(StartFrom::Image(image.clone())),
             _ => Err(self.refuse("start")),
         }
     }
@@ -108,7 +108,7 @@ impl State {
     /// Whether Exec may add a process, which is started later.
     pub(crate) fn may_add_exec(&self) -> Result<()> {
         match self {
-            State::Checkpointing { .. } => Ok(()),
+            LifecycleState::Checkpointing { .. } => Ok(()),
             _ => self.may_exec(),
         }
     }
@@ -117,33 +117,39 @@ impl State {
     pub(crate) fn may_exec(&self) -> Result<()> {
         self.may(
             "start a process in",
-            matches!(self, State::Created | State::Starting | State::Running),
+            matches!(
+                self,
+                LifecycleState::Created | LifecycleState::Starting | LifecycleState::Running
+            ),
         )
     }
 
     /// Whether Pause is allowed.
     pub(crate) fn may_pause(&self) -> Result<()> {
-        self.may("pause", matches!(self, State::Running))
+        self.may("pause", matches!(self, LifecycleState::Running))
     }
 
     /// Whether Resume is allowed.
     pub(crate) fn may_resume(&self) -> Result<()> {
-        self.may("resume", matches!(self, State::Paused))
+        self.may("resume", matches!(self, LifecycleState::Paused))
     }
 
     /// Whether Update is allowed.
     pub(crate) fn may_update(&self) -> Result<()> {
         self.may(
             "update",
-            matches!(self, State::Created | State::Running | State::Paused),
+            matches!(
+                self,
+                LifecycleState::Created | LifecycleState::Running | LifecycleState::Paused
+            ),
         )
     }
 
     /// Whether Checkpoint is allowed, and the state before it.
     pub(crate) fn may_checkpoint(&self) -> Result<Before> {
         match self {
-            State::Running => Ok(Before::Running),
-            State::Paused => Ok(Before::Paused),
+            LifecycleState::Running => Ok(Before::Running),
+            LifecycleState::Paused => Ok(Before::Paused),
             _ => Err(self.refuse("checkpoint")),
         }
     }
@@ -154,7 +160,9 @@ impl State {
             "delete",
             matches!(
                 self,
-                State::Created | State::Prepared { .. } | State::Stopped(_)
+                LifecycleState::Created
+                    | LifecycleState::Prepared { .. }
+                    | LifecycleState::Stopped(_)
             ),
         )
     }
@@ -162,7 +170,7 @@ impl State {
     /// Enters the state Checkpointing.
     pub(crate) fn begin_checkpoint(&mut self, operation: Operation) -> Result<()> {
         let before = self.may_checkpoint()?;
-        *self = State::Checkpointing { operation, before };
+        *self = LifecycleState::Checkpointing { operation, before };
         Ok(())
     }
 
@@ -170,15 +178,15 @@ impl State {
     /// processes shows when their exits come.
     pub(crate) fn end_checkpoint(&mut self) -> Option<Operation> {
         let before = match self {
-            State::Checkpointing { before, .. } => *before,
+            LifecycleState::Checkpointing { before, .. } => *before,
             _ => return None,
         };
         let after = match before {
-            Before::Running => State::Running,
-            Before::Paused => State::Paused,
+            Before::Running => LifecycleState::Running,
+            Before::Paused => LifecycleState::Paused,
         };
         match std::mem::replace(self, after) {
-            State::Checkpointing { operation, .. } => Some(operation),
+            LifecycleState::Checkpointing { operation, .. } => Some(operation),
             _ => None,
         }
     }
@@ -186,9 +194,9 @@ impl State {
     /// Enters the state Restoring.
     pub(crate) fn begin_restore(&mut self, operation: Operation) -> Result<()> {
         match self {
-            State::Prepared { image } => {
+            LifecycleState::Prepared { image } => {
                 let image = std::mem::take(image);
-                *self = State::Restoring { operation, image };
+                *self = LifecycleState::Restoring { operation, image };
                 Ok(())
             }
             _ => Err(self.refuse("start")),
@@ -197,17 +205,17 @@ impl State {
 
     /// Leaves the state Restoring: the task runs, or can be restored again.
     pub(crate) fn end_restore(&mut self, succeeded: Result<(), ()>) -> Option<Operation> {
-        let State::Restoring { image, .. } = self else {
+        let LifecycleState::Restoring { image, .. } = self else {
             return None;
         };
         let after = match succeeded {
-            Ok(()) => State::Running,
-            Err(()) => State::Prepared {
+            Ok(()) => LifecycleState::Running,
+            Err(()) => LifecycleState::Prepared {
                 image: std::mem::take(image),
             },
         };
         match std::mem::replace(self, after) {
-            State::Restoring { operation, .. } => Some(operation),
+            LifecycleState::Restoring { operation, .. } => Some(operation),
             _ => None,
         }
     }
@@ -221,14 +229,14 @@ impl State {
 
     fn refuse(&self, verb: &str) -> Error {
         let state = match self {
-            State::Created => "created and not started",
-            State::Starting => "being started",
-            State::Prepared { .. } => "made from a checkpoint and not started",
-            State::Restoring { .. } => "being restored",
-            State::Running => "running",
-            State::Paused => "paused",
-            State::Checkpointing { .. } => "being checkpointed",
-            State::Stopped(_) => "stopped",
+            LifecycleState::Created => "created and not started",
+            LifecycleState::Starting => "being started",
+            LifecycleState::Prepared { .. } => "made from a checkpoint and not started",
+            LifecycleState::Restoring { .. } => "being restored",
+            LifecycleState::Running => "running",
+            LifecycleState::Paused => "paused",
+            LifecycleState::Checkpointing { .. } => "being checkpointed",
+            LifecycleState::Stopped(_) => "stopped",
         };
         Error::Other(format!("cannot {verb} a task that is {state}"))
     }

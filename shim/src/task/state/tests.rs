@@ -13,8 +13,8 @@ fn operation() -> Operation {
 #[test]
 fn a_checkpoint_leaves_the_task_as_it_found_it() {
     for (mut state, status) in [
-        (State::Running, Status::RUNNING),
-        (State::Paused, Status::PAUSED),
+        (LifecycleState::Running, Status::RUNNING),
+        (LifecycleState::Paused, Status::PAUSED),
     ] {
         state.begin_checkpoint(operation()).unwrap();
         assert_eq!(state.status(), status);
@@ -27,7 +27,7 @@ fn a_checkpoint_leaves_the_task_as_it_found_it() {
 
 #[test]
 fn during_a_checkpoint_nothing_else_begins() {
-    let mut state = State::Running;
+    let mut state = LifecycleState::Running;
     state.begin_checkpoint(operation()).unwrap();
     for refused in [
         state.may_start().map(drop),
@@ -49,7 +49,7 @@ fn during_a_checkpoint_nothing_else_begins() {
 #[test]
 fn a_failed_restore_can_be_tried_again() {
     let image = PathBuf::from("/images/one");
-    let mut state = State::Prepared {
+    let mut state = LifecycleState::Prepared {
         image: image.clone(),
     };
     state.begin_restore(operation()).unwrap();
@@ -63,11 +63,11 @@ fn a_failed_restore_can_be_tried_again() {
 
 #[test]
 fn only_what_does_not_run_is_deleted() {
-    let stopped = State::Stopped(Exit::killed());
-    for state in [State::Created, stopped] {
+    let stopped = LifecycleState::Stopped(Exit::killed());
+    for state in [LifecycleState::Created, stopped] {
         state.may_delete().unwrap();
     }
-    for state in [State::Running, State::Paused] {
+    for state in [LifecycleState::Running, LifecycleState::Paused] {
         let said = state.may_delete().unwrap_err().to_string();
         assert!(said.starts_with("cannot delete a task that is "), "{said}");
     }
