@@ -7,10 +7,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use anyhow::{Context, Result, ensure};
 use stasis_engine::cuda::GpuMap;
 use stasis_injection::imports::{
-    Import, Members, Place, Visited, drop_imports, export, identify, import, rehearse,
+    GpuAddress, Import, Members, Visited, drop_imports, export, identify, import, rehearse,
 };
 use stasis_injection::survey::{
-    Allocation, Kind, Removed, SurveyError, SurveyRecord, ask, prepare, remove,
+    Allocation, Kind, Removed, VisitError, VisitRecord, ask, prepare, remove,
 };
 use stasis_integration::needs;
 use stasis_linux::ProcessRef;
@@ -80,7 +80,7 @@ fn memory_of_512_mib_cannot_be_shared_again_after_a_restore() -> Result<()> {
     given_up(&importer, &place)?;
     let [owner, importer] = through_host_memory([owner, importer])?;
     let exported = export(&owner.visited(), &[of.address]);
-    let Err(SurveyError::Call { call, result, .. }) = exported else {
+    let Err(VisitError::Call { call, result, .. }) = exported else {
         anyhow::bail!("{exported:?}");
     };
     assert_eq!((call, result), ("cuMemExportToShareableHandle", 1));
@@ -92,7 +92,7 @@ fn memory_of_512_mib_cannot_be_shared_again_after_a_restore() -> Result<()> {
 /// A process with our code in it.
 struct Member {
     process: ProcessRef,
-    record: SurveyRecord,
+    record: VisitRecord,
 }
 
 impl Member {
@@ -177,8 +177,8 @@ fn pair(owner: &Member, importer: &Member, bytes: u64) -> Result<(Allocation, Al
     found.with_context(|| format!("nobody's: {own:?} and {others:?}"))
 }
 
-fn place(allocation: &Allocation) -> Place {
-    Place {
+fn place(allocation: &Allocation) -> GpuAddress {
+    GpuAddress {
         address: allocation.address,
         device: allocation.access.trailing_zeros().into(),
     }

@@ -2,7 +2,7 @@
 
 use crate::by_pid::ByPid;
 use anyhow::{Context, Result, ensure};
-use stasis_injection::survey::{Allocation, Found, Kind, Removed, ask, prepare, remove};
+use stasis_injection::survey::{Allocation, Kind, ProcessGpuMemory, Removed, ask, prepare, remove};
 use stasis_integration::needs;
 use stasis_linux::ProcessRef;
 use stasis_linux::procfs::for_each_mapping;
@@ -102,7 +102,7 @@ fn what_a_legacy_handle_has_opened_is_no_memory_of_its_own() -> Result<()> {
 }
 
 /// Surveys a process while it is locked, and unlocks it without any code of ours.
-fn look(pid: i32) -> Result<Found> {
+fn look(pid: i32) -> Result<ProcessGpuMemory> {
     let process = ProcessRef::open(pid)?.context("it has ended")?;
     let before = executable(pid)?;
     lock(pid)?;

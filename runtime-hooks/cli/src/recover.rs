@@ -36,7 +36,7 @@ const LEFT: u8 = 1;
 
 /// A container on which an operation has left something to undo.
 #[derive(Debug, Serialize)]
-struct Found {
+struct ContainerRecovery {
     /// The container's id.
     container: String,
     /// The root of its low-level runtime.
@@ -85,7 +85,7 @@ pub fn run(settings: &Settings, which: &Which, format: Format) -> Result<u8, Com
         Format::Text if found.is_empty() => write_line(&"nothing to recover")?,
         _ => show_all(&found, format)?,
     }
-    let is_undone = |found: &Found| found.result == Outcome::Undone;
+    let is_undone = |found: &ContainerRecovery| found.result == Outcome::Undone;
     Ok(if found.iter().all(is_undone) { 0 } else { LEFT })
 }
 
@@ -111,10 +111,10 @@ fn meant(state_dir: &Path, name: &str) -> Result<String, CommandError> {
 fn recover(
     settings: &Settings,
     is_meant: impl Fn(&str) -> bool,
-) -> Result<Vec<Found>, CommandError> {
+) -> Result<Vec<ContainerRecovery>, CommandError> {
     let left = Undo::all(&settings.paths.state_dir).map_err(CommandError::Recover)?;
     let left = left.into_iter();
-    let mut found: Vec<Found> = left
+    let mut found: Vec<ContainerRecovery> = left
         .filter(|undo| is_meant(&undo.id))
         .map(|undo| recover_one(settings, &undo))
         .collect();
@@ -127,10 +127,13 @@ fn recover(
 }
 
 /// Finds unreadable records, which keep every other operation off their containers.
-fn unreadable(state_dir: &Path, is_meant: impl Fn(&str) -> bool) -> io::Result<Vec<Found>> {
+fn unreadable(
+    state_dir: &Path,
+    is_meant: impl Fn(&str) -> bool,
+) -> io::Result<Vec<ContainerRecovery>> {
     let found = |directory: PathBuf| {
         let error = Undo::read(&directory).err()?;
-        Some(Found {
+        Some(ContainerRecovery {
             container: id_of(&directory).to_owned(),
             root: root_of(&directory),
             operation: "operation",
@@ -167,8 +170,8 @@ fn remove_rests(state_dir: &Path, is_meant: impl Fn(&str) -> bool) -> io::Result
     Ok(())
 }
 
-fn recover_one(settings: &Settings, undo: &Undo) -> Found {
-    let found = |result, state, error| Found {
+fn recover_one(settings: &Settings, undo: &Undo) -> ContainerRecovery {
+    let found = |result, state, error| ContainerRecovery {
         container: undo.id.clone(),
         root: undo.root.clone(),
         operation: undo.verb(),
@@ -208,7 +211,7 @@ fn attempt(settings: &Settings, undo: &Undo) -> Result<Recovered, OperationError
     take_up(&operation, &undo)
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for ContainerRecovery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (id, root) = (name(&self.container), name(&self.root.display()));
         write!(f, "{id} ({root}): a {} was cut off; ", self.operation)?;

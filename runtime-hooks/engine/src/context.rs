@@ -29,7 +29,7 @@ pub struct Context {
 /// The root and the program of a low-level runtime: for code that needs no more of a context, and
 /// for records.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct RuntimeLocation {
     pub(crate) low_level: LowLevel,
     pub(crate) root: PathBuf,
 }
@@ -58,8 +58,8 @@ impl Context {
     }
 
     /// Returns the low-level runtime with its directory of containers.
-    pub(crate) fn place(&self) -> Place {
-        Place {
+    pub(crate) fn place(&self) -> RuntimeLocation {
+        RuntimeLocation {
             low_level: self.low_level.clone(),
             root: self.root.clone(),
         }
@@ -76,7 +76,7 @@ impl Context {
     ///
     /// # Errors
     /// [`SettingsError::Runtime`], [`SettingsError::RuntimeExposed`]: there is none.
-    pub fn place_found(&self) -> Result<Place, SettingsError> {
+    pub fn place_found(&self) -> Result<RuntimeLocation, SettingsError> {
         let (runtime, flavor) = (&self.settings.runtime, self.low_level.flavor);
         let low_level = match runtime.resolve() {
             Ok(low_level) if low_level.flavor == flavor => low_level,
@@ -85,7 +85,7 @@ impl Context {
                 Flavor::Crun => "crun",
             }))?,
         };
-        Ok(Place {
+        Ok(RuntimeLocation {
             low_level,
             root: self.root.clone(),
         })

@@ -17,7 +17,7 @@ pub(crate) const PARTS: usize = 64;
 #[derive(Debug)]
 pub struct Board {
     pub(crate) settings: Settings,
-    pub(crate) report: Report,
+    pub(crate) report: CopyStatus,
     pub(crate) arrival: Arrival,
     pub(crate) news: News,
     pub(crate) job: Job,
@@ -42,7 +42,7 @@ pub struct Settings {
 /// Counters and results of the code.
 #[repr(C, align(64))]
 #[derive(Debug)]
-pub(crate) struct Report {
+pub(crate) struct CopyStatus {
     /// Bytes copied into the prepared mapping and out of it.
     pub(crate) copied: AtomicU64,
     /// Length of the mmap that the prepared mapping has answered; 0: none yet.
@@ -213,12 +213,12 @@ mod tests {
         assert_eq!(words, [1, 2, 3, 4]);
 
         let fields = [
-            offset_of!(Report, copied),
-            offset_of!(Report, answered),
-            offset_of!(Report, unanswered),
-            offset_of!(Report, rest_errno),
-            offset_of!(Report, filled),
-            offset_of!(Report, written_again),
+            offset_of!(CopyStatus, copied),
+            offset_of!(CopyStatus, answered),
+            offset_of!(CopyStatus, unanswered),
+            offset_of!(CopyStatus, rest_errno),
+            offset_of!(CopyStatus, filled),
+            offset_of!(CopyStatus, written_again),
         ];
         assert_eq!(fields, [0, 8, 16, 24, 32, 40]);
         for (written_again, filled) in [(0, 7), (1, 0)] {

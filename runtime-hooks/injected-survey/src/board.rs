@@ -2,8 +2,8 @@
 //!
 //! Another process writes and reads it (process_vm_writev(2)), so all is words of 64 bits. The
 //! asking process writes the request while the thread is elsewhere, and reads the answer once its
-//! state is [`State::Answered`]. In between the thread may wait for the host word of the asking
-//! process.
+//! state is [`VisitState::Answered`]. In between the thread may wait for the host word of the
+//! asking process.
 
 mod allocation;
 mod answer;
@@ -14,7 +14,7 @@ use core::sync::atomic::AtomicU64;
 pub use crate::driver::DEVICES;
 use crate::driver::FUNCTIONS;
 pub use allocation::{Allocation, Kind};
-pub use answer::{Answer, Read, State};
+pub use answer::{Answer, Read, VisitState};
 
 /// The most items that one request has.
 pub const ITEMS: usize = 1024;

@@ -3,7 +3,7 @@
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::board::{Answer, ITEMS, Item, Request, State};
+use crate::board::{Answer, ITEMS, Item, Request, VisitState};
 use crate::driver::{Driver, Result};
 use crate::system::{nap, now};
 
@@ -61,7 +61,7 @@ impl<'b> Errand<'b> {
 
     /// Reports the thread's state, and waits for the host word: for so long that the asking process
     /// has been killed or will not continue.
-    pub(crate) fn wait(&self, state: State, turn: u64) -> Waited {
+    pub(crate) fn wait(&self, state: VisitState, turn: u64) -> Waited {
         self.answer.state.store(state as u64, Release);
         let patience = self.request.patience_ns;
         let began = now();

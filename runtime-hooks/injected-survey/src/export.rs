@@ -1,6 +1,6 @@
 //! Descriptors of memory of the process, open until the asking process has taken them.
 
-use crate::board::{FILES, State};
+use crate::board::{FILES, VisitState};
 use crate::driver::{Driver, Other, Result};
 use crate::errand::Errand;
 use crate::system::close;
@@ -10,7 +10,7 @@ pub(crate) fn export(errand: Errand<'_>) -> Result<()> {
     let mut made = 0;
     let exported = export_all(errand, &mut made);
     if exported.is_ok() {
-        errand.wait(State::Holding, 1);
+        errand.wait(VisitState::Holding, 1);
     }
     close_values(errand, made).and(exported)
 }

@@ -3,7 +3,7 @@
 //! Two handles of the same memory cannot be compared, but its contents are the same. The processes
 //! are locked, so none uses the memory while it has a tag.
 
-use crate::board::{Item, State};
+use crate::board::{Item, VisitState};
 use crate::contexts::Contexts;
 use crate::driver::{Other, Result};
 use crate::errand::{Errand, Waited};
@@ -41,7 +41,7 @@ fn tag_all(errand: Errand<'_>, contexts: &Contexts, tagged: &mut usize) -> Resul
 }
 
 fn read_what_others_have_tagged(errand: Errand<'_>, contexts: &Contexts) -> Result<()> {
-    if errand.wait(State::Holding, 1) == Waited::Abandoned {
+    if errand.wait(VisitState::Holding, 1) == Waited::Abandoned {
         return Ok(());
     }
     let driver = errand.driver;
@@ -49,7 +49,7 @@ fn read_what_others_have_tagged(errand: Errand<'_>, contexts: &Contexts) -> Resu
         let read = contexts.with_current(driver, item.device, || driver.copied_from(item.address));
         errand.set_value(index, errand.of(index, read)?);
     }
-    errand.wait(State::Read, 2);
+    errand.wait(VisitState::Read, 2);
     Ok(())
 }
 

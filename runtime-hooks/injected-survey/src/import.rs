@@ -5,7 +5,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::board::{FILES, State, Where};
+use crate::board::{FILES, VisitState, Where};
 use crate::driver::{Other, Result};
 use crate::errand::{Errand, Waited};
 use crate::export::{close_values, closed};
@@ -17,7 +17,7 @@ pub(crate) fn import(errand: Errand<'_>) -> Result<()> {
     let pair = socket_pair().map_err(|errno| Other::SocketPair.failed(errno));
     let [own, others] = pair?;
     errand.answer.socket.store(others, Relaxed);
-    let worked = match errand.wait(State::Holding, 1) {
+    let worked = match errand.wait(VisitState::Holding, 1) {
         Waited::LetGoOn => receive_and_map(errand, own),
         Waited::Abandoned => Ok(()),
     };

@@ -41,7 +41,7 @@ mod system;
 
 pub use board::{
     Allocation, Answer, Board, Cursor, DEVICES, FILES, ITEMS, Item, Kind, NO_CONTEXT, Read,
-    Request, State, What, Where,
+    Request, VisitState, What, Where,
 };
 pub use driver::{FUNCTIONS, Other, name_of};
 pub use survey::survey;

@@ -6,7 +6,7 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use crate::allocations::{Probe, allocations};
-use crate::board::{Answer, Board, Cursor, DEVICES, Request, State, What};
+use crate::board::{Answer, Board, Cursor, DEVICES, Request, VisitState, What};
 use crate::contexts::Contexts;
 use crate::driver::{CaptureMode, Driver, Failed, Result};
 use crate::drop_import::drop_imports;
@@ -39,7 +39,7 @@ pub unsafe fn survey(board: *mut Board) {
         answer.failed = call + 1;
         answer.result = u64::from(result.cast_unsigned());
     }
-    answer.state.store(State::Answered as u64, Release);
+    answer.state.store(VisitState::Answered as u64, Release);
 }
 
 fn begin(answer: &mut Answer) {

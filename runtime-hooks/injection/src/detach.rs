@@ -1,7 +1,7 @@
-//! Takes GPU contents away from their process, and gives them back: in between, a dump finds a
+//! Detaches GPU contents from their process, and gives them back: in between, a dump finds a
 //! range of addresses without memory, and the driver notices nothing.
 //!
-//! The driver must not be asked to restore while the contents are away: it ends with SIGSEGV then.
+//! The driver must not be asked to restore while they are detached: it ends with SIGSEGV then.
 //!
 //! # If we are killed
 //! Each step may be repeated after a kill in any of them. One page of memory may be left in the
@@ -24,7 +24,7 @@ use crate::error::InjectionError;
 use crate::prepare::{self, unsigned};
 use crate::record::{PAGE, Span};
 
-/// Takes the contents away: the process maps their file no more, unless it has kept another
+/// Detaches the contents: the process maps their file no more, unless it has kept another
 /// mapping, and the kernel frees the file with the last descriptor of it. Nothing of the process
 /// may use the contents.
 ///

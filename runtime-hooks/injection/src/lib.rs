@@ -15,7 +15,7 @@
 //!   opens it to free it, and [`make_private`]: moves the contents out of it.
 //! * [`make_readable`]: makes addresses of devices readable while the devices are not mapped.
 //! * [`rehearse`]: tries whether contents can come back, before they are taken away.
-//! * [`detach`]: takes contents away from their process, and gives them back.
+//! * [`detach`]: detaches contents from their process, and gives them back.
 //! * [`survey`]: lists the GPU memory of a locked process, and the processes that it is from.
 //! * [`imports`]: gives up memory that a locked process has from others, and maps it again.
 //! * [`put_back`]: does what `disarm` does, after a process of ours that was killed.

@@ -12,7 +12,7 @@
 //!   [`Reader::load_files`], by many threads. Contents that are in a pack from the beginning
 //!   ([`create_pack`]) are not copied: [`Reader::in_place`].
 //! * Moving: a [`Plan`] puts the memory of an image into blobs for a registry, which are the packs
-//!   of the image that is pulled; and large files of CRIU ([`cut_files`], [`write_files`]).
+//!   of the image that is pulled; and large files of CRIU ([`split_files`], [`write_files`]).
 //! * An image that is being pulled ([`Arriving`]): its readers wait for the part that they need.
 //! * Managing: [`list`], [`remove`], [`discard`].
 //!
@@ -48,9 +48,9 @@ pub use blob::contents::{
     BlobContents, Content, ContentHash, MOST_CONTENTS_BYTES, decode as decode_contents,
     encode as encode_contents,
 };
-pub use blob::cut::{BlobsOf, Lengths};
-pub use blob::files::{LargeFile, cut_files};
+pub use blob::files::{LargeFile, split_files};
 pub use blob::gather::{Gathered, NewBlobs, Plan};
+pub use blob::split::{BlobsOf, Lengths};
 pub use blob::write_files::{refuse_other_files, write_files};
 pub use blob::{BlobDigest, MOST_BLOB_BYTES, pack_header, pack_of};
 pub use chunk::buffer::Buffer;
@@ -61,11 +61,13 @@ pub use error::StoreError;
 pub use file_contents::FileContents;
 pub use image_id::ImageId;
 pub use index::Index;
-pub use index::area::{Area, Chunk, Encoding, Place, ProcessMemory};
+pub use index::area::{Area, Chunk, ChunkLocation, Encoding, ProcessMemory};
 pub use index::find::ImagePlace;
 pub use pack::mapping::is_in_memory;
 pub use pack::{Pack, is_pack_name};
-pub use protocol::{DumpRequest, Holes, PacksIn, REQUEST_VARIABLE, Report, RestoreRequest};
+pub use protocol::{
+    DumpRequest, Holes, PacksIn, REQUEST_VARIABLE, RestoreRequest, StoreStatistics,
+};
 pub use reader::progress::LoadProgress;
 pub use reader::{Loaded, Reader, verify_past_cache};
 pub use write::Writer;

@@ -83,7 +83,7 @@ pub enum Holes {
 
 /// Figures of a store or a load.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Report {
+pub struct StoreStatistics {
     /// Processes whose contents were stored.
     pub processes: usize,
     /// Areas of these processes.

@@ -15,7 +15,8 @@ use twox_hash::XxHash3_128;
 use crate::arriving::{Arrived, Arriving};
 use crate::pack::{PackFile, padded};
 use crate::{
-    Area, Buffer, Checksum, Chunk, Encoding, Index, PacksIn, Place, ProcessMemory, Run, StoreError,
+    Area, Buffer, Checksum, Chunk, ChunkLocation, Encoding, Index, PacksIn, ProcessMemory, Run,
+    StoreError,
 };
 
 /// The packs of a checkpoint, for any number of threads.
@@ -221,7 +222,7 @@ fn needed(index: &Index, number: u32, problem: StoreError) -> StoreError {
 /// Reads `bytes` of contents at a place, which are not verified.
 pub(crate) fn load<'b>(
     pack: &'b PackFile,
-    place: Place,
+    place: ChunkLocation,
     bytes: usize,
     buffer: &'b mut Buffer,
 ) -> Result<&'b [u8], String> {

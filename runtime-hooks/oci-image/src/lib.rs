@@ -17,5 +17,5 @@ pub use document::announcement::Announcement;
 pub use document::descriptor::Descriptor;
 pub use document::manifest::{Kind, Manifest};
 pub use error::OciImageError;
-pub use reference::{Place, Reference};
+pub use reference::{ImageLocation, Reference};
 pub use repository::RepositoryName;

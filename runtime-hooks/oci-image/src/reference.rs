@@ -14,14 +14,14 @@ const MOST_TAG: usize = 128;
 /// as skopeo and podman name them; or with `@sha256:DIGEST` in the place of `:TAG`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reference {
-    place: Place,
+    place: ImageLocation,
     /// A tag, or a digest: no tag has a colon.
     version: String,
 }
 
 /// Where an image is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum ImageLocation {
     /// The directory of an OCI layout.
     Layout(PathBuf),
     /// A repository of a registry.
@@ -62,15 +62,15 @@ impl Reference {
     #[must_use]
     pub fn is_beside(&self, other: &Self) -> bool {
         match (&self.place, &other.place) {
-            (Place::Layout(one), Place::Layout(other)) => one == other,
-            (Place::Registry(one), Place::Registry(other)) => one.is_same(other),
+            (ImageLocation::Layout(one), ImageLocation::Layout(other)) => one == other,
+            (ImageLocation::Registry(one), ImageLocation::Registry(other)) => one.is_same(other),
             _ => false,
         }
     }
 
     /// The layout or repository.
     #[must_use]
-    pub fn place(&self) -> &Place {
+    pub fn place(&self) -> &ImageLocation {
         &self.place
     }
 }
@@ -85,9 +85,9 @@ impl FromStr for Reference {
         };
         let (place, version) = split(text).map_err(refused)?;
         let place = match place.strip_prefix(LAYOUT).map(PathBuf::from) {
-            Some(layout) if layout.is_absolute() => Place::Layout(layout),
+            Some(layout) if layout.is_absolute() => ImageLocation::Layout(layout),
             Some(_) => return Err(refused("its directory does not begin with /")),
-            None => Place::Registry(place.parse().map_err(refused)?),
+            None => ImageLocation::Registry(place.parse().map_err(refused)?),
         };
         Ok(Self {
             place,
@@ -99,8 +99,8 @@ impl FromStr for Reference {
 impl fmt::Display for Reference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
-            Place::Layout(path) => write!(f, "{LAYOUT}{}", path.display())?,
-            Place::Registry(name) => write!(f, "{name}")?,
+            ImageLocation::Layout(path) => write!(f, "{LAYOUT}{}", path.display())?,
+            ImageLocation::Registry(name) => write!(f, "{name}")?,
         }
         let separator = if is_tag(&self.version) { ':' } else { '@' };
         write!(f, "{separator}{}", self.version)
@@ -160,7 +160,10 @@ mod tests {
         }
         let reference: Reference = "oci:/mnt/a:b/images:job-1.2".parse().unwrap();
         assert_eq!(reference.tag(), "job-1.2");
-        assert_eq!(reference.place, Place::Layout("/mnt/a:b/images".into()));
+        assert_eq!(
+            reference.place,
+            ImageLocation::Layout("/mnt/a:b/images".into())
+        );
     }
 
     #[test]

@@ -58,11 +58,11 @@ impl BorrowedThread {
             return_path,
         };
         // The registers come first: the thread must not run on with its signals blocked.
-        let away = match &borrowed.return_path {
+        let returning = match &borrowed.return_path {
             Some(return_path) => return_path.returning(found),
             None => found.calling(gate, NO_CALL, &[]),
         };
-        away.write(thread)?;
+        returning.write(thread)?;
         ffi::set_signals(thread, SignalMask::MAX)?;
         Ok(borrowed)
     }
@@ -71,12 +71,12 @@ impl BorrowedThread {
         self.calls.thread()
     }
 
-    /// Returns the frame for a process that the thread makes, if it has a way back.
+    /// Returns the frame for a process that the thread makes, if it has a return path.
     pub(crate) fn child_frame(&self) -> Option<ChildFrame> {
         self.return_path.as_ref().map(ReturnPath::of_child)
     }
 
-    /// Has the thread go its way back once it is detached, instead of putting its registers back.
+    /// Leaves the registers as they are: the thread takes its return path once it is detached.
     pub(crate) fn leave_to_itself(self) {
         // The memory that the frames have overwritten must not be put back.
         std::mem::forget(self);
@@ -95,7 +95,7 @@ impl BorrowedThread {
     fn put_back(&mut self) -> io::Result<()> {
         let thread = self.calls.thread();
         self.calls.leave()?;
-        // The registers last: until then it would go its way back.
+        // The registers last: until then it would take its return path.
         ffi::set_signals(thread, self.mask)?;
         if let Some(section) = &self.section {
             section.restore(thread)?;

@@ -38,7 +38,7 @@ use stasis_engine::restore::restore;
 use stasis_engine::suspend::resume::resume;
 use stasis_engine::workers;
 use stasis_linux::open_files;
-use stasis_runtime::oci::log::Report;
+use stasis_runtime::oci::log::ErrorLog;
 use stasis_runtime::oci::pass_on::exec;
 use stasis_runtime::oci::runtime_error::RuntimeError;
 use stasis_runtime::oci::{Action, Invocation};
@@ -108,7 +108,7 @@ fn set_up(restore: &RestoreScript) -> u8 {
 fn carry_out() -> u8 {
     let invocation = Invocation::parse(env::args_os().skip(1).collect());
     run(&invocation).unwrap_or_else(|error| {
-        Report::new(&invocation.global).error(&error);
+        ErrorLog::new(&invocation.global).error(&error);
         1
     })
 }
@@ -237,7 +237,7 @@ fn create_from(
         Created::FromImage => Outcome::Done(0),
         Created::Cold(why) => {
             if let Some(why) = why {
-                Report::new(&invocation.global).warning(&why);
+                ErrorLog::new(&invocation.global).warning(&why);
             }
             Outcome::PassThrough
         }
@@ -254,7 +254,7 @@ fn settings_for(invocation: &Invocation) -> Result<Settings, RuntimeError> {
     let (settings, error) = Settings::load_usable(path);
     if let Some(error) = error {
         let text = format!("{}; the defaults are used in its place", chain(&error));
-        Report::new(&invocation.global).warning(&text);
+        ErrorLog::new(&invocation.global).warning(&text);
     }
     Ok(settings)
 }

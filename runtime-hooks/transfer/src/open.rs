@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use stasis_oci_image::{OciImageError, Place, Reference};
+use stasis_oci_image::{ImageLocation, OciImageError, Reference};
 
 use crate::{Elsewhere, Layout, Registry};
 
@@ -25,8 +25,8 @@ pub trait Open {
 impl Open for Reference {
     fn open(&self, credentials: Option<&Path>) -> Result<Box<dyn Elsewhere>, OciImageError> {
         Ok(match self.place() {
-            Place::Layout(path) => Box::new(Layout::open(path)?),
-            Place::Registry(name) => Box::new(Registry::open(name.clone(), credentials)?),
+            ImageLocation::Layout(path) => Box::new(Layout::open(path)?),
+            ImageLocation::Registry(name) => Box::new(Registry::open(name.clone(), credentials)?),
         })
     }
 
@@ -35,8 +35,8 @@ impl Open for Reference {
         credentials: Option<&Path>,
     ) -> Result<Box<dyn Elsewhere>, OciImageError> {
         match self.place() {
-            Place::Layout(path) => Ok(Box::new(Layout::open_or_make(path)?)),
-            Place::Registry(_) => self.open(credentials),
+            ImageLocation::Layout(path) => Ok(Box::new(Layout::open_or_make(path)?)),
+            ImageLocation::Registry(_) => self.open(credentials),
         }
     }
 }

@@ -12,7 +12,7 @@ use stasis_engine::request::CriuOption;
 use stasis_linux::ProcessRef;
 use stasis_linux::cgroup::FreezerState;
 
-use super::{CheckError, Report, check, packing};
+use super::{CheckError, CheckReport, check, packing};
 use crate::locate::engine::Engine;
 use crate::locate::{Located, docker, runtime};
 
@@ -24,7 +24,7 @@ pub fn check_by_engine(
     settings: &Settings,
     located: &Located,
     options: &BTreeSet<CriuOption>,
-) -> Result<Report, CheckError> {
+) -> Result<CheckReport, CheckError> {
     let context = located.context(settings.clone(), Cancel::not_needed());
     let mut report = check(&context, &located.container, options)?;
     report.ask_engine(settings, located);
@@ -38,7 +38,7 @@ pub(crate) fn admit(settings: &Settings, located: &Located) -> Result<(), Blocke
     Blockers::check(found, settings).map(drop)
 }
 
-impl Report {
+impl CheckReport {
     /// Adds the blockers of its engine, and a note if the engine packs the image.
     pub(crate) fn ask_engine(&mut self, settings: &Settings, located: &Located) {
         let uses_cuda = self.processes.iter().any(|process| process.cuda.is_some());

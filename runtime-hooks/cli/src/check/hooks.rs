@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 use stasis_engine::container::hooks::{Hook, Hooks};
 
-use super::Report;
+use super::CheckReport;
 use crate::answer::name;
 
 /// The hooks of a container with GPU state.
@@ -56,7 +56,7 @@ impl fmt::Display for DeclaredHook {
     }
 }
 
-impl Report {
+impl CheckReport {
     pub(super) fn declare(&mut self, hooks: Hooks) {
         if hooks.before_checkpoint.is_some() && !self.checkpointable {
             let note = "its before-checkpoint hook may remove these; a checkpoint looks after it";

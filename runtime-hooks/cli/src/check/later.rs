@@ -3,9 +3,9 @@
 use stasis_engine::preflight::blocker::Finding;
 use stasis_engine::preflight::sharing::{Sharing, known_later};
 
-use super::Report;
+use super::CheckReport;
 
-impl Report {
+impl CheckReport {
     /// Turns blockers that are only guessed before the lock into notes.
     pub(super) fn leave_to_the_lock(&mut self, sharing: Sharing, found: &mut Vec<Finding>) {
         if sharing == Sharing::AtTheLock {

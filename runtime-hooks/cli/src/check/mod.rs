@@ -43,7 +43,7 @@ use stasis_engine::request::CriuOption;
 
 /// The findings of the pre-flight.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct CheckReport {
     /// The container's id.
     pub container: String,
     /// The root of its low-level runtime.
@@ -127,7 +127,7 @@ pub fn check(
     context: &Context,
     container: &Container,
     options: &BTreeSet<CriuOption>,
-) -> Result<Report, CheckError> {
+) -> Result<CheckReport, CheckError> {
     // An operation under way changes the state that a checkpoint would find.
     let state_dir = &context.settings.paths.state_dir;
     refuse_under_way(state_dir, &context.root, container.id())?;
@@ -136,7 +136,7 @@ pub fn check(
     if found == FreezerState::Frozen && !snapshot.candidates().is_empty() {
         return Err(CheckError::Paused(container.id().to_owned()));
     }
-    let mut report = Report {
+    let mut report = CheckReport {
         container: container.id().to_owned(),
         root: context.root.clone(),
         checkpointable: true,
@@ -179,7 +179,7 @@ fn unreadable(error: std::io::Error) -> Refusal {
     ContainerError::Processes(error).into()
 }
 
-impl Report {
+impl CheckReport {
     fn fill(
         &mut self,
         context: &Context,

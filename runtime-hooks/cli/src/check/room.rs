@@ -15,9 +15,9 @@ use stasis_engine::ledger::{Reservation, WaitLimit};
 use stasis_engine::preflight::capabilities::Capabilities;
 use stasis_engine::request::Resumes;
 
-use super::Report;
+use super::CheckReport;
 
-impl Report {
+impl CheckReport {
     /// Checks the room in host memory, and on the disk of contents that lie apart from images. The
     /// image's disk is not known here.
     pub(super) fn ask_for_room(

@@ -4,7 +4,7 @@ use std::fmt;
 
 use stasis_config::BlockerKind;
 
-use super::{Blocker, Report};
+use super::{Blocker, CheckReport};
 use crate::answer::name;
 
 impl Blocker {
@@ -14,7 +14,7 @@ impl Blocker {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for CheckReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (container, root) = (name(&self.container), name(&self.root.display()));
         writeln!(f, "container {container} ({root})")?;
@@ -54,7 +54,7 @@ impl fmt::Display for Report {
     }
 }
 
-impl Report {
+impl CheckReport {
     /// Writes the blockers, hooks, notes and refusal of a checkpoint.
     pub(crate) fn write_obstacles(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for blocker in &self.blockers {

@@ -52,7 +52,7 @@ pub struct Arguments {
 
 /// An image, as its own files describe it.
 #[derive(Debug, Serialize)]
-struct Report {
+struct ImageDescription {
     /// Its directory, or its reference elsewhere.
     image: PathBuf,
     container: Option<String>,
@@ -97,17 +97,17 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandErro
     let mut reports = Vec::new();
     for named in &arguments.images {
         reports.push(match reference(named) {
-            None => Report::here(settings, named)?,
+            None => ImageDescription::here(settings, named)?,
             Some(reference) => {
                 let reference = reference.map_err(MoveError::from)?;
-                Report::elsewhere(&reference, arguments.login.file())?
+                ImageDescription::elsewhere(&reference, arguments.login.file())?
             }
         });
     }
     match arguments.output.format() {
         Format::Json => answer(&reports)?,
         Format::Text => {
-            let text = |report: &Report| match arguments.all {
+            let text = |report: &ImageDescription| match arguments.all {
                 true => report.summary() + &report.details(),
                 false => report.summary(),
             };
@@ -117,7 +117,7 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandErro
     Ok(0)
 }
 
-impl Report {
+impl ImageDescription {
     fn here(settings: &Settings, named: &Path) -> Result<Self, CommandError> {
         let named = Named::find(settings, named)?;
         let image = directory_of(&named.directory)?;

@@ -22,7 +22,7 @@ use crate::answer::{Format, Output, answer, show_note, write_line};
 use crate::command_error::{CommandError, MoveError};
 use named::Named;
 use transfer::login::Login;
-use verify::{Reading, Report, look, look_elsewhere, look_here};
+use verify::{Reading, VerifyReport, look, look_elsewhere, look_here};
 
 /// The images, and what of them is read.
 #[derive(Debug, Args)]
@@ -72,7 +72,7 @@ pub fn verify(settings: &Settings, arguments: &VerifyArguments) -> Result<u8, Co
         }),
     };
     let rows = arguments.images.all(settings)?;
-    let rows: Vec<Report> = rows.iter().map(row).collect::<Result<_, _>>()?;
+    let rows: Vec<VerifyReport> = rows.iter().map(row).collect::<Result<_, _>>()?;
     show(
         arguments.images.output.format(),
         &rows,
@@ -87,7 +87,7 @@ fn here(
     settings: &Settings,
     named: &Path,
     arguments: &VerifyArguments,
-) -> Result<Report, CommandError> {
+) -> Result<VerifyReport, CommandError> {
     let bundle = arguments.bundle.as_deref();
     match reference(named) {
         None => read(settings, named, |settings, image| {
@@ -108,8 +108,8 @@ fn here(
 fn read(
     settings: &Settings,
     named: &Path,
-    look: impl Fn(&Settings, &Path) -> Report,
-) -> Result<Report, CommandError> {
+    look: impl Fn(&Settings, &Path) -> VerifyReport,
+) -> Result<VerifyReport, CommandError> {
     let found = Named::find(settings, named)?;
     let Some(archive) = &found.archive else {
         return Ok(look(settings, &found.directory));
@@ -142,12 +142,12 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandErro
         })
     };
     let rows = arguments.all(settings)?;
-    let rows: Vec<Report> = rows.iter().map(row).collect::<Result<_, _>>()?;
+    let rows: Vec<VerifyReport> = rows.iter().map(row).collect::<Result<_, _>>()?;
     show(arguments.output.format(), &rows, RESTORABLE)?;
     Ok(0)
 }
 
-fn show(format: Format, rows: &[Report], asked: &'static str) -> Result<(), CommandError> {
+fn show(format: Format, rows: &[VerifyReport], asked: &'static str) -> Result<(), CommandError> {
     match format {
         Format::Json => answer(&rows)?,
         Format::Text if rows.is_empty() => show_note(NOTHING_KNOWN),

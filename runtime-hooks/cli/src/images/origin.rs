@@ -25,15 +25,15 @@ const MOST_PLACES: usize = 8;
 #[serde(deny_unknown_fields)]
 pub(in crate::images) struct Origin {
     /// Where it was pulled from.
-    pub(in crate::images) pulled: Option<Place>,
+    pub(in crate::images) pulled: Option<RemoteLocation>,
     /// The places it was pushed to, the last one at the end.
-    pub(in crate::images) pushed: Vec<Place>,
+    pub(in crate::images) pushed: Vec<RemoteLocation>,
 }
 
 /// A place in a registry or an OCI layout.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(in crate::images) struct Place {
+pub(in crate::images) struct RemoteLocation {
     /// Its reference there.
     pub(in crate::images) reference: String,
     /// The digest of its manifest there.
@@ -51,7 +51,7 @@ struct Note {
     origin: Origin,
 }
 
-impl Place {
+impl RemoteLocation {
     /// Makes a place with the current time.
     pub(in crate::images) fn new(reference: String, digest: String) -> Self {
         let time = rfc3339(SystemTime::now());
@@ -73,14 +73,14 @@ impl Origin {
     }
 
     /// Notes that it was pulled. A note that cannot be written is no failure of the pull.
-    pub(in crate::images) fn note_pulled(image: &Path, from: Place) {
+    pub(in crate::images) fn note_pulled(image: &Path, from: RemoteLocation) {
         let pulled = Some(from);
         let pushed = Vec::new();
         Self { pulled, pushed }.write(image);
     }
 
     /// Notes that it was pushed; a note that cannot be written is no failure of the push.
-    pub(in crate::images) fn note_pushed(image: &Path, to: Place) {
+    pub(in crate::images) fn note_pushed(image: &Path, to: RemoteLocation) {
         let mut origin = Self::of(image).unwrap_or_default();
         origin
             .pushed
@@ -115,8 +115,8 @@ mod tests {
 
     use super::*;
 
-    fn place(reference: &str) -> Place {
-        Place::new(reference.to_owned(), "sha256:0".to_owned())
+    fn place(reference: &str) -> RemoteLocation {
+        RemoteLocation::new(reference.to_owned(), "sha256:0".to_owned())
     }
 
     #[test]

@@ -3,14 +3,14 @@
 use comfy_table::Cell;
 use stasis_memory_store::PacksIn;
 
-use super::origin::{Origin, Place};
-use super::verify::{Refused, Report};
+use super::origin::{Origin, RemoteLocation};
+use super::verify::{Refused, VerifyReport};
 use crate::answer::amount::size;
 use crate::answer::name;
 use crate::answer::table::{BAD, GOOD, cell, id, or_none, table};
 
 /// Draws the images, with what was asked of them in the last column.
-pub(super) fn of(rows: &[Report], asked: &'static str) -> String {
+pub(super) fn of(rows: &[VerifyReport], asked: &'static str) -> String {
     let columns = [
         ("IMAGE", 0),
         ("CONTAINER", 2),
@@ -39,8 +39,8 @@ pub(super) fn of(rows: &[Report], asked: &'static str) -> String {
 
 /// Describes where it came from and where it was pushed, a line each.
 pub(super) fn origin(origin: &Origin) -> Vec<String> {
-    let line = |did: &str, place: &Place| {
-        let Place {
+    let line = |did: &str, place: &RemoteLocation| {
+        let RemoteLocation {
             reference,
             digest,
             time,
@@ -52,7 +52,7 @@ pub(super) fn origin(origin: &Origin) -> Vec<String> {
     pulled.chain(pushed).collect()
 }
 
-fn row(row: &Report) -> Vec<Cell> {
+fn row(row: &VerifyReport) -> Vec<Cell> {
     let manifest = row.manifest.as_ref();
     let restorable = match (row.restorable, row.kind) {
         (Some(true), _) => cell("yes").fg(GOOD),
@@ -71,7 +71,7 @@ fn row(row: &Report) -> Vec<Cell> {
 }
 
 /// Names the place of its GPU contents.
-fn contents(row: &Report) -> Cell {
+fn contents(row: &VerifyReport) -> Cell {
     let memory = row.manifest.as_ref();
     let memory = memory.and_then(|manifest| manifest.memory.as_ref());
     match (memory.map(|memory| memory.packs_in), &row.contents) {

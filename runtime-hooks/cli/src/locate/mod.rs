@@ -15,7 +15,7 @@ use stasis_engine::context::Context;
 use stasis_engine::host::cancel::Cancel;
 
 use crate::locate::engine::Known;
-use crate::locate::roots::{Place, places, roots};
+use crate::locate::roots::{ContainerLocation, places, roots};
 
 /// A container and where it was found.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub struct Located {
 }
 
 impl Located {
-    pub(crate) fn load(place: &Place) -> Result<Self, ContainerError> {
+    pub(crate) fn load(place: &ContainerLocation) -> Result<Self, ContainerError> {
         Ok(Self {
             container: Container::load(place.flavor, &place.root, &place.id)?,
             root: place.root.clone(),
@@ -101,7 +101,7 @@ pub fn locate(id: &str, root: Option<&Path>) -> Result<Located, LocateError> {
     }
     let roots = roots(root);
     let all = places(&roots);
-    let of_ids = |matches: &dyn Fn(&str) -> bool| -> Vec<&Place> {
+    let of_ids = |matches: &dyn Fn(&str) -> bool| -> Vec<&ContainerLocation> {
         all.iter().filter(|place| matches(&place.id)).collect()
     };
     let mut found = of_ids(&|found| found == id);
@@ -137,7 +137,7 @@ pub(crate) fn running(root: Option<&Path>) -> Vec<Located> {
     all.filter_map(|place| Located::load(&place).ok()).collect()
 }
 
-fn is_named(place: &Place, name: &str) -> bool {
+fn is_named(place: &ContainerLocation, name: &str) -> bool {
     let located = Located::load(place);
     located.is_ok_and(|located| located.known().name.as_deref() == Some(name))
 }

@@ -17,7 +17,7 @@ const DOCKER_RUNTIME: &str = "runtime-";
 
 /// A container below a root, whether it runs or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct ContainerLocation {
     pub(crate) root: PathBuf,
     pub(crate) id: String,
     pub(crate) flavor: Flavor,
@@ -40,7 +40,7 @@ fn usual_roots() -> Vec<PathBuf> {
 }
 
 /// Returns the containers below all of these roots.
-pub(crate) fn places(roots: &[PathBuf]) -> Vec<Place> {
+pub(crate) fn places(roots: &[PathBuf]) -> Vec<ContainerLocation> {
     let mut found = Vec::new();
     for root in roots {
         for directory in children(root) {
@@ -48,7 +48,7 @@ pub(crate) fn places(roots: &[PathBuf]) -> Vec<Place> {
             let (Some(id), Some(flavor)) = (id, flavor_of(&directory)) else {
                 continue;
             };
-            found.push(Place {
+            found.push(ContainerLocation {
                 root: root.clone(),
                 id: id.to_owned(),
                 flavor,

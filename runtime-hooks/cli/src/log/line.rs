@@ -10,7 +10,7 @@ use stasis_engine::error::operations_log::{EARLIER, FILE_NAME};
 use stasis_engine::host::time::parsed;
 use stasis_engine::operation::timeline::{Phase, most_bytes, seconds_of};
 use stasis_linux::file;
-use stasis_memory_store::Report;
+use stasis_memory_store::StoreStatistics;
 
 /// The most that is read of a file: files are put aside at 64 MiB.
 const MOST_BYTES: u64 = 128 << 20;
@@ -47,7 +47,7 @@ pub struct Line {
     pub phases: Vec<Phase>,
     /// The report of bulk memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bulk_memory: Option<Report>,
+    pub bulk_memory: Option<StoreStatistics>,
     /// All other logged fields.
     #[serde(flatten)]
     pub more: serde_json::Map<String, Value>,

@@ -8,7 +8,7 @@ use stasis_engine::host::time::parsed;
 use super::text::Family;
 use crate::locate::engine::Engine;
 use crate::ps::row::Row;
-use crate::ps::state::State;
+use crate::ps::state::ContainerState;
 
 /// A container as DCGM's exporter and the kubelet name it.
 struct Named<'r> {
@@ -34,7 +34,7 @@ fn by_state(rows: &[Row]) -> Family {
         "stasis_containers",
         "Containers that use a GPU, by their state.",
     );
-    for state in State::value_variants() {
+    for state in ContainerState::value_variants() {
         let of_it = rows.iter().filter(|row| row.state == *state).count();
         family.add(&[("state", &name(*state))], of_it as f64);
     }
@@ -104,7 +104,7 @@ fn last_checkpoints(rows: &[Row]) -> Family {
 }
 
 /// Names a state as the JSON of `stasis ps` does.
-fn name(state: State) -> String {
+fn name(state: ContainerState) -> String {
     let value = state.to_possible_value();
     value.map_or_else(String::new, |value| value.get_name().to_owned())
 }
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn states_are_named_as_in_json() {
-        for state in State::value_variants() {
+        for state in ContainerState::value_variants() {
             assert_eq!(serde_json::json!(state), name(*state));
         }
     }

@@ -16,8 +16,8 @@ use stasis_engine::operation::Intent;
 use stasis_engine::operation::progress::UnderWay;
 use stasis_engine::operation::verb::Verb;
 
-use super::state::{Recorded, State};
-use crate::check::{CheckError, Process, Report, check};
+use super::state::{ContainerState, Recorded};
+use crate::check::{CheckError, CheckReport, Process, check};
 use crate::locate::Located;
 use crate::locate::engine::{Engine, Known};
 use crate::log::past::{LastImage, Past, Predicted};
@@ -32,7 +32,7 @@ pub(crate) struct Row {
     root: PathBuf,
     /// Its first process.
     pid: i32,
-    pub(crate) state: State,
+    pub(crate) state: ContainerState,
     /// The operation that is under way.
     pub(crate) operation: Option<UnderWay>,
     /// The GPUs that it uses; if it is suspended, the GPUs that it used.
@@ -113,7 +113,7 @@ impl Row {
             engine,
             root: located.root.clone(),
             pid: container.init().pid(),
-            state: State::Unknown,
+            state: ContainerState::Unknown,
             operation: None,
             gpus: Vec::new(),
             processes: Vec::new(),
@@ -147,7 +147,7 @@ impl Row {
             Err(error) => {
                 self.kind = Some(error.kind());
                 if let CheckError::Paused(_) = error {
-                    self.state = State::Paused;
+                    self.state = ContainerState::Paused;
                 }
                 self.error = Some(chain(&error));
                 Some(())
@@ -155,14 +155,14 @@ impl Row {
         }
     }
 
-    fn fill(&mut self, located: &Located, report: Report) -> Option<()> {
+    fn fill(&mut self, located: &Located, report: CheckReport) -> Option<()> {
         let mut processes = report.processes;
         processes.retain(|process| process.cuda.is_some());
         if processes.is_empty() && report.refusal.is_none() {
             return None;
         }
         let states = processes.iter().filter_map(|process| process.cuda);
-        self.state = State::at_rest(located, states);
+        self.state = ContainerState::at_rest(located, states);
         self.checkpointable = Some(report.checkpointable);
         let blockers = report.blockers.iter().filter(|blocker| !blocker.allowed);
         let mut blockers: Vec<String> = blockers

@@ -17,7 +17,7 @@ use crate::locate::Located;
 /// The state of a container that uses a GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum State {
+pub(crate) enum ContainerState {
     /// It may use its GPUs.
     Running,
     /// Its CUDA calls block; its GPU contents are on its GPUs.
@@ -74,28 +74,28 @@ impl Recorded {
 
     /// Returns the state of a container with an operation at work. The driver must not be asked
     /// then: it may not answer before the operation is over.
-    pub(super) fn at_work(&self, located: &Located) -> Option<State> {
+    pub(super) fn at_work(&self, located: &Located) -> Option<ContainerState> {
         if let Some(under_way) = &self.under_way {
             return Some(match under_way.operation.as_str() {
-                "checkpoint" => State::Checkpointing,
-                "restore" => State::Restoring,
-                "resume" => State::Resuming,
-                _ => State::Recovering,
+                "checkpoint" => ContainerState::Checkpointing,
+                "restore" => ContainerState::Restoring,
+                "resume" => ContainerState::Resuming,
+                _ => ContainerState::Recovering,
             });
         }
         Some(match self.undo.as_ref()?.begun {
             Begun::Waiting if matches!(all_can_answer(&located.container), Ok(true)) => {
-                State::WaitingForRoom
+                ContainerState::WaitingForRoom
             }
-            Begun::Waiting => State::WaitingForAnswers,
-            _ if self.is_cut_off => State::CutOff,
-            Begun::Suspend => State::Suspending,
-            _ => State::Recovering,
+            Begun::Waiting => ContainerState::WaitingForAnswers,
+            _ if self.is_cut_off => ContainerState::CutOff,
+            Begun::Suspend => ContainerState::Suspending,
+            _ => ContainerState::Recovering,
         })
     }
 }
 
-impl State {
+impl ContainerState {
     /// Returns the state of a container with no operation at work.
     pub(super) fn at_rest(located: &Located, states: impl Iterator<Item = CudaState>) -> Self {
         let freezer = located.container.cgroup().freezer_state();
@@ -116,7 +116,7 @@ impl State {
     }
 }
 
-impl fmt::Display for State {
+impl fmt::Display for ContainerState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Running => "running",

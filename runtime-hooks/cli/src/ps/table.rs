@@ -6,7 +6,7 @@ use comfy_table::{Cell, Color};
 use stasis_engine::operation::progress::UnderWay;
 
 use super::row::Row;
-use super::state::State;
+use super::state::ContainerState;
 use crate::answer::amount::{age, size};
 use crate::answer::table::{BAD, BUSY, GOOD, cell, id, or_none, table};
 use crate::log::past::Predicted;
@@ -60,9 +60,9 @@ fn short(text: &str, characters: usize) -> String {
 
 fn state(row: &Row) -> Cell {
     let tone = match row.state {
-        State::Running => GOOD,
-        State::Failed | State::Mixed | State::Unknown => BAD,
-        State::Suspended | State::Paused | State::Locked => Color::Reset,
+        ContainerState::Running => GOOD,
+        ContainerState::Failed | ContainerState::Mixed | ContainerState::Unknown => BAD,
+        ContainerState::Suspended | ContainerState::Paused | ContainerState::Locked => Color::Reset,
         _ => BUSY,
     };
     let mut text = row.state.to_string();
@@ -85,7 +85,7 @@ fn blockers(row: &Row) -> Cell {
         return cell(row.blockers.join(", ")).fg(BAD);
     }
     match row.kind {
-        Some(kind) if row.state != State::Paused => cell(kind.name()).fg(BAD),
+        Some(kind) if row.state != ContainerState::Paused => cell(kind.name()).fg(BAD),
         _ => cell("-"),
     }
 }

@@ -4,7 +4,7 @@
 use super::tables::Toml;
 use super::{SetupError, Way};
 use crate::locate::Located;
-use crate::locate::roots::{CRI_O, Place, places};
+use crate::locate::roots::{CRI_O, ContainerLocation, places};
 
 pub(super) const SETTINGS: &str = "/etc/crio/crio.conf.d/stasis.conf";
 const NAME: &str = "stasis";
@@ -30,7 +30,7 @@ pub(super) fn nobody_needs_it() -> Result<(), SetupError> {
 }
 
 /// Returns the engine's name for the container, or its id if that is unknown.
-fn name(place: Place) -> String {
+fn name(place: ContainerLocation) -> String {
     let located = Located::load(&place);
     let name = located.ok().and_then(|located| located.known().name);
     name.unwrap_or(place.id)

@@ -123,7 +123,7 @@ pub struct Changed {
 
 /// The changes, written or not.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct SetupReport {
     /// The files; empty if nothing is to be changed.
     pub files: Vec<Changed>,
     /// Whether they were written.
@@ -136,7 +136,7 @@ pub struct Report {
 ///
 /// # Errors
 /// Nothing was changed, unless a file could not be written: files before it were.
-pub fn setup(arguments: &Arguments) -> Result<Report, SetupError> {
+pub fn setup(arguments: &Arguments) -> Result<SetupReport, SetupError> {
     let Programs { runtime, shim } = Programs::beside_this()?;
     let way = if arguments.undo { Way::Undo } else { Way::Set };
     match (arguments.engine, way) {
@@ -165,7 +165,7 @@ pub fn setup(arguments: &Arguments) -> Result<Report, SetupError> {
     if written {
         changes.iter().try_for_each(Change::write)?;
     }
-    Ok(Report {
+    Ok(SetupReport {
         written,
         next: if written { arguments.engine.next() } else { "" },
         files: changes.iter().map(Change::shown).collect(),
@@ -217,7 +217,7 @@ impl Engine {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for SetupReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for file in &self.files {
             f.write_str(&file.difference)?;

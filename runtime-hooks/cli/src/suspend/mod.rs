@@ -5,8 +5,8 @@
 //! process's), so several containers are several processes of this program at the same time.
 
 mod bring;
-mod each;
 mod outcome;
+mod parallel;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -83,7 +83,7 @@ pub fn run(
 ) -> Result<u8, CommandError> {
     let outcomes = match arguments.containers.as_slice() {
         [name] => vec![bring_one(settings, arguments, name, goal)],
-        _ => each::apart(arguments, goal, config)?,
+        _ => parallel::run_each(arguments, goal, config)?,
     };
     match arguments.output.format() {
         Format::Json => answer(&outcomes)?,

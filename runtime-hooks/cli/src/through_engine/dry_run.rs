@@ -17,7 +17,7 @@ use super::command::EngineCommand;
 use super::outcome::Outcome;
 use crate::answer::amount::size;
 use crate::answer::name;
-use crate::check::{CheckError, Report};
+use crate::check::{CheckError, CheckReport};
 use crate::locate::Located;
 use crate::locate::engine::Engine;
 use crate::log::past::{Past, Predicted};
@@ -33,7 +33,7 @@ pub(super) struct DryRun {
     image: Option<String>,
     /// The findings of the pre-flight, and of the engine's way.
     #[serde(flatten)]
-    report: Report,
+    report: CheckReport,
     /// Bytes that it holds on GPUs.
     gpu_bytes: u64,
     predicted_checkpoint: Option<Predicted>,
@@ -53,7 +53,7 @@ impl DryRun {
     pub(super) fn of(
         settings: &Settings,
         located: &Located,
-        mut report: Report,
+        mut report: CheckReport,
         begun: Outcome,
         way: Result<CheckpointWay, NoWay>,
         after: AfterDump,

@@ -7,7 +7,9 @@ mod found;
 use std::path::{Path, PathBuf};
 
 use stasis_config::{GpuCheckpointPath, Settings};
-use stasis_memory_store::{Arriving, Holes, ImageId, Index, Report, RestoreRequest, StoreError};
+use stasis_memory_store::{
+    Arriving, Holes, ImageId, Index, RestoreRequest, StoreError, StoreStatistics,
+};
 
 use crate::bulk_memory::in_use::InUse;
 use crate::bulk_memory::places;
@@ -151,11 +153,11 @@ impl MemoryRestore {
 
     /// Adds the figures to the log, once CRIU is done.
     pub(crate) fn tell(&self, timeline: &mut Timeline<'_>) {
-        timeline.set_bulk_memory(Report {
+        timeline.set_bulk_memory(StoreStatistics {
             processes: self.holes.len(),
             areas: self.extent.areas,
             bytes: self.extent.file_bytes,
-            ..Report::default()
+            ..StoreStatistics::default()
         });
     }
 }

@@ -52,7 +52,7 @@ pub struct OnGpu {
 
 /// How a checkpoint found a container.
 #[derive(Debug, Clone, Copy)]
-pub struct Found<'a> {
+pub struct ObservedContainer<'a> {
     /// Its CUDA processes.
     pub members: &'a [(&'a ProcessRef, SafeState)],
     /// Its freezer.
@@ -81,7 +81,7 @@ impl Captured {
         container: &Container,
         snapshot: &Snapshot,
         inventory: &Inventory,
-        found: Found<'_>,
+        found: ObservedContainer<'_>,
     ) -> Result<Self, ContainerError> {
         let mut manifest = Manifest::new(
             container.id(),
@@ -226,7 +226,7 @@ pub fn look(
     let state_dir = &context.settings.paths.state_dir;
     let earlier = peek(state_dir, &context.root, container.id())?;
     let earlier = earlier.map(|intent| intent.still_holding(facts.members));
-    let found = Found {
+    let found = ObservedContainer {
         members: &as_reported(facts.members),
         freezer: FreezerState::Thawed,
         earlier: earlier.as_ref(),

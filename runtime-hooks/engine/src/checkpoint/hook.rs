@@ -1,7 +1,7 @@
 //! Tells the program of a container of its checkpoint, before anything is locked.
 
 use crate::checkpoint::allowed;
-use crate::checkpoint::captured::{Captured, Found, as_reported};
+use crate::checkpoint::captured::{Captured, ObservedContainer, as_reported};
 use crate::checkpoint::plan::judge::{Looked, refuse_blockers};
 use crate::checkpoint::plan::{Plan, query};
 use crate::container::ContainerError;
@@ -65,12 +65,12 @@ fn look_again(
     for finding in refuse_blockers(context, plan.options, &looked)? {
         timeline.note(allowed(&finding));
     }
-    let as_found = Found {
+    let observed = ObservedContainer {
         members: &as_reported(&members),
         freezer: plan.found,
         earlier: Some(&captured.intent),
     };
-    *captured = Captured::describe(context, container, &snapshot, &inventory, as_found)?;
+    *captured = Captured::describe(context, container, &snapshot, &inventory, observed)?;
     plan.operation.record(&captured.intent)?;
     Ok(members)
 }

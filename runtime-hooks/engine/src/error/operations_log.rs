@@ -11,7 +11,7 @@ use std::time::SystemTime;
 use serde::Serialize;
 use stasis_linux::directory::{Directory, Earlier};
 use stasis_linux::escape::escaped;
-use stasis_memory_store::Report;
+use stasis_memory_store::StoreStatistics;
 
 use crate::context::Context;
 use crate::error::kind::Diagnosis;
@@ -52,7 +52,7 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     shared_out_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    bulk_memory: Option<&'a Report>,
+    bulk_memory: Option<&'a StoreStatistics>,
 }
 
 /// The part of a line about a failure.

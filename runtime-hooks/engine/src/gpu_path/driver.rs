@@ -27,7 +27,7 @@ use crate::cuda::process_set::arrivals::Arrivals;
 use crate::cuda::process_set::initial_state::ProcessId;
 use crate::cuda::{Copying, CudaError, CudaState, Driver, GpuMap};
 pub(crate) use into_files::BESIDE;
-use state::State;
+use state::DriverState;
 use while_loading::while_they_arrive;
 
 /// The most time for a step of milliseconds. The processes stand still meanwhile.
@@ -39,7 +39,7 @@ pub struct CopyingDriver {
     settings: Settings,
     /// The operation's directory.
     directory: PathBuf,
-    state: Mutex<State>,
+    state: Mutex<DriverState>,
 }
 
 impl CopyingDriver {
@@ -188,7 +188,7 @@ impl CopyingDriver {
         self.directory.join(DIRECTORY)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, DriverState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

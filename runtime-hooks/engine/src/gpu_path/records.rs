@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use stasis_injection::survey::{Removed, SurveyRecord, remove};
+use stasis_injection::survey::{Removed, VisitRecord, remove};
 use stasis_injection::{PutBack, Record, put_back};
 use stasis_linux::ProcessRef;
 use stasis_linux::file::{self, Access, Durability};
@@ -37,7 +37,7 @@ pub(super) enum Injected {
     /// Code that copies for the driver.
     Copy(Record),
     /// Code for the driver's checkpoint thread.
-    Survey(SurveyRecord),
+    Survey(VisitRecord),
 }
 
 impl Injected {

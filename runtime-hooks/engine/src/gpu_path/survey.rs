@@ -9,7 +9,7 @@ use std::io;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use stasis_injection::survey::{Found, Removed, ask, prepare, remove};
+use stasis_injection::survey::{ProcessGpuMemory, Removed, ask, prepare, remove};
 use stasis_linux::{ProcessRef, error_chain};
 
 use super::imports::{Asked, Share, Visit, at_the_same_time, visit_all};
@@ -47,8 +47,8 @@ fn survey(visits: &[io::Result<Visit>]) -> io::Result<Surveyed> {
     let found = at_the_same_time(&visited, |visit| {
         ask(&visit.process, &visit.record).map_err(io::Error::other)
     });
-    let found: Vec<Found> = found.into_iter().collect::<io::Result<_>>()?;
-    let known: Vec<(&Visit, &Found)> = visited.iter().copied().zip(&found).collect();
+    let found: Vec<ProcessGpuMemory> = found.into_iter().collect::<io::Result<_>>()?;
+    let known: Vec<(&Visit, &ProcessGpuMemory)> = visited.iter().copied().zip(&found).collect();
     let shares = imported(&known).map_err(io::Error::other)?;
     let mut answers = known.into_iter().map(|(visit, found)| {
         let shared = addresses(&shares, visit);

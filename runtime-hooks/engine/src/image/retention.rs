@@ -16,7 +16,7 @@ use crate::image::manifest::Manifest;
 
 /// The completeness of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum Completeness {
     /// All that a restore reads.
     Whole,
     /// CRIU was done with it, but it is not sealed, not in its place, or lacks a part. It may be
@@ -34,7 +34,7 @@ pub struct Candidate<O> {
     /// When it was made, if it is known: only [`Rule::before`] asks.
     pub created: Option<SystemTime>,
     /// Whether it is whole.
-    pub state: State,
+    pub state: Completeness,
     /// Whether a process uses it.
     pub is_used: bool,
 }
@@ -82,7 +82,7 @@ pub fn not_kept<O: Ord>(set: &[Candidate<O>], rule: Rule) -> Vec<NotKept> {
             why,
             is_used: candidate.is_used,
         }));
-        newer += usize::from(candidate.state == State::Whole);
+        newer += usize::from(candidate.state == Completeness::Whole);
     }
     not_kept
 }
@@ -98,7 +98,7 @@ impl Rule {
 
     /// Returns why an image with this many newer whole ones is not kept.
     fn why<O>(self, image: &Candidate<O>, newer: usize) -> Option<Why> {
-        if image.state == State::CutOff {
+        if image.state == Completeness::CutOff {
             return Some(Why::CutOff);
         }
         let is_too_many = |keep| newer >= keep;
@@ -126,12 +126,12 @@ impl Why {
 
 /// Returns the completeness of the image in a directory. Contents are not read, but lengths are: a
 /// machine that lost power leaves empty files. `are_there` finds GPU contents that lie apart.
-pub fn state_of(image: &Path, are_there: impl Fn(ImageId) -> bool) -> State {
+pub fn state_of(image: &Path, are_there: impl Fn(ImageId) -> bool) -> Completeness {
     if !is_settled(image) {
-        return State::Doubtful;
+        return Completeness::Doubtful;
     }
     if !has_inventory(image) {
-        return State::CutOff;
+        return Completeness::CutOff;
     }
     let is_whole = match Manifest::read(image) {
         Ok(Some(manifest)) => {
@@ -147,8 +147,8 @@ pub fn state_of(image: &Path, are_there: impl Fn(ImageId) -> bool) -> State {
         Err(_) => false,
     };
     match is_whole {
-        true => State::Whole,
-        false => State::Doubtful,
+        true => Completeness::Whole,
+        false => Completeness::Doubtful,
     }
 }
 
@@ -164,7 +164,7 @@ mod tests {
         SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
     }
 
-    fn image(second: u64, state: State) -> Candidate<u64> {
+    fn image(second: u64, state: Completeness) -> Candidate<u64> {
         Candidate {
             order: second,
             created: Some(at(second)),
@@ -176,12 +176,12 @@ mod tests {
     /// Returns the images that go of six, one of which is cut off, and two doubtful.
     fn gone(keep: Option<usize>, before: Option<u64>) -> String {
         let set = [
-            image(1, State::Whole),
-            image(2, State::Doubtful),
-            image(3, State::Whole),
-            image(4, State::CutOff),
-            image(5, State::Whole),
-            image(6, State::Doubtful),
+            image(1, Completeness::Whole),
+            image(2, Completeness::Doubtful),
+            image(3, Completeness::Whole),
+            image(4, Completeness::CutOff),
+            image(5, Completeness::Whole),
+            image(6, Completeness::Doubtful),
         ];
         let before = before.map(at);
         let gone = not_kept(&set, Rule { keep, before });
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn an_image_that_does_not_say_when_it_was_made_is_not_old() {
-        let mut set = [image(1, State::Whole), image(3, State::Whole)];
+        let mut set = [image(1, Completeness::Whole), image(3, Completeness::Whole)];
         set[0].created = None;
         let (keep, before) = (None, Some(at(9)));
         assert_eq!(not_kept(&set, Rule { keep, before }), []);
@@ -213,9 +213,9 @@ mod tests {
 
     fn any_set() -> impl Strategy<Value = Vec<Candidate<u64>>> {
         let state = prop_oneof![
-            Just(State::Whole),
-            Just(State::Doubtful),
-            Just(State::CutOff)
+            Just(Completeness::Whole),
+            Just(Completeness::Doubtful),
+            Just(Completeness::CutOff)
         ];
         let images = proptest::collection::vec((state, any::<bool>()), 0..12);
         let images = images.prop_map(|images| {
@@ -238,13 +238,13 @@ mod tests {
         ) {
             let rule = Rule { keep, before: before.map(at) };
             let not_kept = not_kept(&set, rule);
-            let is_whole = |image: &&Candidate<u64>| image.state == State::Whole;
+            let is_whole = |image: &&Candidate<u64>| image.state == Completeness::Whole;
             let newest = set.iter().filter(is_whole).map(|image| image.order).max();
             for gone in &not_kept {
                 let image = &set[gone.index];
                 prop_assert_eq!(gone.is_used, image.is_used);
                 prop_assert!(Some(image.order) != newest, "the newest whole one");
-                if image.state == State::CutOff {
+                if image.state == Completeness::CutOff {
                     continue;
                 }
                 let newer = set.iter().filter(is_whole).filter(|one| one.order > image.order);
@@ -259,11 +259,11 @@ mod tests {
         ) {
             let whole = |set: &[Candidate<u64>]| {
                 let gone = not_kept(set, Rule::last(keep)).into_iter().map(|gone| &set[gone.index]);
-                let gone = gone.filter(|image| image.state == State::Whole);
+                let gone = gone.filter(|image| image.state == Completeness::Whole);
                 gone.map(|image| image.order).collect::<Vec<_>>()
             };
             let mut alone = set.clone();
-            alone.retain(|image| image.state == State::Whole);
+            alone.retain(|image| image.state == Completeness::Whole);
             prop_assert_eq!(whole(&set), whole(&alone));
         }
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use stasis_linux::escape::escaped;
-use stasis_memory_store::Report;
+use stasis_memory_store::StoreStatistics;
 
 use crate::cuda::Copying;
 use crate::operation::estimate::ProgressEstimate;
@@ -48,7 +48,7 @@ pub struct Timeline<'o> {
     notes: Vec<String>,
     stop: Stop,
     shared_out: Option<u64>,
-    bulk_memory: Option<Report>,
+    bulk_memory: Option<StoreStatistics>,
     image: Option<PathBuf>,
     progress: Option<Progress<'o>>,
 }
@@ -151,12 +151,12 @@ impl<'o> Timeline<'o> {
     }
 
     /// Keeps the report of our CRIU plugin.
-    pub(crate) fn set_bulk_memory(&mut self, report: Report) {
+    pub(crate) fn set_bulk_memory(&mut self, report: StoreStatistics) {
         self.bulk_memory = Some(report);
     }
 
     /// The report of our CRIU plugin.
-    pub(crate) fn bulk_memory(&self) -> Option<&Report> {
+    pub(crate) fn bulk_memory(&self) -> Option<&StoreStatistics> {
         self.bulk_memory.as_ref()
     }
 
@@ -184,7 +184,7 @@ pub fn seconds_of(phases: &[Phase]) -> f64 {
 
 /// The most bytes that one phase, or bulk memory, has moved: the same contents go from phase to
 /// phase.
-pub fn most_bytes(phases: &[Phase], bulk_memory: Option<&Report>) -> Option<u64> {
+pub fn most_bytes(phases: &[Phase], bulk_memory: Option<&StoreStatistics>) -> Option<u64> {
     let phases = phases.iter().filter_map(|phase| phase.bytes);
     let bulk = bulk_memory.map(|report| report.bytes);
     phases.chain(bulk).max().filter(|bytes| *bytes > 0)

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::context::Context;
 use crate::operation::undo::Undo;
 use crate::operation::{Holder, Operation, OperationError};
-use crate::recovery::report::{Recovered, Report, recover_and_report};
+use crate::recovery::report::{LogWhen, Recovered, recover_and_report};
 use crate::recovery::waiting::waits_for;
 
 /// How long an operation waits for a recovery that is under way.
@@ -99,5 +99,5 @@ pub fn take_up(operation: &Operation, undo: &Undo) -> Result<Recovered, Operatio
     operation.wait_for_orphans(undo, PATIENCE)?;
     // This process may be killed in its turn, or leave processes that do not answer.
     operation.keep(undo.clone())?;
-    Ok(recover_and_report(operation, undo, Report::Always))
+    Ok(recover_and_report(operation, undo, LogWhen::Always))
 }

@@ -13,7 +13,7 @@ use crate::host::cancel::Cancel;
 use crate::host::respawn;
 use crate::operation::undo::Undo;
 use crate::operation::{DONE, KEEPER, Operation, show_trying};
-use crate::recovery::report::{Recovered, Report, recover_and_report};
+use crate::recovery::report::{LogWhen, Recovered, recover_and_report};
 use crate::recovery::waiting::waits_for;
 
 /// The first and the longest pause between two tries.
@@ -57,7 +57,7 @@ impl Keeper {
         let lock = io::stdout().as_fd().try_clone_to_owned()?.into();
         let mut inherited = Some(Operation::inherited(self.directory.clone(), lock));
         let mut pause = FIRST_PAUSE;
-        let mut report = Report::Always;
+        let mut report = LogWhen::Always;
         while let Tried::NotYet = self.attempt(&mut inherited, &mut report) {
             // Between two tries no change is half done.
             if cancel.requested() {
@@ -77,7 +77,7 @@ impl Keeper {
 
     /// Tries once. Holds the lock no longer than that: others may end processes that cannot be
     /// brought back, and the container itself.
-    fn attempt(&self, inherited: &mut Option<Operation>, report: &mut Report) -> Tried {
+    fn attempt(&self, inherited: &mut Option<Operation>, report: &mut LogWhen) -> Tried {
         let mut operation = inherited.take();
         let undo = match Undo::read(&self.directory) {
             Ok(Some(undo)) => undo,
@@ -109,7 +109,7 @@ impl Keeper {
     }
 }
 
-fn undo_left(operation: Operation, undo: &Undo, report: &mut Report) -> Tried {
+fn undo_left(operation: Operation, undo: &Undo, report: &mut LogWhen) -> Tried {
     let operation = operation.in_place_of(undo.clone());
     // No limit: CRIU may take long for the dump that the operation has started.
     if operation.wait_for_orphans(undo, Duration::MAX).is_err() {
@@ -117,7 +117,7 @@ fn undo_left(operation: Operation, undo: &Undo, report: &mut Report) -> Tried {
     }
     let recovered = recover_and_report(&operation, undo, *report);
     // Failed tries are reported once.
-    *report = Report::WhenOver;
+    *report = LogWhen::WhenOver;
     match recovered {
         Recovered::NotYet(_) => Tried::NotYet,
         Recovered::Undone(_) | Recovered::Lost(_) => Tried::Over,

@@ -29,14 +29,14 @@ pub enum Recovered {
 
 /// Which results get a line in `operations.log`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Report {
+pub(crate) enum LogWhen {
     Always,
     /// Not that it has to be tried again.
     WhenOver,
 }
 
 /// Undoes what is recorded, and writes a line to `operations.log`.
-pub(crate) fn recover_and_report(operation: &Operation, undo: &Undo, report: Report) -> Recovered {
+pub(crate) fn recover_and_report(operation: &Operation, undo: &Undo, report: LogWhen) -> Recovered {
     let context = undo.context(Cancel::not_needed());
     let progress = Progress::begin(&context, operation, Verb::Recover);
     let mut timeline = Timeline::with_progress(progress);
@@ -47,7 +47,7 @@ pub(crate) fn recover_and_report(operation: &Operation, undo: &Undo, report: Rep
     let recovered = Recovered::of(undo, after_failure);
     let error = match &recovered {
         Recovered::Undone(_) => None,
-        Recovered::NotYet(_) if report == Report::WhenOver => return recovered,
+        Recovered::NotYet(_) if report == LogWhen::WhenOver => return recovered,
         Recovered::Lost(error) | Recovered::NotYet(error) => Some(error),
     };
     operations_log::write(&context, Verb::Recover, &undo.id, &timeline, error);

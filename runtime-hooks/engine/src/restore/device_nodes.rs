@@ -47,7 +47,7 @@ struct Node {
 
 /// The file with a given name in a container's `/dev`.
 #[derive(Debug, PartialEq, Eq)]
-enum Found {
+enum ExistingNode {
     Nothing,
     Device(FileType, u32, u32),
     /// A mount that the low-level runtime has made for this container, so it is correct.
@@ -95,7 +95,10 @@ impl DeviceNodes {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
             let wanted = self.nodes.iter().any(|node| node.name == name);
-            if is_gpu(&name) && !wanted && matches!(find(dev.as_fd(), &name)?, Found::Device(..)) {
+            if is_gpu(&name)
+                && !wanted
+                && matches!(find(dev.as_fd(), &name)?, ExistingNode::Device(..))
+            {
                 strays.push(name);
             }
         }
@@ -130,7 +133,7 @@ impl Node {
 
     fn place_in(&self, directory: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
         match find(directory, name)? {
-            Found::Mount => return Ok(false),
+            ExistingNode::Mount => return Ok(false),
             found if found == self.device() => return Ok(false),
             _ => {}
         }
@@ -173,8 +176,8 @@ impl Node {
         }
     }
 
-    fn device(&self) -> Found {
-        Found::Device(self.kind(), self.number.major, self.number.minor)
+    fn device(&self) -> ExistingNode {
+        ExistingNode::Device(self.kind(), self.number.major, self.number.minor)
     }
 }
 
@@ -216,22 +219,22 @@ fn open_below(dev: &OwnedFd, name: &str) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-fn find(directory: BorrowedFd<'_>, name: &str) -> io::Result<Found> {
+fn find(directory: BorrowedFd<'_>, name: &str) -> io::Result<ExistingNode> {
     let flags = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
     let entry = match statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, flags) {
-        Err(Errno::NOENT) => return Ok(Found::Nothing),
+        Err(Errno::NOENT) => return Ok(ExistingNode::Nothing),
         other => other?,
     };
     let around = statx(directory, "", AtFlags::EMPTY_PATH, flags)?;
     if entry.stx_mnt_id != around.stx_mnt_id {
-        return Ok(Found::Mount);
+        return Ok(ExistingNode::Mount);
     }
     let kind = FileType::from_raw_mode(entry.stx_mode.into());
     Ok(match kind {
         FileType::CharacterDevice | FileType::BlockDevice => {
-            Found::Device(kind, entry.stx_rdev_major, entry.stx_rdev_minor)
+            ExistingNode::Device(kind, entry.stx_rdev_major, entry.stx_rdev_minor)
         }
-        _ => Found::Other,
+        _ => ExistingNode::Other,
     })
 }
 

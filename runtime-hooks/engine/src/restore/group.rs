@@ -19,7 +19,7 @@ use crate::operation::verb::Verb;
 use crate::recovery::group::member::{Member, Step};
 use crate::request::{LowLevelArgs, RestoreRequest};
 use crate::restore::hold::Goal;
-use crate::restore::image::{self, Found};
+use crate::restore::image::{self, ImageKind};
 use crate::restore::plan::Plan;
 use crate::restore::undo::{exists, is_taken};
 
@@ -64,9 +64,9 @@ fn attempt(
 /// The manifest of the image; that of a container without GPU state may have none.
 fn find(context: &Context, options: &RestoreRequest) -> Result<Manifest, Refusal> {
     match image::find_for(&context.settings, options)? {
-        Found::Image(manifest) => Ok(*manifest),
-        Found::Plain => Ok(Manifest::implied(&options.id)),
-        Found::Nothing => {
+        ImageKind::Image(manifest) => Ok(*manifest),
+        ImageKind::Plain => Ok(Manifest::implied(&options.id)),
+        ImageKind::Nothing => {
             let path = options.image_path.join(INVENTORY);
             Err(FileError::Missing { path }.into())
         }

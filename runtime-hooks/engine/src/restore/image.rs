@@ -19,7 +19,7 @@ use crate::request::RestoreRequest;
 
 /// The kind of image in a directory.
 #[derive(Debug)]
-pub enum Found {
+pub enum ImageKind {
     /// An image that only stasis can restore.
     Image(Box<Manifest>),
     /// An image without GPU state and bulk memory: the low-level runtime restores it.
@@ -46,16 +46,19 @@ pub(crate) fn opened(
 }
 
 /// Looks for the image of a restore.
-pub(crate) fn find_for(settings: &Settings, options: &RestoreRequest) -> Result<Found, Refusal> {
+pub(crate) fn find_for(
+    settings: &Settings,
+    options: &RestoreRequest,
+) -> Result<ImageKind, Refusal> {
     let (allowed, directory) = (&settings.restore.images, &options.image_path);
     files::refuse_no_files(directory)?;
     work_directory::check_for_restore(options.work())?;
     match find(directory)? {
-        Found::Nothing if !allowed.is_empty() => Err(NotAllowed::NoImage {
+        ImageKind::Nothing if !allowed.is_empty() => Err(NotAllowed::NoImage {
             image: directory.clone(),
         }
         .into()),
-        Found::Nothing => Ok(Found::Nothing),
+        ImageKind::Nothing => Ok(ImageKind::Nothing),
         found => {
             let_in(options)?;
             Ok(found)
@@ -89,15 +92,15 @@ pub(crate) fn let_in(options: &RestoreRequest) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// [`Refusal`]; also for memory that is not in CRIU's own files, without the manifest.
-pub fn find(directory: &Path) -> Result<Found, Refusal> {
+pub fn find(directory: &Path) -> Result<ImageKind, Refusal> {
     Ok(match Manifest::read(directory)? {
-        Some(manifest) => Found::Image(Box::new(manifest)),
+        Some(manifest) => ImageKind::Image(Box::new(manifest)),
         None if has_inventory(directory) && has_index(directory) => {
             let path = directory.join(FILE_NAME);
             return Err(FileError::Missing { path }.into());
         }
-        None if has_inventory(directory) => Found::Plain,
-        None => Found::Nothing,
+        None if has_inventory(directory) => ImageKind::Plain,
+        None => ImageKind::Nothing,
     })
 }
 

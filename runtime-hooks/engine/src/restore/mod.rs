@@ -29,7 +29,7 @@ use crate::operation::timeline::Timeline;
 use crate::operation::verb::Verb;
 use crate::request::{LowLevelArgs, RestoreRequest};
 use crate::restore::hold::Goal;
-use crate::restore::image::Found;
+use crate::restore::image::ImageKind;
 use crate::restore::plain::restore_plain;
 use crate::restore::plan::Plan;
 use crate::restore::undo::{is_taken, leave_taken};
@@ -54,10 +54,10 @@ pub fn restore(
     let (options, image) = image::opened(&context.settings, options).map_err(refused)?;
     let options = &options;
     let manifest = match image::find_for(&context.settings, options).map_err(refused)? {
-        Found::Image(manifest) => *manifest,
-        Found::Plain => return restore_plain(context, options, low_level_args, image),
+        ImageKind::Image(manifest) => *manifest,
+        ImageKind::Plain => return restore_plain(context, options, low_level_args, image),
         // The low-level runtime reports that.
-        Found::Nothing => return Ok(Outcome::PassThrough),
+        ImageKind::Nothing => return Ok(Outcome::PassThrough),
     };
     let plan = Plan::make(context, options, manifest, Goal::Running).map_err(refused)?;
     let progress = Progress::begin(context, plan.operation(), Verb::Restore);

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::{Error, Suspension, query_members};
 use crate::container::hooks::Hooks;
-use crate::context::Place;
+use crate::context::RuntimeLocation;
 use crate::cuda::process_set::ProcessStates;
 use crate::low_level::hook::pending::{self, RanHook};
 use crate::low_level::hook::{HookError, Run, Unsuccessful};
@@ -42,7 +42,7 @@ impl Suspension {
         }
     }
 
-    fn tell(&self, place: &Place, hooks: &Hooks) -> Result<(), Error> {
+    fn tell(&self, place: &RuntimeLocation, hooks: &Hooks) -> Result<(), Error> {
         let operation = &self.operation;
         if let Some(hook) = &hooks.after_restore {
             pending::record(operation, place, hook)?;

@@ -48,8 +48,8 @@ use crate::restore::admission::admit_resume;
 pub fn resume(context: &Context, id: &str, args: &[OsString]) -> Result<Outcome, Error> {
     let refused = |reason| operations_log::refused(context, Verb::Resume, id, reason);
     let (operation, container, intent) = match find(context, id).map_err(refused)? {
-        Found::Pending(operation, container, intent) => (operation, *container, intent),
-        Found::Nothing(outcome) => return Ok(outcome),
+        ResumeWork::Pending(operation, container, intent) => (operation, *container, intent),
+        ResumeWork::Nothing(outcome) => return Ok(outcome),
     };
     let driver = open_driver(context, id).map_err(|error| refused(error.into()))?;
     admit_resume(&context.settings, &container, &intent).map_err(refused)?;
@@ -79,7 +79,7 @@ pub fn resume(context: &Context, id: &str, args: &[OsString]) -> Result<Outcome,
 }
 
 /// The work for a resume.
-enum Found {
+enum ResumeWork {
     /// Processes of the container are pending.
     Pending(Operation, Box<Container>, Intent),
     /// Nothing is pending, and this is the outcome.
@@ -87,28 +87,28 @@ enum Found {
 }
 
 /// Finds pending work, once other operations on the container are done.
-fn find(context: &Context, id: &str) -> Result<Found, Refusal> {
+fn find(context: &Context, id: &str) -> Result<ResumeWork, Refusal> {
     let state_dir = &context.settings.paths.state_dir;
     if !is_recorded(state_dir, &context.root, id) {
-        return Ok(Found::Nothing(Outcome::PassThrough));
+        return Ok(ResumeWork::Nothing(Outcome::PassThrough));
     }
     // A later recovery of a killed operation would pause the container again.
     let wait = context.settings.deadlines.stalled();
     let operation = recovery::begin_within(wait, context, id)?;
     let Some(container) = context.container(id)? else {
         operation.clear();
-        return Ok(Found::Nothing(Outcome::PassThrough));
+        return Ok(ResumeWork::Nothing(Outcome::PassThrough));
     };
     let recorded = operation.recorded()?;
     if recorded.is_none() && is_thawed(&container) {
         // A killed resume is also undone by finishing it.
-        return Ok(Found::Nothing(Outcome::Done(0)));
+        return Ok(ResumeWork::Nothing(Outcome::Done(0)));
     }
     // Processes that the operator has suspended come back only at the operator's request.
     let intent = recorded.filter(Intent::concerns_resume);
     Ok(match intent.map(Intent::resumed) {
-        Some(intent) => Found::Pending(operation, Box::new(container), intent),
-        None => Found::Nothing(Outcome::PassThrough),
+        Some(intent) => ResumeWork::Pending(operation, Box::new(container), intent),
+        None => ResumeWork::Nothing(Outcome::PassThrough),
     })
 }
 

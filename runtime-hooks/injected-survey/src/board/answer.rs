@@ -12,7 +12,7 @@ const ALLOCATIONS: usize = 512;
 #[repr(C)]
 #[derive(Debug)]
 pub struct Answer {
-    /// A [`State`].
+    /// A [`VisitState`].
     pub(crate) state: AtomicU64,
     /// The number of the call that failed but must not ([`name_of`](crate::name_of)), plus 1.
     pub(crate) failed: u64,
@@ -39,7 +39,7 @@ pub struct Answer {
 /// How far the thread has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
-pub enum State {
+pub enum VisitState {
     /// The thread has not been here.
     Asked = 0,
     /// The thread has answered, and is on its way back.
@@ -67,7 +67,7 @@ impl Answer {
         let values = head.get(offset_of!(Self, values) / 8..);
         let count = usize::try_from(word(offset_of!(Self, count))).unwrap_or(ALLOCATIONS);
         Read {
-            is_answered: word(offset_of!(Self, state)) == State::Answered as u64,
+            is_answered: word(offset_of!(Self, state)) == VisitState::Answered as u64,
             is_abandoned: word(offset_of!(Self, abandoned)) != 0,
             failed: failed.map(|call| (call, word(offset_of!(Self, result)))),
             item: word(offset_of!(Self, item)),

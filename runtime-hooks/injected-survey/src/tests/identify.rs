@@ -3,7 +3,7 @@
 use super::fake::with_driver;
 use super::imported::{World, with_world, world};
 use super::imports::{Host, asked, item, with_host};
-use crate::{Item, Other, State, What, name_of};
+use crate::{Item, Other, VisitState, What, name_of};
 
 const ONE: u64 = 0x1000;
 /// The same place as `ONE`.
@@ -50,10 +50,10 @@ fn a_candidate_shows_the_tag_of_its_owner_and_all_is_put_back() {
     with_driver(|| {
         let left = with_world(memory(), || {
             let host = |host: &Host| {
-                host.until(State::Holding);
+                host.until(VisitState::Holding);
                 assert_eq!(world(|world| world.contents[&2]), [31, 32]);
                 host.release_turn(1);
-                host.until(State::Read);
+                host.until(VisitState::Read);
                 host.release_turn(2);
             };
             with_host(What::Identify, &items(), host, |answer| {

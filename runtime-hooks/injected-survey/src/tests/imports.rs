@@ -21,7 +21,7 @@ const SECOND: u64 = 1_000_000_000;
 pub(super) struct Host<'b>(&'b Board);
 
 impl Host<'_> {
-    pub(super) fn until(&self, state: State) {
+    pub(super) fn until(&self, state: VisitState) {
         while self.0.answer.state.load(Acquire) != state as u64 {
             yield_now();
         }
@@ -102,7 +102,7 @@ fn name_of_file() -> String {
 }
 
 fn send(host: &Host<'_>, files: &[&File]) {
-    host.until(State::Holding);
+    host.until(VisitState::Holding);
     let socket = host.0.answer.socket.load(Acquire);
     // SAFETY: the socket is open until the thread continues.
     let socket = unsafe { BorrowedFd::borrow_raw(i32::try_from(socket).unwrap()) };
@@ -180,7 +180,7 @@ fn descriptors_are_closed_once_they_were_taken_or_nobody_comes() {
             let before = descriptors();
             let items = [item(ONE), item(OTHER)];
             let host = |host: &Host<'_>| {
-                host.until(State::Holding);
+                host.until(VisitState::Holding);
                 assert_eq!(descriptors(), before + 2);
                 host.release_turn(1);
             };

@@ -5,15 +5,15 @@ use std::io;
 use stasis_injected_survey::{Answer, Cursor, ITEMS, Item, What};
 
 use super::{Import, Visited};
-use crate::survey::{SurveyError, one, request};
+use crate::survey::{VisitError, one, request};
 
 /// Gives the imports up, and returns how many references each had beside its mapping: 0 where none
 /// was mapped any more. Their addresses stay reserved.
 ///
 /// # Errors
-/// [`SurveyError`]: some were given up. The import that failed is as it was, if a device's access
+/// [`VisitError`]: some were given up. The import that failed is as it was, if a device's access
 /// to it cannot be restored.
-pub fn drop_imports(visited: &Visited<'_>, imports: &[Import]) -> Result<Vec<u64>, SurveyError> {
+pub fn drop_imports(visited: &Visited<'_>, imports: &[Import]) -> Result<Vec<u64>, VisitError> {
     let mut references = Vec::new();
     let items: Vec<Item> = imports.iter().map(item).collect();
     for items in items.chunks(ITEMS) {
@@ -24,7 +24,7 @@ pub fn drop_imports(visited: &Visited<'_>, imports: &[Import]) -> Result<Vec<u64
             // The process may have written the answer itself.
             let Cursor { range: next, .. } = answer.next;
             if next <= request.from.range || next > request.count {
-                return Err(SurveyError::Io(io::ErrorKind::InvalidData.into()));
+                return Err(VisitError::Io(io::ErrorKind::InvalidData.into()));
             }
             let new = (0..next).zip(answer.values());
             let new = new.filter(|(index, _)| *index >= request.from.range);

@@ -3,17 +3,17 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use stasis_injected_survey::{Answer, FILES, Item, State, What};
+use stasis_injected_survey::{Answer, FILES, Item, VisitState, What};
 
 use super::Visited;
-use crate::survey::{Asked, SurveyError, request};
+use crate::survey::{Asked, VisitError, request};
 
 /// Makes a descriptor of the allocation at each address. The caller has to check the descriptors:
 /// the process may have put others in their place.
 ///
 /// # Errors
-/// [`SurveyError`]: the process has none of them.
-pub fn export(visited: &Visited<'_>, addresses: &[u64]) -> Result<Vec<OwnedFd>, SurveyError> {
+/// [`VisitError`]: the process has none of them.
+pub fn export(visited: &Visited<'_>, addresses: &[u64]) -> Result<Vec<OwnedFd>, VisitError> {
     let mut files = Vec::new();
     for addresses in addresses.chunks(FILES) {
         let items = addresses.iter().map(|address| Item {
@@ -23,7 +23,7 @@ pub fn export(visited: &Visited<'_>, addresses: &[u64]) -> Result<Vec<OwnedFd>, 
         let items: Vec<Item> = items.collect();
         let request = request(visited.record, What::Export, &items);
         let asked = Asked::new(visited.process, visited.record, &request)?;
-        let words = asked.until(State::Holding)?;
+        let words = asked.until(VisitState::Holding)?;
         for [number, _] in Answer::read(&words).values().take(items.len()) {
             files.push(taken(visited, number)?);
         }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use stasis_injected_survey::{Answer, ITEMS, Item, State, What};
+use stasis_injected_survey::{Answer, ITEMS, Item, VisitState, What};
 
-use super::{Members, Place, Visited};
-use crate::survey::{Asked, SurveyError, Words, request};
+use super::{GpuAddress, Members, Visited};
+use crate::survey::{Asked, VisitError, Words, request};
 
 /// Number of own places tagged at once in each process, and of candidates read.
 const AT_ONCE: usize = ITEMS / 2;
@@ -13,18 +13,18 @@ const AT_ONCE: usize = ITEMS / 2;
 /// For each tag: the number of its process, and of the place there.
 type Tags = BTreeMap<[u64; 2], (usize, usize)>;
 /// For each process and each of its candidates, the place that it is.
-type Found = Vec<Vec<Option<(usize, usize)>>>;
+type Identified = Vec<Vec<Option<(usize, usize)>>>;
 
 /// Finds the own place (number of its process, and of the place there) that each candidate of each
 /// process is. All own places are tagged, all candidates read, and all contents put back, in all
 /// processes at the same time.
 ///
 /// # Errors
-/// [`SurveyError`]: contents are as they were, unless it is [`SurveyError::Tagged`].
-pub fn identify(visited: &[(Visited<'_>, Members)]) -> Result<Found, SurveyError> {
+/// [`VisitError`]: contents are as they were, unless it is [`VisitError::Tagged`].
+pub fn identify(visited: &[(Visited<'_>, Members)]) -> Result<Identified, VisitError> {
     let all = || visited.iter().map(|(_, members)| members);
     let found = all().map(|members| vec![None; members.candidates.len()]);
-    let mut found: Found = found.collect();
+    let mut found: Identified = found.collect();
     let own = all().map(|members| members.own.len()).max().unwrap_or(0);
     let candidates = found.iter().map(Vec::len).max().unwrap_or(0);
     for own in (0..own).step_by(AT_ONCE) {
@@ -45,8 +45,8 @@ struct Turn {
 fn round(
     visited: &[(Visited<'_>, Members)],
     from: Turn,
-    found: &mut Found,
-) -> Result<(), SurveyError> {
+    found: &mut Identified,
+) -> Result<(), VisitError> {
     let mut tags = Tags::new();
     let mut asked = Vec::new();
     for (index, (one, members)) in visited.iter().enumerate() {
@@ -75,8 +75,8 @@ fn round(
 /// Lets all threads tag before any reads, and all read before any puts contents back.
 fn together<'p>(
     asked: Vec<(usize, usize, Asked<'p>)>,
-) -> Result<Vec<(usize, usize, Words)>, SurveyError> {
-    for (turn, state) in [(1, State::Holding), (2, State::Read)] {
+) -> Result<Vec<(usize, usize, Words)>, VisitError> {
+    for (turn, state) in [(1, VisitState::Holding), (2, VisitState::Read)] {
         for (_, _, one) in &asked {
             one.until(state)?;
         }
@@ -93,7 +93,7 @@ fn together<'p>(
 }
 
 /// Makes the item of a place, with a tag that no other place has.
-fn tagged(tags: &mut Tags, whose: (usize, usize), place: Place) -> Item {
+fn tagged(tags: &mut Tags, whose: (usize, usize), place: GpuAddress) -> Item {
     let tag = loop {
         let tag = [fastrand::u64(1..), fastrand::u64(1..)];
         if !tags.contains_key(&tag) {
@@ -111,7 +111,7 @@ fn tagged(tags: &mut Tags, whose: (usize, usize), place: Place) -> Item {
     }
 }
 
-fn read(place: &Place) -> Item {
+fn read(place: &GpuAddress) -> Item {
     Item {
         address: place.address,
         device: place.device,

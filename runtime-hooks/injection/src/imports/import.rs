@@ -6,32 +6,32 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::cmsg_space;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use stasis_injected_survey::{Answer, FILES, Item, State, What, Where};
+use stasis_injected_survey::{Answer, FILES, Item, VisitState, What, Where};
 
 use super::export::taken;
 use super::{Import, Visited};
-use crate::survey::{Asked, SurveyError, request};
+use crate::survey::{Asked, VisitError, request};
 
 /// Maps each import at its address, with the access and the references that it had. Memory that is
 /// mapped there already stays as it is.
 ///
 /// # Errors
-/// [`SurveyError`]: some may be mapped; that can be tried again.
+/// [`VisitError`]: some may be mapped; that can be tried again.
 pub fn import(
     visited: &Visited<'_>,
     imports: &[(Import, BorrowedFd<'_>)],
-) -> Result<(), SurveyError> {
+) -> Result<(), VisitError> {
     map(visited, imports, Where::There)
 }
 
 /// Maps each import elsewhere, and unmaps it again.
 ///
 /// # Errors
-/// [`SurveyError`]: the import could not be mapped at its address, either. Nothing has changed.
+/// [`VisitError`]: the import could not be mapped at its address, either. Nothing has changed.
 pub fn rehearse(
     visited: &Visited<'_>,
     imports: &[(Import, BorrowedFd<'_>)],
-) -> Result<(), SurveyError> {
+) -> Result<(), VisitError> {
     map(visited, imports, Where::Elsewhere)
 }
 
@@ -39,7 +39,7 @@ fn map(
     visited: &Visited<'_>,
     imports: &[(Import, BorrowedFd<'_>)],
     place: Where,
-) -> Result<(), SurveyError> {
+) -> Result<(), VisitError> {
     for imports in imports.chunks(FILES) {
         let items: Vec<Item> = imports
             .iter()
@@ -48,7 +48,7 @@ fn map(
         let files: Vec<BorrowedFd<'_>> = imports.iter().map(|(_, file)| *file).collect();
         let request = request(visited.record, What::Import, &items);
         let asked = Asked::new(visited.process, visited.record, &request)?;
-        let words = asked.until(State::Holding)?;
+        let words = asked.until(VisitState::Holding)?;
         let socket = taken(visited, Answer::read(&words).socket)?;
         send(socket.as_fd(), &files)?;
         drop(socket);

@@ -23,7 +23,7 @@ mod import;
 use serde::{Deserialize, Serialize};
 use stasis_linux::ProcessRef;
 
-use crate::survey::SurveyRecord;
+use crate::survey::VisitRecord;
 
 pub use drop_import::drop_imports;
 pub use export::export;
@@ -45,7 +45,7 @@ pub struct Import {
 
 /// A place in GPU memory, and a device whose context may use it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct GpuAddress {
     /// Address of at least 16 bytes.
     pub address: u64,
     /// Ordinal of the device.
@@ -58,14 +58,14 @@ pub struct Visited<'p> {
     /// A process that is LOCKED, and stays so.
     pub process: &'p ProcessRef,
     /// The record of our code in it.
-    pub record: &'p SurveyRecord,
+    pub record: &'p VisitRecord,
 }
 
 /// Memory of a process that may be another's, or that others may have.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Members {
     /// Memory of the process.
-    pub own: Vec<Place>,
+    pub own: Vec<GpuAddress>,
     /// Memory that may be another process's.
-    pub candidates: Vec<Place>,
+    pub candidates: Vec<GpuAddress>,
 }

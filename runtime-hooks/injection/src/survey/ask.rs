@@ -8,9 +8,9 @@ use stasis_injected_survey::{Allocation, Answer, DEVICES, ITEMS, NO_CONTEXT, Rea
 use stasis_linux::ProcessRef;
 
 use super::errand::{one, request};
-use super::error::SurveyError;
+use super::error::VisitError;
 use super::ranges::ranges;
-use super::record::SurveyRecord;
+use super::record::VisitRecord;
 
 /// The most time for all requests: a rank of NCCL has hundreds of GiB of addresses.
 const ALL: Duration = Duration::from_secs(15);
@@ -19,7 +19,7 @@ const MOST: usize = 1 << 16;
 
 /// The GPU memory of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct ProcessGpuMemory {
     /// All allocations of whole 2 MiB, by their addresses, and some smaller ones.
     pub allocations: Vec<Allocation>,
     /// By bits: the devices that have a primary context.
@@ -32,8 +32,8 @@ pub struct Found {
 /// process is LOCKED, and stays so.
 ///
 /// # Errors
-/// [`SurveyError`]. Our code is still to be removed from the process.
-pub fn ask(process: &ProcessRef, record: &SurveyRecord) -> Result<Found, SurveyError> {
+/// [`VisitError`]. Our code is still to be removed from the process.
+pub fn ask(process: &ProcessRef, record: &VisitRecord) -> Result<ProcessGpuMemory, VisitError> {
     let began = Instant::now();
     let words = one(process, record, &request(record, What::Peers, &[]))?;
     let Read { active, peers, .. } = Answer::read(&words);
@@ -44,7 +44,7 @@ pub fn ask(process: &ProcessRef, record: &SurveyRecord) -> Result<Found, SurveyE
     for device in contexts.chain(without) {
         look_all_over(process, record, device, began, &mut found)?;
     }
-    Ok(Found {
+    Ok(ProcessGpuMemory {
         allocations: found.into_values().collect(),
         active,
         peers,
@@ -54,11 +54,11 @@ pub fn ask(process: &ProcessRef, record: &SurveyRecord) -> Result<Found, SurveyE
 /// Asks about all address ranges.
 fn look_all_over(
     process: &ProcessRef,
-    record: &SurveyRecord,
+    record: &VisitRecord,
     device: u64,
     began: Instant,
     found: &mut BTreeMap<u64, Allocation>,
-) -> Result<(), SurveyError> {
+) -> Result<(), VisitError> {
     for ranges in ranges(process)?.chunks(ITEMS) {
         let mut request = request(record, What::Allocations, ranges);
         request.device = device;
@@ -68,10 +68,10 @@ fn look_all_over(
             found.extend(answer.allocations().map(|each| (each.address, each)));
             // The process may have written the answer itself.
             if answer.next <= request.from || found.len() > MOST {
-                return Err(SurveyError::Io(io::ErrorKind::InvalidData.into()));
+                return Err(VisitError::Io(io::ErrorKind::InvalidData.into()));
             }
             if began.elapsed() > ALL {
-                return Err(SurveyError::Io(io::ErrorKind::TimedOut.into()));
+                return Err(VisitError::Io(io::ErrorKind::TimedOut.into()));
             }
             request.from = answer.next;
         }

@@ -6,13 +6,13 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use stasis_injected_survey::{
-    Answer, Board, Cursor, ITEMS, Item, NO_CONTEXT, Request, State, What,
+    Answer, Board, Cursor, ITEMS, Item, NO_CONTEXT, Request, VisitState, What,
 };
 use stasis_linux::ProcessRef;
 use stasis_remote_call::{Errand, Sent, Start, memory, send, stack_pointer_of};
 
-use super::error::{PATIENCE, SurveyError};
-use super::record::SurveyRecord;
+use super::error::{PATIENCE, VisitError};
+use super::record::VisitRecord;
 
 /// The most time for one look, before others get their turn on the thread.
 const LIMIT: Duration = Duration::from_millis(8);
@@ -26,7 +26,7 @@ const POLL: Duration = Duration::from_micros(50);
 pub(crate) type Words = Box<[u64; Answer::WORDS]>;
 
 /// Makes a request about these items, as many as fit.
-pub(crate) fn request(record: &SurveyRecord, what: What, items: &[Item]) -> Request {
+pub(crate) fn request(record: &VisitRecord, what: What, items: &[Item]) -> Request {
     let nanoseconds = |time: Duration| time.as_nanos().try_into().unwrap_or(u64::MAX);
     let mut request = Request {
         frame: stack_pointer_of(record.frame()),
@@ -48,9 +48,9 @@ pub(crate) fn request(record: &SurveyRecord, what: What, items: &[Item]) -> Requ
 /// Makes one request without a stop in between, and waits for its answer.
 pub(crate) fn one(
     process: &ProcessRef,
-    record: &SurveyRecord,
+    record: &VisitRecord,
     request: &Request,
-) -> Result<Words, SurveyError> {
+) -> Result<Words, VisitError> {
     Asked::new(process, record, request)?.answer()
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn one(
 #[derive(Debug)]
 pub(crate) struct Asked<'p> {
     process: &'p ProcessRef,
-    record: &'p SurveyRecord,
+    record: &'p VisitRecord,
     /// Whether the request's end has been waited for.
     is_over: Cell<bool>,
 }
@@ -68,9 +68,9 @@ impl<'p> Asked<'p> {
     /// Sends the thread.
     pub(crate) fn new(
         process: &'p ProcessRef,
-        record: &'p SurveyRecord,
+        record: &'p VisitRecord,
         request: &Request,
-    ) -> Result<Self, SurveyError> {
+    ) -> Result<Self, VisitError> {
         let (pid, board) = (process.pid(), record.board());
         wait_until_it_has_left(process, record)?;
         let words: Vec<[u8; 8]> = request.words().map(u64::to_ne_bytes).collect();
@@ -86,19 +86,19 @@ impl<'p> Asked<'p> {
     }
 
     /// Waits until the thread reports `state`, and waits for us; returns its answer so far.
-    pub(crate) fn until(&self, state: State) -> Result<Words, SurveyError> {
-        let is_there = |now| now == state as u64 || now == State::Answered as u64;
+    pub(crate) fn until(&self, state: VisitState) -> Result<Words, VisitError> {
+        let is_there = |now| now == state as u64 || now == VisitState::Answered as u64;
         self.wait(|| Ok(is_there(self.state()?)))?;
         let words = self.read()?;
         match Answer::read(&words).is_answered {
             // The request has failed, or the thread has waited too long.
-            true => Err(self.checked().err().unwrap_or(SurveyError::Abandoned)),
+            true => Err(self.checked().err().unwrap_or(VisitError::Abandoned)),
             false => Ok(words),
         }
     }
 
     /// Lets the thread continue from its wait of this number.
-    pub(crate) fn release_turn(&self, turn: u64) -> Result<(), SurveyError> {
+    pub(crate) fn release_turn(&self, turn: u64) -> Result<(), VisitError> {
         let host = self.record.board() + Board::HOST as u64;
         Ok(memory::write(
             self.process.pid(),
@@ -108,32 +108,32 @@ impl<'p> Asked<'p> {
     }
 
     /// Returns the answer, once the thread has gone.
-    pub(crate) fn answer(self) -> Result<Words, SurveyError> {
+    pub(crate) fn answer(self) -> Result<Words, VisitError> {
         self.checked()
     }
 
-    fn checked(&self) -> Result<Words, SurveyError> {
+    fn checked(&self) -> Result<Words, VisitError> {
         self.is_over.set(true);
         self.wait_for_the_end()?;
         let words = self.read()?;
-        SurveyError::in_answer(&Answer::read(&words))?;
+        VisitError::in_answer(&Answer::read(&words))?;
         Ok(words)
     }
 
     /// Waits until the thread has answered, and is back where it was.
-    fn wait_for_the_end(&self) -> Result<(), SurveyError> {
-        let is_answered = |now| now == State::Answered as u64;
+    fn wait_for_the_end(&self) -> Result<(), VisitError> {
+        let is_answered = |now| now == VisitState::Answered as u64;
         self.wait(|| Ok(is_answered(self.state()?) && self.record.has_left(self.process)?))
     }
 
-    fn wait(&self, is_over: impl Fn() -> io::Result<bool>) -> Result<(), SurveyError> {
+    fn wait(&self, is_over: impl Fn() -> io::Result<bool>) -> Result<(), VisitError> {
         let began = Instant::now();
         while !is_over()? {
             if self.process.is_gone() {
-                return Err(SurveyError::Io(io::ErrorKind::NotFound.into()));
+                return Err(VisitError::Io(io::ErrorKind::NotFound.into()));
             }
             if began.elapsed() > PATIENCE {
-                return Err(SurveyError::NoAnswer);
+                return Err(VisitError::NoAnswer);
             }
             sleep(POLL);
         }
@@ -169,21 +169,21 @@ impl Drop for Asked<'_> {
 }
 
 /// Waits for a request of a process that was killed: the thread reads it until it goes.
-fn wait_until_it_has_left(process: &ProcessRef, record: &SurveyRecord) -> Result<(), SurveyError> {
+fn wait_until_it_has_left(process: &ProcessRef, record: &VisitRecord) -> Result<(), VisitError> {
     let began = Instant::now();
     while !record.has_left(process)? {
         if process.is_gone() {
-            return Err(SurveyError::Io(io::ErrorKind::NotFound.into()));
+            return Err(VisitError::Io(io::ErrorKind::NotFound.into()));
         }
         if began.elapsed() > BUSY {
-            return Err(SurveyError::Busy);
+            return Err(VisitError::Busy);
         }
         sleep(POLL);
     }
     Ok(())
 }
 
-fn send_when_idle(process: &ProcessRef, record: &SurveyRecord) -> Result<(), SurveyError> {
+fn send_when_idle(process: &ProcessRef, record: &VisitRecord) -> Result<(), VisitError> {
     let errand = Errand {
         start: Start {
             code: record.code(),
@@ -196,7 +196,7 @@ fn send_when_idle(process: &ProcessRef, record: &SurveyRecord) -> Result<(), Sur
     let is_gone = || process.is_gone();
     while send(process.pid(), record.thread(), errand, is_gone)? == Sent::Busy {
         if began.elapsed() > BUSY {
-            return Err(SurveyError::Busy);
+            return Err(VisitError::Busy);
         }
         sleep(POLL * 20);
     }

@@ -10,7 +10,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why a request was not answered, or not carried out.
 #[derive(Debug, thiserror::Error)]
-pub enum SurveyError {
+pub enum VisitError {
     /// A call of libcuda that must not fail.
     #[error("{call} on the driver's checkpoint thread: CUDA error {result}")]
     Call {
@@ -51,7 +51,7 @@ pub enum SurveyError {
     Io(#[from] io::Error),
 }
 
-impl SurveyError {
+impl VisitError {
     /// Reads the error in an answer.
     pub(super) fn in_answer(answer: &Read<'_>) -> Result<(), Self> {
         let item = answer.item;

@@ -2,7 +2,7 @@
 //! own checkpoint thread asks libcuda (`stasis-injected-survey`).
 //!
 //! * [`prepare`]: puts code that no thread executes yet, and a stack, into the process. Its
-//!   [`SurveyRecord`] has to be kept where it survives us before the next step.
+//!   [`VisitRecord`] has to be kept where it survives us before the next step.
 //! * [`ask`]: sends the thread there, again and again, a few milliseconds each time: other callers
 //!   of the driver wait meanwhile, and would take a longer visit for a stopped process.
 //! * [`remove`]: unmaps that memory, also for another process of ours that was killed.
@@ -17,8 +17,8 @@ mod error;
 mod ranges;
 mod record;
 
-pub use ask::{Found, ask};
+pub use ask::{ProcessGpuMemory, ask};
 pub(crate) use errand::{Asked, Words, one, request};
-pub use error::SurveyError;
-pub use record::{Removed, SurveyRecord, prepare, remove};
+pub use error::VisitError;
+pub use record::{Removed, VisitRecord, prepare, remove};
 pub use stasis_injected_survey::{Allocation, DEVICES, Kind};

@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Our memory in a process, for a survey: to be kept, durably, before [`crate::survey::ask`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SurveyRecord {
+pub struct VisitRecord {
     /// All memory of ours.
     all: Span,
     /// The number in our page, so that memory of another program is never taken for it.
@@ -58,7 +58,7 @@ pub enum Removed {
     InUse,
 }
 
-impl SurveyRecord {
+impl VisitRecord {
     pub(super) fn thread(&self) -> i32 {
         self.thread
     }
@@ -115,7 +115,7 @@ impl SurveyRecord {
 ///
 /// # Errors
 /// [`InjectionError::Prepare`]: the process is as it was.
-pub fn prepare(process: &ProcessRef, thread: i32) -> Result<SurveyRecord, InjectionError> {
+pub fn prepare(process: &ProcessRef, thread: i32) -> Result<VisitRecord, InjectionError> {
     let found = functions(process, &FUNCTIONS).map_err(of_refusal);
     let placed = found.and_then(|functions| {
         let functions = functions
@@ -134,11 +134,11 @@ fn place(
     proxy: &mut Proxy,
     thread: i32,
     functions: [u64; FUNCTIONS.len()],
-) -> io::Result<SurveyRecord> {
+) -> io::Result<VisitRecord> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let start = map(proxy, 0, LENGTH, protection, flags)?;
-    let record = SurveyRecord {
+    let record = VisitRecord {
         all: Span {
             start,
             length: LENGTH,
@@ -154,7 +154,7 @@ fn place(
 }
 
 /// Writes code and mark. A child that the process forks meanwhile gets nothing of it.
-fn fill(proxy: &mut Proxy, record: &SurveyRecord) -> io::Result<()> {
+fn fill(proxy: &mut Proxy, record: &VisitRecord) -> io::Result<()> {
     let (start, code) = (record.all.start, record.at(CODE));
     memory::write(proxy.pid(), code, SURVEY.code)?;
     memory::write(proxy.pid(), record.at(OWN_PAGE), &record.mark.to_ne_bytes())?;
@@ -179,14 +179,14 @@ fn fill(proxy: &mut Proxy, record: &SurveyRecord) -> io::Result<()> {
 ///
 /// # Errors
 /// [`InjectionError::PutBack`].
-pub fn remove(process: &ProcessRef, record: &SurveyRecord) -> Result<Removed, InjectionError> {
+pub fn remove(process: &ProcessRef, record: &VisitRecord) -> Result<Removed, InjectionError> {
     match try_remove(process, record) {
         _ if process.is_gone() => Ok(Removed::Ended),
         other => other.map_err(InjectionError::PutBack),
     }
 }
 
-fn try_remove(process: &ProcessRef, record: &SurveyRecord) -> io::Result<Removed> {
+fn try_remove(process: &ProcessRef, record: &VisitRecord) -> io::Result<Removed> {
     let (pid, is_gone) = (process.pid(), || process.is_gone());
     if !is_there(pid, record)? {
         return Ok(Removed::Gone);
@@ -210,7 +210,7 @@ fn try_remove(process: &ProcessRef, record: &SurveyRecord) -> io::Result<Removed
 }
 
 /// Whether our memory is mapped: executable memory without a file, and our number.
-fn is_there(pid: i32, record: &SurveyRecord) -> io::Result<bool> {
+fn is_there(pid: i32, record: &VisitRecord) -> io::Result<bool> {
     let code = record.at(CODE);
     let found = for_each_mapping(pid, |mapping| {
         // The kernel may have joined our mapping with another.

@@ -6,14 +6,14 @@ mod members;
 use std::os::fd::AsFd;
 
 use crate::imports::{
-    Import, Members, Place, Visited, drop_imports, export, identify, import, rehearse,
+    GpuAddress, Import, Members, Visited, drop_imports, export, identify, import, rehearse,
 };
-use crate::survey::SurveyError;
+use crate::survey::VisitError;
 use members::{BYTES, Pair};
 
 /// A place that device 0 may use.
-fn place(address: &u64) -> Place {
-    Place {
+fn place(address: &u64) -> GpuAddress {
+    GpuAddress {
         address: *address,
         device: 0,
     }
@@ -35,7 +35,7 @@ const COUNT: usize = 70;
 type Visit<'p> = (Visited<'p>, &'p [u64]);
 
 /// Finds the owner of each place of the importer, by asking both.
-fn owners([owner, importer]: [Visit<'_>; 2]) -> Result<Vec<Option<(usize, usize)>>, SurveyError> {
+fn owners([owner, importer]: [Visit<'_>; 2]) -> Result<Vec<Option<(usize, usize)>>, VisitError> {
     let places = |(_, all): Visit<'_>| all.iter().map(place).collect();
     let own = Members {
         own: places(owner),
@@ -54,13 +54,13 @@ fn reversed() -> Vec<Option<(usize, usize)>> {
 }
 
 /// Gives up all that the importer has.
-fn give_up([_, (importer, places)]: [Visit<'_>; 2]) -> Result<Vec<u64>, SurveyError> {
+fn give_up([_, (importer, places)]: [Visit<'_>; 2]) -> Result<Vec<u64>, VisitError> {
     let imports: Vec<Import> = places.iter().map(import_at).collect();
     drop_imports(&importer, &imports)
 }
 
 /// Maps it again.
-fn map_again([(owner, own), (importer, places)]: [Visit<'_>; 2]) -> Result<(), SurveyError> {
+fn map_again([(owner, own), (importer, places)]: [Visit<'_>; 2]) -> Result<(), VisitError> {
     let own: Vec<u64> = own.iter().rev().copied().collect();
     let files = export(&owner, &own)?;
     let files = files.iter().map(AsFd::as_fd);
@@ -99,7 +99,7 @@ fn a_call_that_fails_is_named_with_its_item() {
     pair.prepare();
     let [(owner, own), _] = pair.visits();
     let error = export(&owner, &[own[0], 1]).unwrap_err();
-    let SurveyError::Call { call, result, item } = error else {
+    let VisitError::Call { call, result, item } = error else {
         panic!("{error}");
     };
     assert_eq!((call, result, item), ("cuMemRetainAllocationHandle", 1, 1));

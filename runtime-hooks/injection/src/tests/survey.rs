@@ -11,7 +11,7 @@ use stasis_linux::ProcessRef;
 use tempfile::TempDir;
 
 use super::program::build_with_library;
-use crate::survey::{Kind, Removed, SurveyRecord, ask, prepare, remove};
+use crate::survey::{Kind, Removed, VisitRecord, ask, prepare, remove};
 
 const BYTES: u64 = 64 << 20;
 /// Environment variable for the asking process: the program's pid, and the record.
@@ -117,11 +117,11 @@ fn the_process_that_asks() {
     };
     let (pid, record) = told.split_once(' ').unwrap();
     let process = ProcessRef::open(pid.parse().unwrap()).unwrap().unwrap();
-    let record: SurveyRecord = serde_json::from_str(record).unwrap();
+    let record: VisitRecord = serde_json::from_str(record).unwrap();
     let _ = ask(&process, &record);
 }
 
-fn asking(program: &Program, record: &SurveyRecord) -> Child {
+fn asking(program: &Program, record: &VisitRecord) -> Child {
     let record = serde_json::to_string(record).unwrap();
     let test = "tests::survey::the_process_that_asks";
     Command::new(std::env::current_exe().unwrap())

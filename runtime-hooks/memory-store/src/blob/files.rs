@@ -15,7 +15,7 @@ use crate::file_contents::queue::for_each;
 use crate::pack::PackFile;
 use crate::reader::fill;
 use crate::{
-    Area, Buffer, CHUNK, Checksum, Chunk, Encoding, ImageId, Index, PAGE, PacksIn, Place,
+    Area, Buffer, CHUNK, Checksum, Chunk, ChunkLocation, Encoding, ImageId, Index, PAGE, PacksIn,
     ProcessMemory, Reader, StoreError, StoredPages,
 };
 
@@ -39,7 +39,7 @@ pub struct LargeFile<'a> {
 }
 
 /// Cuts files of a directory, on `threads` threads, into the input of a [`Plan`](crate::Plan).
-pub fn cut_files(
+pub fn split_files(
     directory: &Path,
     files: &[LargeFile<'_>],
     threads: usize,
@@ -56,7 +56,7 @@ pub fn cut_files(
         }));
     }
     let areas = for_each(&segments, threads, |segment, buffer| {
-        segment.cut(&opened[segment.file], &cut, buffer)
+        segment.split(&opened[segment.file], &cut, buffer)
     })?;
     let mut processes: Vec<_> = files.iter().map(process).collect();
     for (segment, areas) in segments.iter().zip(areas) {
@@ -95,7 +95,7 @@ struct Segment {
 }
 
 impl Segment {
-    fn cut(
+    fn split(
         &self,
         file: &PackFile,
         cut: &Cut,
@@ -131,7 +131,7 @@ impl Segment {
             number: 0,
             pages: StoredPages::All(pages),
             checksum: Checksum::of(piece),
-            place: Place {
+            place: ChunkLocation {
                 pack,
                 offset: at,
                 bytes,

@@ -3,12 +3,14 @@
 use std::collections::{HashMap, HashSet};
 
 use super::contents::{BlobContents, Content, listed_bytes};
-use super::cut::{BlobsOf, Lengths};
 use super::plan::{Key, Needed, kept, key, needed, refuse_too_much, trim};
+use super::split::{BlobsOf, Lengths};
 use super::{BlobDigest, pack_of};
 use crate::index::limits;
 use crate::pack::compress::Compressor;
-use crate::{Buffer, Chunk, Encoding, Index, PAGE, Pack, PacksIn, Place, Reader, StoreError};
+use crate::{
+    Buffer, Chunk, ChunkLocation, Encoding, Index, PAGE, Pack, PacksIn, Reader, StoreError,
+};
 
 /// The fastest of zstd's levels that are not negative: a network is slower, a disk may not be.
 const LEVEL: i32 = 1;
@@ -66,9 +68,9 @@ impl<'a> Plan<'a> {
         let lengths = lengths(sizes.sum());
         let distinct: HashSet<Key> = needed.iter().map(|needed| needed.trimmed.key).collect();
         let others = refuse_too_much(sort, index, &distinct, lengths)?;
-        let kept = kept(&needed, there, others.min(sort.most() / 2));
+        let kept = kept(&needed, there, others.min(sort.limit() / 2));
         let others = kept.iter().map(|blob| blob.contents.len());
-        let most_listed_bytes = listed_bytes(sort.most(), distinct.len() + others.sum::<usize>());
+        let most_listed_bytes = listed_bytes(sort.limit(), distinct.len() + others.sum::<usize>());
         Ok(Self {
             index,
             reader,
@@ -239,9 +241,9 @@ fn index_of(
     Ok(index)
 }
 
-fn place_of(places: &Places, key: &Key) -> Option<Place> {
+fn place_of(places: &Places, key: &Key) -> Option<ChunkLocation> {
     let (number, content) = places.get(key)?;
-    Some(Place {
+    Some(ChunkLocation {
         pack: u32::try_from(*number).ok()?,
         offset: PAGE as u64 + content.offset,
         bytes: content.bytes,

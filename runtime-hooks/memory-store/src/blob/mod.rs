@@ -9,10 +9,10 @@
 //! * [`contents`] is the list of the contents of each blob, by which the next push finds them.
 
 pub(crate) mod contents;
-pub(crate) mod cut;
 pub(crate) mod files;
 pub(crate) mod gather;
 mod plan;
+pub(crate) mod split;
 pub(crate) mod write_files;
 
 use crate::{ImageId, PAGE, Pack};

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::contents::{BlobContents, Content, ContentHash};
-use super::cut::{BlobsOf, Lengths};
+use super::split::{BlobsOf, Lengths};
 use crate::file_contents::queue::for_each;
 use crate::index::codec;
 use crate::index::limits::INDEX_BYTES;
@@ -125,7 +125,7 @@ pub(super) fn refuse_too_much(
     lengths: Lengths,
 ) -> Result<usize, StoreError> {
     let too_much = |what| StoreError::TooMuch { what };
-    let (blobs, most) = (sort.most(), codec::most_bytes(index, sort.most()));
+    let (blobs, most) = (sort.limit(), codec::most_bytes(index, sort.limit()));
     if most > INDEX_BYTES {
         let what = format!("its index may have {most} bytes, and no more than {INDEX_BYTES}");
         return Err(too_much(what));

@@ -3,8 +3,8 @@ use std::fs;
 use std::path::Path;
 
 use super::contents::{BlobContents, Content, ContentHash, decode, encode};
-use super::cut::{BlobsOf, Lengths};
 use super::gather::{Gathered, NewBlobs, Plan};
+use super::split::{BlobsOf, Lengths};
 use super::*;
 use crate::test_data::{Images, PID, START, content, verify};
 use crate::{
@@ -240,7 +240,7 @@ fn an_image_has_few_blobs_and_none_is_too_large() {
     let of_files = Lengths::of(BlobsOf::Files, 9 << 30);
     assert_eq!(of_files.least, 512 << 20);
     // With CRIU's other files, two indexes, the list of contents, and an engine's two.
-    assert_eq!(BlobsOf::Memory.most() + BlobsOf::Files.most() + 6, 400);
+    assert_eq!(BlobsOf::Memory.limit() + BlobsOf::Files.limit() + 6, 400);
 }
 
 #[test]

@@ -10,12 +10,12 @@ use crate::{Buffer, StoreError};
 /// Pieces that threads take, from the first to the last, while others are added.
 #[derive(Debug)]
 pub(crate) struct Queue<P> {
-    state: Mutex<State<P>>,
+    state: Mutex<QueueState<P>>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
-struct State<P> {
+struct QueueState<P> {
     pieces: VecDeque<P>,
     /// The number of threads at work, until no more pieces come: then all work.
     at_work: usize,
@@ -68,7 +68,7 @@ impl<P> Queue<P> {
         self.no_more();
     }
 
-    fn state(&self) -> MutexGuard<'_, State<P>> {
+    fn state(&self) -> MutexGuard<'_, QueueState<P>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -81,7 +81,7 @@ pub(crate) fn share_out_coming<P: Send, R: Send, E: From<StoreError>>(
     bring: impl FnOnce(&Queue<P>) -> Result<(), E>,
 ) -> Result<Vec<R>, E> {
     let queue = Queue {
-        state: Mutex::new(State {
+        state: Mutex::new(QueueState {
             pieces: VecDeque::new(),
             at_work: 0,
             is_whole: false,

@@ -35,12 +35,12 @@ pub struct Chunk {
     /// Checksum of the stored pages, one after the other.
     pub checksum: Checksum,
     /// Place of the stored pages.
-    pub place: Place,
+    pub place: ChunkLocation,
 }
 
 /// The place of a chunk's contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-pub struct Place {
+pub struct ChunkLocation {
     /// The number of the pack in the index's list.
     pub pack: u32,
     /// Offset from the start of the pack; a multiple of [`PAGE`](crate::PAGE).
@@ -51,7 +51,7 @@ pub struct Place {
     pub encoding: Encoding,
 }
 
-impl Place {
+impl ChunkLocation {
     /// The end of the last page, bytes from the start of the pack.
     pub(crate) fn end(&self) -> u64 {
         let bytes = u64::from(self.bytes).next_multiple_of(crate::PAGE as u64);

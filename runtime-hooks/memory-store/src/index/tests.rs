@@ -1,7 +1,7 @@
 use super::*;
 use crate::index::codec::{HEADER, seal};
 use crate::test_data::text;
-use crate::{Area, CHUNK, Checksum, Chunk, Encoding, PAGE, Place, StoredPages};
+use crate::{Area, CHUNK, Checksum, Chunk, ChunkLocation, Encoding, PAGE, StoredPages};
 use proptest::prelude::*;
 use std::fs::{self, File};
 
@@ -43,7 +43,7 @@ fn chunk(area: &Area, number: u32, packs: &[Pack], chosen: (u64, u128, u64)) -> 
         number,
         pages,
         checksum: Checksum(checksum),
-        place: Place {
+        place: ChunkLocation {
             pack: u32::try_from(pack).unwrap(),
             offset: (1 + offset % (room - 1)) * PAGE as u64,
             bytes: stored,

@@ -80,7 +80,7 @@ fn a_chunk_does_not_grow_beyond_its_pages() {
         pack.write_all_at(&bomb, end).unwrap();
         pack.set_len(end + (4 << 20)).unwrap();
         let chunk = &mut index.processes[0].areas[0].chunks[0];
-        chunk.place = Place {
+        chunk.place = ChunkLocation {
             offset: end,
             bytes: u32::try_from(bomb.len()).unwrap(),
             encoding: Encoding::Zstd,

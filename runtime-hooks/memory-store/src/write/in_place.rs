@@ -11,7 +11,8 @@ use crate::directory::entries;
 use crate::file_contents::FileContents;
 use crate::pack::PackFile;
 use crate::{
-    CHUNK, Checksum, Chunk, Encoding, PAGE, Pack, PacksIn, Place, StoreError, StoredPages, Writer,
+    CHUNK, Checksum, Chunk, ChunkLocation, Encoding, PAGE, Pack, PacksIn, StoreError, StoredPages,
+    Writer,
 };
 
 /// The place of contents that lie in a pack as they lie in their process.
@@ -33,7 +34,7 @@ impl InPlace {
             number,
             pages: all_of(content),
             checksum: checksum.unwrap_or_else(|| Checksum::of(content)),
-            place: Place {
+            place: ChunkLocation {
                 pack: self.pack,
                 offset: self.offset + u64::from(number) * CHUNK as u64,
                 bytes: u32::try_from(content.len()).unwrap_or(u32::MAX),

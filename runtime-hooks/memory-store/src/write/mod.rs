@@ -23,7 +23,7 @@ use crate::index::limits;
 use crate::pack::PackFile;
 use crate::pack::writer::PackWriter;
 use crate::{
-    Checksum, DumpRequest, INDEX_FILE, ImageId, Index, Pack, PacksIn, Place, ProcessMemory,
+    Checksum, ChunkLocation, DumpRequest, INDEX_FILE, ImageId, Index, Pack, PacksIn, ProcessMemory,
     STORE_INDEX_FILE, StoreError,
 };
 
@@ -41,16 +41,16 @@ pub struct Writer {
     level: Option<i32>,
     /// Removes the files of this memory alone from the image directory.
     clear: Clear,
-    state: Mutex<State>,
+    state: Mutex<WriterState>,
     finished: bool,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct WriterState {
     packs: Vec<HeldPack>,
     streams: u16,
     /// The place of contents, by their checksum and length.
-    known: HashMap<(Checksum, usize), Place>,
+    known: HashMap<(Checksum, usize), ChunkLocation>,
     not_reused: Option<String>,
 }
 
@@ -154,7 +154,7 @@ impl Writer {
     }
 
     /// Returns the place of contents that may be the same, and their pack.
-    pub(crate) fn known(&self, key: (Checksum, usize)) -> Option<(Place, Arc<PackFile>)> {
+    pub(crate) fn known(&self, key: (Checksum, usize)) -> Option<(ChunkLocation, Arc<PackFile>)> {
         let state = self.state();
         let place = *state.known.get(&key)?;
         let pack = state.packs.get(usize::try_from(place.pack).ok()?)?;
@@ -169,7 +169,7 @@ impl Writer {
         });
     }
 
-    pub(crate) fn remember(&self, key: (Checksum, usize), place: Place) {
+    pub(crate) fn remember(&self, key: (Checksum, usize), place: ChunkLocation) {
         self.state().known.insert(key, place);
     }
 
@@ -200,7 +200,7 @@ impl Writer {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, WriterState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

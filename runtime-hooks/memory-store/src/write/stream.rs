@@ -4,7 +4,7 @@ use crate::pack::compress::{Compressed, Compressor};
 use crate::pack::padded;
 use crate::pack::writer::PackWriter;
 use crate::reader::load;
-use crate::{Buffer, Checksum, Encoding, Place, StoreError, StoredPages, Writer};
+use crate::{Buffer, Checksum, ChunkLocation, Encoding, StoreError, StoredPages, Writer};
 
 /// A pack of its own for each thread, made on the first write.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl<'w> Stream<'w> {
         &mut self,
         content: &[u8],
         pages: &StoredPages,
-    ) -> Result<(Checksum, Place), StoreError> {
+    ) -> Result<(Checksum, ChunkLocation), StoreError> {
         let bytes = pages.bytes();
         let parts = pages.slices(content);
         let Some(parts) = parts.filter(|parts| !parts.is_empty()) else {
@@ -67,7 +67,7 @@ impl<'w> Stream<'w> {
 
     /// Finds the place of the same contents. A checksum is no proof: a pack may be damaged since,
     /// and a program that knows the checksum can make other contents with it.
-    fn same(&mut self, key: (Checksum, usize), parts: &[&[u8]]) -> Option<Place> {
+    fn same(&mut self, key: (Checksum, usize), parts: &[&[u8]]) -> Option<ChunkLocation> {
         let (place, pack) = self.writer.known(key)?;
         let buffer = self.stored.get_or_insert_with(Buffer::new);
         let what = match load(&pack, place, key.1, buffer) {
@@ -79,7 +79,7 @@ impl<'w> Stream<'w> {
         None
     }
 
-    fn store(&mut self, parts: &[&[u8]]) -> Result<Place, StoreError> {
+    fn store(&mut self, parts: &[&[u8]]) -> Result<ChunkLocation, StoreError> {
         let (number, pack) = match &mut self.pack {
             Some(pack) => pack,
             none => none.insert(self.writer.add_pack()?),
@@ -94,7 +94,7 @@ impl<'w> Stream<'w> {
             }
         };
         self.report.stored_bytes += padded(bytes) as u64;
-        Ok(Place {
+        Ok(ChunkLocation {
             pack: *number,
             offset,
             // At most a chunk.

@@ -1,4 +1,4 @@
-//! All frames of a way back.
+//! All frames of a return path.
 
 use std::io;
 

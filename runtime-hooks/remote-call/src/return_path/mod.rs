@@ -19,7 +19,7 @@
 //!   ([`crate::clone`]).
 //!
 //! # When there is none
-//! A thread without a way back faults, as long as it has our registers: one that does not run on
+//! A thread without a return path faults, as long as it has our registers: one that does not run on
 //! the first stack of its process, since the memory below its stack pointer may be in use (Go has
 //! small stacks in its heap); one whose stack is almost full; one with a shadow stack, where such a
 //! return is a fault; a program without the two pieces of code.

@@ -13,7 +13,7 @@ const RED_ZONE: u64 = 128;
 /// The alignment that XRSTOR needs.
 pub(super) const ALIGNMENT: u64 = 64;
 
-/// The parts of a process that a way back needs.
+/// The parts of a process that a return path needs.
 #[derive(Debug)]
 pub(super) struct Places {
     pub(super) code: Code,
@@ -26,7 +26,7 @@ impl Places {
     /// # Errors
     /// Errors of `/proc` and process_vm_readv(2).
     pub(super) fn of(thread: Pid, stack_pointer: u64) -> io::Result<Option<Self>> {
-        let mut found = Found::default();
+        let mut found = FoundMappings::default();
         for_each_mapping(thread.as_raw(), |mapping| -> ControlFlow<()> {
             found.look_at(&mapping, stack_pointer);
             ControlFlow::Continue(())
@@ -47,13 +47,13 @@ impl Places {
 }
 
 #[derive(Debug, Default)]
-struct Found {
+struct FoundMappings {
     stack: Option<Range<u64>>,
     library: Option<Range<u64>>,
     first: Option<Range<u64>>,
 }
 
-impl Found {
+impl FoundMappings {
     fn look_at(&mut self, mapping: &Mapping<'_>, stack_pointer: u64) {
         let range = mapping.start..mapping.end;
         if mapping.has(b'x') && mapping.has(b'r') && mapping.inode != 0 {

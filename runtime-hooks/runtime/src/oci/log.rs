@@ -21,11 +21,11 @@ use crate::oci::{GlobalOptions, LogFormat};
 
 /// The outputs for errors.
 #[derive(Debug)]
-pub struct Report<'a> {
+pub struct ErrorLog<'a> {
     options: &'a GlobalOptions,
 }
 
-impl<'a> Report<'a> {
+impl<'a> ErrorLog<'a> {
     /// Reports to the log that the command line names, and to standard error.
     #[must_use]
     pub fn new(options: &'a GlobalOptions) -> Self {
@@ -116,7 +116,7 @@ mod tests {
             log_format: format,
             ..GlobalOptions::default()
         };
-        Report::new(&options).error(&error.into());
+        ErrorLog::new(&options).error(&error.into());
         let text = std::fs::read_to_string(&log).unwrap();
         let (earlier, ours) = text.split_once('\n').unwrap();
         assert_eq!(earlier, "earlier");
@@ -176,7 +176,7 @@ mod tests {
                 log_format,
                 ..GlobalOptions::default()
             };
-            Report::new(&options).warning("a \"typo\"");
+            ErrorLog::new(&options).warning("a \"typo\"");
             let line = std::fs::read_to_string(&log).unwrap();
             assert!(line.contains(level) && line.contains("typo"), "{line}");
             assert!(!line.contains("error") && line.ends_with('\n'), "{line}");

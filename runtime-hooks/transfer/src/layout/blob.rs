@@ -7,7 +7,7 @@ use stasis_oci_image::digest::Hashed;
 use stasis_oci_image::{Digest, OciImageError};
 
 use super::Layout;
-use super::place::Place;
+use super::blob_directory::BlobDirectory;
 use crate::elsewhere::{NewBlob, StoreOutcome, Stored};
 
 /// A blob that is being written. Dropping it before it is finished removes it.
@@ -22,7 +22,7 @@ pub(super) struct LayoutBlob<'l> {
 /// The file of a blob that has no name yet.
 #[derive(Debug)]
 struct Unnamed<'l> {
-    place: &'l Place,
+    place: &'l BlobDirectory,
     name: String,
 }
 

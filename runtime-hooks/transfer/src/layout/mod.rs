@@ -5,7 +5,7 @@
 //! exist. Several processes may push at the same time: only changes of `index.json` are exclusive.
 
 mod blob;
-mod place;
+mod blob_directory;
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -23,7 +23,7 @@ use stasis_oci_image::{Descriptor, Digest, OciImageError};
 
 use crate::elsewhere::{Elsewhere, NewBlob, StoreOutcome, Stored};
 use blob::LayoutBlob;
-use place::Place;
+use blob_directory::BlobDirectory;
 
 const MARK: &str = "oci-layout";
 const VERSION: &str = "1.0.0";
@@ -38,7 +38,7 @@ const MOST_MARK_BYTES: u64 = 1 << 10;
 #[derive(Debug)]
 pub struct Layout {
     path: PathBuf,
-    blobs: Place,
+    blobs: BlobDirectory,
 }
 
 #[derive(Deserialize)]
@@ -65,7 +65,7 @@ impl Layout {
             )));
         }
         let path = path.to_owned();
-        let blobs = Place::open(&path.join("blobs").join("sha256"))?;
+        let blobs = BlobDirectory::open(&path.join("blobs").join("sha256"))?;
         Ok(Self { path, blobs })
     }
 
@@ -153,7 +153,7 @@ impl Layout {
     /// Waits for other processes that change the index, which takes a moment. A lock over NFS needs
     /// a file that is open for writing (flock(2)).
     fn lock(&self) -> io::Result<File> {
-        let lock = Place::open_own(&self.path, LOCK)?;
+        let lock = BlobDirectory::open_own(&self.path, LOCK)?;
         retry_on_intr(|| flock(&lock, FlockOperation::LockExclusive))?;
         Ok(lock)
     }

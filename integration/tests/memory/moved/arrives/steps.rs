@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use stasis_engine::error::kind::Kind;
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
-use stasis_memory_store::{Index, Place};
+use stasis_memory_store::{ChunkLocation, Index};
 
 use super::super::refused::INTO;
 use super::super::registry::{BREAKING, tagged};
@@ -92,7 +92,7 @@ impl Arrives<'_> {
         self.stasis.host.run(&["rm", "-r", INTO])?;
         let large = index.packs.iter().max_by_key(|pack| pack.bytes);
         let large = large.context("no packs")?;
-        let is_large = |place: &Place| index.packs.get(place.pack as usize) == Some(large);
+        let is_large = |place: &ChunkLocation| index.packs.get(place.pack as usize) == Some(large);
         let places = index.areas().flat_map(|area| &area.chunks);
         let places = places.map(|chunk| chunk.place).filter(is_large);
         let mut places: Vec<_> = places.map(|at| (at.offset, u64::from(at.bytes))).collect();

@@ -16,7 +16,7 @@ use stasis_engine::image::directory::{
     ImageDirectoryError, has_rest, is_settled, removal, remove_rest,
 };
 use stasis_engine::image::manifest::{Manifest, ManifestError};
-use stasis_engine::image::retention::{State, state_of};
+use stasis_engine::image::retention::{Completeness, state_of};
 use stasis_memory_store::{ImageId, StoreError, refuse_arriving};
 
 use crate::command_error::CommandError;
@@ -33,7 +33,7 @@ pub(super) struct Image {
     pub(super) created_at: Option<SystemTime>,
     /// Whether the log names it: it was made before the images that the log names later.
     pub(super) is_logged: bool,
-    pub(super) state: State,
+    pub(super) state: Completeness,
     /// Bytes of its files, and of the GPU contents that are stored for it alone.
     pub(super) bytes: u64,
     pub(super) image_id: Option<ImageId>,

@@ -5,7 +5,7 @@ use stasis_engine::cuda::gpu_use::{GpuBytes, add};
 use stasis_engine::image::manifest::Manifest;
 use stasis_memory_store::PacksIn;
 
-use super::Report;
+use super::ImageDescription;
 use crate::answer::amount::size;
 use crate::answer::name;
 use crate::answer::table::{cell, or_none, table};
@@ -14,7 +14,7 @@ use crate::images::table::origin;
 /// Points to CRIU's own files.
 const OF_CRIU: &str = "CRIU's own files: crit and checkpointctl read them";
 
-impl Report {
+impl ImageDescription {
     /// Formats titles and facts for people.
     pub(super) fn summary(&self) -> String {
         let (manifest, elsewhere) = (self.manifest.as_ref(), self.elsewhere.as_ref());

@@ -20,7 +20,7 @@ use super::noted::unpack_blob;
 use super::report::Moved;
 use super::staging::{Staging, part_of};
 use crate::command_error::MoveError;
-use parts::{Found, Parts};
+use parts::{AlreadyFetched, Parts};
 
 /// Blobs fetched at a time: one connection does not use up a fast network.
 const AT_ONCE: usize = 4;
@@ -60,7 +60,7 @@ pub(super) fn fetch<'p>(
     parts: &'p Parts,
     packs: impl Iterator<Item = &'p (Pack, Descriptor)>,
     staging: &Staging,
-) -> Result<Found, MoveError> {
+) -> Result<AlreadyFetched, MoveError> {
     refuse_full(parts, staging)?;
     let found = fetch_lacking(from, packs, staging)?;
     let into = staging.path();
@@ -105,7 +105,7 @@ fn fetch_lacking<'p>(
     from: &dyn Elsewhere,
     packs: impl Iterator<Item = &'p (Pack, Descriptor)>,
     staging: &Staging,
-) -> Result<Found, MoveError> {
+) -> Result<AlreadyFetched, MoveError> {
     let (there, missing): (Vec<_>, Vec<_>) =
         packs.partition(|(pack, _)| staging.has(&pack.file_name(), pack.bytes));
     let left = Mutex::new(missing.into_iter());
@@ -119,7 +119,7 @@ fn fetch_lacking<'p>(
         Ok(bytes)
     });
     let in_part: u64 = fetched.into_iter().sum::<Result<_, MoveError>>()?;
-    Ok(Found {
+    Ok(AlreadyFetched {
         blobs: there.len(),
         bytes: in_part + there.iter().map(|(_, blob)| blob.size).sum::<u64>(),
     })

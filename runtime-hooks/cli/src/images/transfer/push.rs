@@ -3,7 +3,7 @@
 mod outgoing;
 mod plans;
 mod progress;
-mod there;
+mod remote_contents;
 
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -29,9 +29,9 @@ use crate::answer::{Output, show};
 use crate::command_error::{CommandError, MoveError};
 use crate::images::origin::Origin;
 use outgoing::{Outgoing, Waiting};
-use plans::{Plans, cut, is_large};
+use plans::{Plans, is_large, split_large};
 use progress::Progress;
-use there::There;
+use remote_contents::RemoteContents;
 
 /// Put an image into a registry or an OCI layout.
 ///
@@ -124,9 +124,9 @@ fn send(
     if let Some(engine) = &source.engine {
         waiting.extend(gather_engine(&into, engine)?);
     }
-    let there = There::find(place, tag, &source, &large)?;
-    let pieces = cut(settings, &source, &large)?;
-    let plans = Plans::of(settings, &source, pieces.as_ref(), &there, lengths)?;
+    let remote = RemoteContents::find(place, tag, &source, &large)?;
+    let pieces = split_large(settings, &source, &large)?;
+    let plans = Plans::of(settings, &source, pieces.as_ref(), &remote, lengths)?;
     // From here on all of the image is known to fit.
     let mut layers = into.finish(waiting)?;
     let gathered = plans.put(&mut into)?;

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::answer::amount::size;
 use crate::answer::name;
-use crate::images::origin::Place;
+use crate::images::origin::RemoteLocation;
 
 /// An image that was pushed or pulled.
 #[derive(Debug, Serialize)]
@@ -29,8 +29,8 @@ pub(super) struct Moved {
 }
 
 /// Returns its place elsewhere now.
-pub(super) fn place_of(moved: &Moved) -> Place {
-    Place::new(moved.reference.clone(), moved.digest.clone())
+pub(super) fn place_of(moved: &Moved) -> RemoteLocation {
+    RemoteLocation::new(moved.reference.clone(), moved.digest.clone())
 }
 
 impl fmt::Display for Moved {

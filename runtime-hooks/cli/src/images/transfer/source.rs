@@ -9,7 +9,7 @@ use stasis_engine::bulk_memory::restore::FoundMemory;
 use stasis_engine::image::directory::{Opened, PARENT, open};
 use stasis_engine::image::files::ImageFile;
 use stasis_engine::image::manifest::Manifest;
-use stasis_engine::restore::image::{self, Found};
+use stasis_engine::restore::image::{self, ImageKind};
 use stasis_memory_store::{
     INDEX_FILE, Index, LargeFile, PacksIn, Reader, is_pack_name, refuse_arriving,
 };
@@ -76,9 +76,9 @@ impl Source {
         }
         let unlisted = || MoveError::Unlisted(directory.to_owned());
         let manifest = match image::find(directory).map_err(MoveError::refused)? {
-            Found::Image(manifest) => *manifest,
-            Found::Plain => return Err(unlisted()),
-            Found::Nothing => return Err(ImageError::NoImage(directory.to_owned()).into()),
+            ImageKind::Image(manifest) => *manifest,
+            ImageKind::Plain => return Err(unlisted()),
+            ImageKind::Nothing => return Err(ImageError::NoImage(directory.to_owned()).into()),
         };
         let files = manifest.files.clone().ok_or_else(unlisted)?;
         image::verify(settings, directory, &manifest).map_err(MoveError::refused)?;

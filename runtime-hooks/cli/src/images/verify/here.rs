@@ -21,7 +21,7 @@ use stasis_engine::preflight::capabilities::{Capabilities, Criu, driver_version}
 use stasis_engine::restore::driver_libraries::DriverFiles;
 use stasis_engine::restore::mounted::lacks;
 
-use super::Report;
+use super::VerifyReport;
 
 /// Mount points of the low-level runtime, whatever the specification has.
 const RUNTIMES_OWN: [&str; 3] = ["/dev", "/proc", "/sys"];
@@ -40,7 +40,7 @@ pub(crate) struct Expects {
 /// Judges this machine, and the new container, if its bundle is given. Changes nothing.
 pub(super) fn judge(
     settings: &Settings,
-    report: &mut Report,
+    report: &mut VerifyReport,
     bundle: Option<&Path>,
 ) -> Option<Expects> {
     judge_machine(settings, report);
@@ -64,7 +64,7 @@ pub(super) fn judge(
     })
 }
 
-pub(super) fn judge_machine(settings: &Settings, report: &mut Report) {
+pub(super) fn judge_machine(settings: &Settings, report: &mut VerifyReport) {
     let here = Capabilities::probe(settings);
     match &here.criu {
         Criu::Version(_) => {}
@@ -103,7 +103,12 @@ fn numbers(release: &str) -> Vec<u32> {
     parts.map_while(|part| part.parse().ok()).collect()
 }
 
-fn judge_container(settings: &Settings, report: &mut Report, bundle: &Path, expected: &Expected) {
+fn judge_container(
+    settings: &Settings,
+    report: &mut VerifyReport,
+    bundle: &Path,
+    expected: &Expected,
+) {
     let mut spec = match Spec::read(bundle) {
         Ok(spec) => spec,
         Err(error) => return report.refuse(&Refusal::from(AdmissionError::from(error))),
@@ -137,7 +142,7 @@ fn judge_container(settings: &Settings, report: &mut Report, bundle: &Path, expe
     judge_files(report, bundle, &spec, expected);
 }
 
-fn judge_files(report: &mut Report, bundle: &Path, spec: &Spec, expected: &Expected) {
+fn judge_files(report: &mut VerifyReport, bundle: &Path, spec: &Spec, expected: &Expected) {
     let files = expected.files.iter();
     let wrong = files.filter_map(|file| wrong_with(file, &place_of(file, bundle, spec)?));
     let wrong: Vec<String> = wrong.collect();

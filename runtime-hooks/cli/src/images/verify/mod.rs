@@ -21,7 +21,7 @@ use stasis_engine::image::pstree;
 use stasis_engine::preflight::capabilities::Capabilities;
 use stasis_engine::restore::admission::node::{self, When, Whose};
 use stasis_engine::restore::host_memory::image_bytes;
-use stasis_engine::restore::image::{self, Found};
+use stasis_engine::restore::image::{self, ImageKind};
 use stasis_memory_store::{StoreError, refuse_arriving};
 use stasis_oci_image::Reference;
 
@@ -30,7 +30,7 @@ use super::origin::Origin;
 use super::transfer::describe;
 use crate::command_error::{ImageError, MoveError};
 use here::{judge, judge_machine};
-pub(crate) use report::{Refused, Report};
+pub(crate) use report::{Refused, VerifyReport};
 
 const NO_MANIFEST: &str = "stasis.json is missing: it was a container with GPU state, or memory \
     that CRIU does not have, and GPU state cannot be restored; use a whole copy";
@@ -61,8 +61,8 @@ pub(crate) enum Reading {
 }
 
 /// Reads the image in a directory. The report says why an image cannot be read.
-pub(crate) fn look(settings: &Settings, directory: &Path, reading: Reading) -> Report {
-    let mut report = Report::of(directory, bytes_in(directory));
+pub(crate) fn look(settings: &Settings, directory: &Path, reading: Reading) -> VerifyReport {
+    let mut report = VerifyReport::of(directory, bytes_in(directory));
     if let Err(error) = report.find(settings, directory, reading) {
         report.add(error.kind(), chain(&error));
     }
@@ -70,8 +70,12 @@ pub(crate) fn look(settings: &Settings, directory: &Path, reading: Reading) -> R
 }
 
 /// Judges whether the image would run here, in the container of this bundle. Changes nothing.
-pub(super) fn look_here(settings: &Settings, directory: &Path, bundle: Option<&Path>) -> Report {
-    let mut report = Report::of(directory, bytes_in(directory));
+pub(super) fn look_here(
+    settings: &Settings,
+    directory: &Path,
+    bundle: Option<&Path>,
+) -> VerifyReport {
+    let mut report = VerifyReport::of(directory, bytes_in(directory));
     match report.find(settings, directory, Reading::Here) {
         Ok(()) => report.expects = judge(settings, &mut report, bundle),
         Err(error) => report.add(error.kind(), chain(&error)),
@@ -84,9 +88,9 @@ pub(super) fn look_elsewhere(
     settings: &Settings,
     reference: &Reference,
     authfile: Option<&Path>,
-) -> Result<Report, MoveError> {
+) -> Result<VerifyReport, MoveError> {
     let (image, bytes) = describe(reference, authfile)?;
-    let mut report = Report::of(Path::new(&reference.to_string()), bytes);
+    let mut report = VerifyReport::of(Path::new(&reference.to_string()), bytes);
     if let Err(error) = image.check_plugin(settings) {
         report.refuse(&error.into());
     }
@@ -97,7 +101,7 @@ pub(super) fn look_elsewhere(
     Ok(report)
 }
 
-impl Report {
+impl VerifyReport {
     fn find(
         &mut self,
         settings: &Settings,
@@ -118,12 +122,12 @@ impl Report {
             return Ok(());
         };
         match image::find(&self.image) {
-            Ok(Found::Image(manifest)) => {
+            Ok(ImageKind::Image(manifest)) => {
                 self.read(settings, &manifest, reading, arrival);
                 self.say(settings, *manifest);
             }
-            Ok(Found::Plain) => self.without_manifest(),
-            Ok(Found::Nothing) => return Err(ImageError::NoImage(directory.to_owned())),
+            Ok(ImageKind::Plain) => self.without_manifest(),
+            Ok(ImageKind::Nothing) => return Err(ImageError::NoImage(directory.to_owned())),
             Err(error) => self.refuse(&error),
         }
         Ok(())

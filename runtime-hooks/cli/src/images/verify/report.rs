@@ -15,7 +15,7 @@ use crate::images::origin::Origin;
 
 /// The findings about an image.
 #[derive(Debug, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct VerifyReport {
     /// Its directory, or its reference elsewhere.
     pub(crate) image: PathBuf,
     /// Whether a restore would begin, for all that was read and checked; `None`: nothing shows that
@@ -56,7 +56,7 @@ pub(crate) struct Refused {
     pub(crate) text: String,
 }
 
-impl Report {
+impl VerifyReport {
     /// Names the archive: its unpacked files are removed.
     pub(crate) fn of_archive(mut self, archive: &Path) -> Self {
         let is_within = |packs: &PathBuf| packs.starts_with(&self.image);

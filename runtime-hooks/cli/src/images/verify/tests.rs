@@ -27,7 +27,7 @@ fn all_that_is_to_fill_holes_is_read_wherever_it_lies() {
         );
         let packs = store.unwrap_or_else(|| image.path().to_owned());
         let read = || {
-            let mut report = Report::of(image.path(), 0);
+            let mut report = VerifyReport::of(image.path(), 0);
             report.read_memory(&memory);
             report
         };
@@ -46,7 +46,7 @@ fn all_that_is_to_fill_holes_is_read_wherever_it_lies() {
 fn nothing_that_a_manifest_says_acts_on_a_terminal_or_forges_a_line() {
     let forged = "x\na restore would begin\u{1b}[2J\u{202e}".to_owned();
     let manifest = Manifest::new(&forged, forged.clone(), forged.clone());
-    let mut report = Report::of(Path::new(&forged), 0);
+    let mut report = VerifyReport::of(Path::new(&forged), 0);
     report.manifest = Some(manifest);
     report.memory = Some(PathBuf::from(&forged));
     report.notes.push(forged.clone());

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use stasis_linux::cgroup::FreezerState;
 use stasis_linux::error_chain;
-use stasis_memory_store::Report;
+use stasis_memory_store::StoreStatistics;
 
 use super::MemoryDump;
 use super::requests::Request;
@@ -28,10 +28,10 @@ pub(super) enum Contents {
     /// The driver puts them into files, from which a process stores them. It ends with this value.
     Storing(Holder),
     /// In the store. The holder gives them back to their processes.
-    Detached(Holder, Report, Resumes),
+    Detached(Holder, StoreStatistics, Resumes),
     /// The same once CRIU has dumped the processes. These have their contents back, or a process
     /// waits until they are requested ([`detached::give_back`]).
-    Dumped(Report),
+    Dumped(StoreStatistics),
 }
 
 impl Contents {

@@ -17,7 +17,7 @@ use crate::host::file_lock::{Sharing, Tried, try_lock};
 use crate::image::directory::in_use::hold_alone;
 use crate::image::directory::removal;
 use crate::image::manifest::Manifest;
-use crate::image::retention::{Candidate, Rule, State, not_kept, state_of};
+use crate::image::retention::{Candidate, Completeness, Rule, not_kept, state_of};
 use crate::image::stopped::{ENDING, key};
 use crate::operation::awaited_start::AwaitedStart;
 
@@ -45,15 +45,15 @@ pub(super) fn keep_last(
         let state = state_of(&image, |id| places.has(id));
         (image, state)
     });
-    let is_meant = |(image, state): &(PathBuf, State)| match state {
-        State::CutOff => is_alone,
-        State::Whole | State::Doubtful => image == own || !is_left(image),
+    let is_meant = |(image, state): &(PathBuf, Completeness)| match state {
+        Completeness::CutOff => is_alone,
+        Completeness::Whole | Completeness::Doubtful => image == own || !is_left(image),
     };
     let images: Vec<_> = images.filter(is_meant).collect();
     let Ok(awaited) = AwaitedStart::all(&settings.paths.state_dir) else {
         return vec!["no image was removed: it is not known who uses which".to_owned()];
     };
-    let candidate = |(image, state): &(PathBuf, State)| Candidate {
+    let candidate = |(image, state): &(PathBuf, Completeness)| Candidate {
         order: (image == own, image.clone()),
         created: None,
         state: *state,

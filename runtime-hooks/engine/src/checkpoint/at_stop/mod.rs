@@ -6,9 +6,9 @@
 //! means the end, also of a checkpoint that is under way.
 
 mod keep;
-mod place;
 pub mod process;
 pub mod push;
+mod stop_image;
 
 use std::fs;
 use std::io;
@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 
 use nix::libc::SIGKILL;
 
-use crate::checkpoint::at_stop::place::Place;
 use crate::checkpoint::at_stop::process::StopProcess;
+use crate::checkpoint::at_stop::stop_image::StopImage;
 use crate::container::at_stop::repository::repository_of;
 use crate::container::at_stop::{AtStop, InvalidAtStop};
 use crate::container::pod::NoNamespace;
@@ -122,7 +122,7 @@ fn begin(
     let restore = &context.settings.restore;
     let start = || {
         let key = asked.key(&spec, id)?;
-        let place = Place::make(&restore.at_create, &spec, &key)?;
+        let place = StopImage::make(&restore.at_create, &spec, &key)?;
         // A key that no registry can have was refused when the container was created; if that was
         // before the setting, the image stays here.
         let has_repository = |_: &_| repository_of(&restore.registry, &spec, &key).is_ok();

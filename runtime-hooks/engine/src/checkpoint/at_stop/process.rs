@@ -24,7 +24,7 @@ use stasis_linux::open_files::keep_callers_limit;
 use crate::checkpoint::at_stop::delivered;
 use crate::checkpoint::at_stop::keep::keep_last;
 use crate::checkpoint::at_stop::push::{Push, Pushing, Told};
-use crate::context::{Context, Place};
+use crate::context::{Context, RuntimeLocation};
 use crate::error::kind::Kind;
 use crate::error::operations_log;
 use crate::host::cancel::Cancel;
@@ -48,7 +48,7 @@ const POLL: Duration = Duration::from_millis(20);
 /// A checkpoint in the place of a signal.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct StopProcess {
-    place: Place,
+    place: RuntimeLocation,
     id: String,
     stopping: Stopping,
     signal: i32,

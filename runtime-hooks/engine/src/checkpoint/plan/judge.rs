@@ -8,7 +8,7 @@ use stasis_linux::Snapshot;
 use stasis_linux::cgroup::FreezerState;
 
 use crate::bulk_memory::plugin::{GpuState, Plugins};
-use crate::checkpoint::captured::{Captured, Found, as_reported};
+use crate::checkpoint::captured::{Captured, ObservedContainer, as_reported};
 use crate::checkpoint::disk_space::refuse_full;
 use crate::checkpoint::late_exec;
 use crate::checkpoint::route::{Facts, GpuContentsRoute};
@@ -94,12 +94,12 @@ pub(super) fn judge(
         Some(_) => Vec::new(),
         None => refuse_blockers(context, options, &looked)?,
     };
-    let as_found = Found {
+    let observed = ObservedContainer {
         members: &as_reported(&members),
         freezer: found,
         earlier: earlier.as_ref(),
     };
-    let captured = Captured::describe(context, container, &snapshot, &inventory, as_found)?;
+    let captured = Captured::describe(context, container, &snapshot, &inventory, observed)?;
     Blockers::check(captured.unknown(), &context.settings)?;
     let plugins = Plugins::for_checkpoint(context, options, GpuState::InMemory)?;
     let limits = &container.memory_of(members.iter().map(|(process, _)| process))?;

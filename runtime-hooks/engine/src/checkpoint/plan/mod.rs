@@ -10,7 +10,7 @@ use stasis_linux::cgroup::FreezerState;
 use stasis_linux::{ProcessRef, Snapshot};
 
 use crate::bulk_memory::plugin::Plugins;
-use crate::checkpoint::captured::{Captured, Found};
+use crate::checkpoint::captured::{Captured, ObservedContainer};
 use crate::checkpoint::plan::judge::{Judged, Looked, judge, refuse_blockers};
 use crate::checkpoint::without_gpu_state::PlainDump;
 use crate::container::hooks::Hooks;
@@ -190,12 +190,12 @@ impl<'a> Plan<'a> {
             .iter()
             .map(|process| (process, SafeState::Running))
             .collect();
-        let as_found = Found {
+        let observed = ObservedContainer {
             members: &members,
             freezer: self.found,
             earlier: Some(&captured.intent),
         };
-        *captured = Captured::describe(context, container, &snapshot, &inventory, as_found)?;
+        *captured = Captured::describe(context, container, &snapshot, &inventory, observed)?;
         Ok((snapshot, inventory))
     }
 

@@ -17,12 +17,12 @@ const SOON: Duration = Duration::from_secs(60);
 pub struct Arrivals {
     began: Instant,
     bytes: u64,
-    state: Mutex<State>,
+    state: Mutex<ArrivalState>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
-struct State {
+struct ArrivalState {
     /// Bytes at the end of each process's contents.
     missing: BTreeMap<ProcessId, u64>,
     load: Load,
@@ -54,7 +54,7 @@ impl Arrivals {
         Self {
             began,
             bytes,
-            state: Mutex::new(State {
+            state: Mutex::new(ArrivalState {
                 missing: BTreeMap::new(),
                 load: Load::UnderWay,
             }),
@@ -83,7 +83,7 @@ impl Arrivals {
 
     /// Returns news for a process that last received `last`; waits a moment for it.
     pub(crate) fn news(&self, process: &ProcessId, last: Option<u64>) -> News {
-        let is_old = |state: &mut State| {
+        let is_old = |state: &mut ArrivalState| {
             state.load == Load::UnderWay && state.missing.get(process).copied() == last
         };
         let waited = self.changed.wait_timeout_while(self.state(), LOOK, is_old);
@@ -97,14 +97,14 @@ impl Arrivals {
 
     /// Waits for the end of the loading; returns whether all is loaded.
     pub(crate) fn all_are_there(&self) -> bool {
-        let under_way = |state: &mut State| state.load == Load::UnderWay;
+        let under_way = |state: &mut ArrivalState| state.load == Load::UnderWay;
         let waited = self.changed.wait_while(self.state(), under_way);
         waited.unwrap_or_else(PoisonError::into_inner).load == Load::Done
     }
 
     /// Waits until the rest should be loaded soon, at the average speed so far.
     pub(crate) fn until_soon(&self) {
-        let is_late = |state: &mut State| {
+        let is_late = |state: &mut ArrivalState| {
             let missing = state.missing.values().sum::<u64>();
             let come = self.bytes.saturating_sub(missing);
             let took = self.began.elapsed().as_secs_f64();
@@ -115,7 +115,7 @@ impl Arrivals {
         drop(self.changed.wait_while(self.state(), is_late));
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ArrivalState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

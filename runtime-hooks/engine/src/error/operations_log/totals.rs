@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use stasis_linux::file::{self, Access, Durability};
-use stasis_memory_store::Report;
+use stasis_memory_store::StoreStatistics;
 
 use super::distribution::{BYTES, Distribution, SECONDS};
 use super::{EARLIER, FILE_NAME};
@@ -64,7 +64,7 @@ struct Counted {
     kind: Option<String>,
     #[serde(default)]
     phases: Vec<Phase>,
-    bulk_memory: Option<Report>,
+    bulk_memory: Option<StoreStatistics>,
     locked_seconds: Option<f64>,
     frozen_seconds: Option<f64>,
 }

@@ -8,7 +8,9 @@ use std::thread;
 
 use serde::{Deserialize, Serialize};
 use stasis_linux::file;
-use stasis_memory_store::{Area, DumpRequest, FileContents, Index, Reader, Report, Writer};
+use stasis_memory_store::{
+    Area, DumpRequest, FileContents, Index, Reader, StoreStatistics, Writer,
+};
 
 use super::store::store;
 use crate::host::file_lock::lock_soon;
@@ -27,7 +29,7 @@ pub struct StoreAgain {
 
 impl StoreAgain {
     /// Stores the contents. The process ends with its operation, which waits for it.
-    pub(super) fn run(&self) -> io::Result<Report> {
+    pub(super) fn run(&self) -> io::Result<StoreStatistics> {
         let request = file::open(&self.request_file)?.ok_or(io::ErrorKind::NotFound)?;
         lock_soon(&request)?;
         thread::spawn(|| {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use stasis_linux::ProcessRef;
 use stasis_linux::file_system::detached::DetachedMount;
-use stasis_memory_store::{DumpRequest, Report};
+use stasis_memory_store::{DumpRequest, StoreStatistics};
 
 use super::again::StoreAgain;
 use super::hold::{Checkpointed, Hold, HoldStep};
@@ -87,7 +87,7 @@ impl Holder {
         &mut self,
         in_files: Vec<InFile>,
         cancel: &Cancel,
-    ) -> Result<Report, Unanswered> {
+    ) -> Result<StoreStatistics, Unanswered> {
         let limit = limit_for(in_files.iter().map(InFile::bytes).sum());
         let all = HoldStep::StoreAll(in_files);
         let is_cancelled = || cancel.requested();
@@ -96,10 +96,10 @@ impl Holder {
         Ok(stored)
     }
 
-    /// Takes the contents away from their processes.
+    /// Detaches the contents from their processes.
     ///
     /// # Errors
-    /// All contents are in place, or are recorded as away.
+    /// All contents are in place, or are recorded as detached.
     pub(crate) fn detach(&mut self) -> io::Result<()> {
         self.process().step(HoldStep::TakeAway, LIMIT)
     }
@@ -107,7 +107,7 @@ impl Holder {
     /// Gives the contents back.
     ///
     /// # Errors
-    /// Some are still away.
+    /// Some are still detached.
     pub(crate) fn give_back(mut self) -> io::Result<()> {
         self.process().step(HoldStep::GiveBack, LIMIT + PATIENCE)
     }
@@ -137,7 +137,7 @@ pub(crate) fn store_again(
     staged: &DumpRequest,
     (request, request_file): (&DumpRequest, &Path),
     cancel: &Cancel,
-) -> Result<Report, Unanswered> {
+) -> Result<StoreStatistics, Unanswered> {
     let again = StoreAgain {
         image: image.to_owned(),
         staged: staged.directory.clone(),

@@ -15,10 +15,10 @@ use crate::cuda::process_set::initial_state::ProcessId;
 use crate::gpu_path::process::threads;
 
 /// Waits for the holder of the contents to give them back, and once it has ended gives back from
-/// the store the contents that are still away; `directory` is the operation's.
+/// the store the contents that are still detached; `directory` is the operation's.
 ///
 /// # Errors
-/// Some are still away.
+/// Some are still detached.
 pub(super) fn give_back_from_store(directory: &Path) -> io::Result<()> {
     if record::read(directory)?.is_none() {
         return Ok(());
@@ -51,7 +51,7 @@ pub(super) fn give_back_from_store(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The place of contents of a process, which a checkpoint may have taken away.
+/// The place of contents of a process, which a checkpoint may have detached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::gpu_path) enum Whereabouts {
     /// In the process.
@@ -99,7 +99,7 @@ fn gone(detached: &Detached) -> io::Error {
     ))
 }
 
-/// Returns the processes that live and lack contents that were away.
+/// Returns the processes that live and lack contents that were detached.
 fn lacking(detached: &Detached) -> io::Result<Vec<(ProcessRef, InFile)>> {
     let mut lacking = Vec::new();
     for in_file in &detached.in_files {

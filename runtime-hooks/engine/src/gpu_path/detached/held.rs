@@ -85,7 +85,7 @@ impl Held {
 }
 
 /// Asks the processes whether they may have all contents that come back to them as private memory,
-/// before any are taken away.
+/// before any are detached.
 pub(super) fn ask_for_room(held: &[Held]) -> io::Result<()> {
     let mut processes = BTreeMap::new();
     for held in held

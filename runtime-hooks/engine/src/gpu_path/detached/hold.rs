@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use stasis_linux::file_system::detached::DetachedMount;
 use stasis_linux::{ProcessRef, file};
-use stasis_memory_store::{DumpRequest, Report, Writer};
+use stasis_memory_store::{DumpRequest, StoreStatistics, Writer};
 
 use super::held::{Held, ask_for_room, give_back, keep, open, seal, there};
 use super::in_file::{InFile, in_files};
@@ -89,7 +89,7 @@ impl Hold {
             return Ok(());
         }
         let taken = mount.and_then(|mount| self.detach(&held, &lock, mount.as_ref()));
-        // The stand-by process ends with us, once nothing is away any more.
+        // The stand-by process ends with us, once nothing is detached any more.
         let (record, _stands_by) = report_done(taken)?;
         if matches!(asked(&HoldStep::GiveBack), Ok(true)) {
             let given = give_back(&held);
@@ -106,7 +106,7 @@ impl Hold {
 
     /// Stores contents as the driver's calls return. A process whose contents are not known yet is
     /// looked at again when all calls have returned.
-    fn store(&self, told: &mut Told) -> io::Result<(Vec<Held>, Report)> {
+    fn store(&self, told: &mut Told) -> io::Result<(Vec<Held>, StoreStatistics)> {
         let request = file::open(&self.request_file)?.ok_or(io::ErrorKind::NotFound)?;
         lock_soon(&request)?;
         let writer = Writer::create(&self.image, &self.request).map_err(io::Error::other)?;
@@ -150,7 +150,7 @@ impl Hold {
         }
     }
 
-    /// Takes contents away. From the record on, any later process of ours gives them back.
+    /// Detaches contents. From the record on, any later process of ours gives them back.
     fn detach(
         &self,
         held: &[Held],

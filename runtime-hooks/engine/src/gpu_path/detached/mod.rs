@@ -1,4 +1,4 @@
-//! GPU contents that are away from their processes while CRIU dumps these, or has restored them.
+//! GPU contents that are detached from their processes while CRIU dumps or restores these.
 //!
 //! CRIU cannot dump a mapping of a file that has no name, and it copies once more all that it
 //! dumps. So contents that the driver has put into a file of ours are stored from there, and the
@@ -21,7 +21,7 @@
 //! operation wants it, once no process traces or freezes the processes any more. A second process
 //! has the same files, and continues where the first was killed ([`stand_by`]): it needs no image,
 //! which may be removed. If both were killed, recovery gives the contents back from the store, if
-//! it exists: they are taken away only once the store has them, and after this is recorded in the
+//! it exists: they are detached only once the store has them, and after this is recorded in the
 //! operation's directory ([`record`]). Without the store they are lost, with an error.
 
 mod again;
@@ -67,11 +67,11 @@ const POLL: Duration = Duration::from_millis(10);
 const SLOWEST: u64 = 50 << 20;
 const LEAST: Duration = Duration::from_secs(120);
 
-/// Gives back all contents that are still away from processes of an operation that was cut off;
+/// Gives back all contents that are still detached from processes of an operation that was cut off;
 /// `directory` is the operation's.
 ///
 /// # Errors
-/// Some are still away: the driver must not be asked to restore those processes.
+/// Some are still detached: the driver must not be asked to restore those processes.
 pub(crate) fn give_back(directory: &Path) -> io::Result<()> {
     let Some(detached) = record::read(directory)? else {
         return Ok(());
@@ -90,7 +90,7 @@ fn limit_for(bytes: u64) -> Duration {
 /// trace the process, or have frozen it.
 fn map_again(process: &ProcessRef, contents: Span, from: &ContentsFile) -> io::Result<()> {
     if contents_of(process)?.contains(&contents) {
-        // They were not taken away.
+        // They were not detached.
         return Ok(());
     }
     let begun = Instant::now();

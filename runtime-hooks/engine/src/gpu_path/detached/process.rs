@@ -1,4 +1,4 @@
-//! A process that has GPU contents while they are away from their processes.
+//! A process that has GPU contents while they are detached from their processes.
 //!
 //! Like the process that copies for the driver it is in stasis' own cgroup, which is charged for
 //! the loaded contents, and makes calls in programs that must not be cut off with the operation.

@@ -1,4 +1,4 @@
-//! The record of contents that are away from their processes, in the operation's directory.
+//! The record of contents that are detached from their processes, in the operation's directory.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -22,7 +22,7 @@ const WANTED: &str = "gpu-contents-away.wanted";
 /// The contents of hundreds of thousands of processes.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// Contents that are away, and their store.
+/// Contents that are detached, and their store.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Detached {
     /// Directories where the image may be, since it may not be in its place yet.
@@ -52,7 +52,7 @@ impl HeldRecord {
     pub(super) fn write(directory: &Path, detached: &Detached) -> io::Result<Self> {
         let lock = lock_of(directory)?;
         lock_soon(&lock)?;
-        // A wish for contents that were away before.
+        // A wish for contents that were detached before.
         let _ = fs::remove_file(directory.join(WANTED));
         let text = serde_json::to_vec(detached)?;
         let path = directory.join(RECORD);
@@ -103,7 +103,7 @@ impl HeldRecord {
         sleep(POLL);
     }
 
-    /// Removes the record: nothing is away any more.
+    /// Removes the record: nothing is detached any more.
     pub(super) fn remove(&self) {
         remove(&self.directory);
     }
@@ -157,7 +157,7 @@ pub(super) fn remove(directory: &Path) {
     }
 }
 
-/// Whether contents of any process may be away.
+/// Whether contents of any process may be detached.
 pub(crate) fn are_detached(directory: &Path) -> bool {
     directory.join(RECORD).exists()
 }

@@ -1,4 +1,4 @@
-//! A second process that has the files of contents that are away: the image, which has them as
+//! A second process that has the files of contents that are detached: the image, which has them as
 //! well, may be removed by then, and one process's end must not lose them. Both share the memory.
 
 use std::io;

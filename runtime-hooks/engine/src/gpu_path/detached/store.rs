@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use stasis_memory_store::{
-    Coming, DumpRequest, FileContents, ProcessMemory, Report, StoreError, StreamReport, Writer,
+    Coming, DumpRequest, FileContents, ProcessMemory, StoreError, StoreStatistics, StreamReport,
+    Writer,
 };
 
 use super::progress::with_progress;
@@ -30,7 +31,7 @@ pub(super) fn store(
     writer: Writer,
     contents: &[FileContents<'_>],
     request: &DumpRequest,
-) -> io::Result<Report> {
+) -> io::Result<StoreStatistics> {
     let all = |storing: &Storing<'_>| {
         let mut contents = contents.iter();
         contents.try_for_each(|contents| storing.add(contents, storing.threads))
@@ -45,7 +46,7 @@ pub(super) fn store_coming(
     request: &DumpRequest,
     bring: impl FnOnce(&Storing<'_>) -> io::Result<()>,
     are_wanted: impl Fn((i32, u64)) -> bool,
-) -> io::Result<Report> {
+) -> io::Result<StoreStatistics> {
     let (bytes, begun) = (AtomicU64::new(0), OnceCell::new());
     let threads = threads_for(request.threads);
     let stored = with_progress(request.progress.as_deref(), &bytes, |done| {
@@ -68,18 +69,22 @@ pub(super) fn store_coming(
     let report = report(&processes, stored, writer.not_reused());
     writer.finish(&processes).map_err(io::Error::other)?;
     let took = begun.get().map(Instant::elapsed).unwrap_or_default();
-    Ok(Report {
+    Ok(StoreStatistics {
         copy_seconds: took.as_secs_f64(),
         ..report
     })
 }
 
-fn report(processes: &[ProcessMemory], stored: StreamReport, not_reused: Option<String>) -> Report {
+fn report(
+    processes: &[ProcessMemory],
+    stored: StreamReport,
+    not_reused: Option<String>,
+) -> StoreStatistics {
     let areas = || processes.iter().flat_map(|process| &process.areas);
     let bytes = areas().map(|area| area.bytes).sum::<u64>();
     let chunks = areas().flat_map(|area| &area.chunks);
     let with_contents: u64 = chunks.map(|chunk| chunk.pages.bytes() as u64).sum();
-    Report {
+    StoreStatistics {
         processes: processes.len(),
         areas: areas().count(),
         bytes,
@@ -87,7 +92,7 @@ fn report(processes: &[ProcessMemory], stored: StreamReport, not_reused: Option<
         reused_bytes: stored.reused_bytes,
         stored_bytes: stored.stored_bytes,
         not_reused,
-        ..Report::default()
+        ..StoreStatistics::default()
     }
 }
 

@@ -13,7 +13,7 @@ use crate::gpu_path::copier::Copier;
 use crate::gpu_path::share::Share;
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct DriverState {
     pub(super) made: BTreeMap<ProcessId, Made>,
     pub(super) armed: BTreeMap<ProcessId, Copier>,
     /// Why a process has no file.
@@ -24,7 +24,7 @@ pub(super) struct State {
     pub(super) copying: Copying,
 }
 
-impl State {
+impl DriverState {
     /// The share of a process among those that are expected.
     pub(super) fn share(&self, process: &ProcessRef) -> Share {
         let own = self.expected.get(&ProcessId::of(process));

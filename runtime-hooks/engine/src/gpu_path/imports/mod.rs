@@ -16,7 +16,7 @@ mod share_again;
 mod visit;
 
 use serde::{Deserialize, Serialize};
-use stasis_injection::imports::{Import, Place};
+use stasis_injection::imports::{GpuAddress, Import};
 
 use crate::cuda::process_set::initial_state::ProcessId;
 
@@ -50,7 +50,7 @@ pub struct OwnedAt {
     pub device: u64,
 }
 
-impl From<OwnedAt> for Place {
+impl From<OwnedAt> for GpuAddress {
     fn from(OwnedAt { address, device }: OwnedAt) -> Self {
         Self { address, device }
     }
@@ -58,11 +58,11 @@ impl From<OwnedAt> for Place {
 
 impl Share {
     /// The importer's place.
-    fn place(&self) -> Place {
+    fn place(&self) -> GpuAddress {
         let Import {
             address, access, ..
         } = self.import;
         let device = access.trailing_zeros().into();
-        Place { address, device }
+        GpuAddress { address, device }
     }
 }

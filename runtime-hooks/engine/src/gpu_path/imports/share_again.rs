@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use stasis_injection::imports::{Import, Members, Place, export, identify, import};
+use stasis_injection::imports::{GpuAddress, Import, Members, export, identify, import};
 
 use super::give_up::to_own;
 use super::{Asked, Share, Visit, record, visit_all};
@@ -93,7 +93,7 @@ fn verify(visits: &Visits<'_>, shares: &[Share]) -> io::Result<()> {
     for share in shares {
         let (owner, importer) = (positions[&share.owner], positions[&share.importer]);
         let own = &mut all[owner].1.own;
-        let at = Place::from(share.owned_at);
+        let at = GpuAddress::from(share.owned_at);
         let index = own.iter().position(|place| *place == at);
         let index = index.unwrap_or_else(|| {
             own.push(at);

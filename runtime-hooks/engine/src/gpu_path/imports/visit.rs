@@ -6,7 +6,7 @@ use std::thread;
 
 use serde::{Deserialize, Serialize};
 use stasis_injection::imports::Visited;
-use stasis_injection::survey::{Removed, SurveyRecord, prepare, remove};
+use stasis_injection::survey::{Removed, VisitRecord, prepare, remove};
 use stasis_linux::ProcessRef;
 
 use crate::cuda::process_set::initial_state::ProcessId;
@@ -24,7 +24,7 @@ pub struct Asked {
 /// A process with code of ours in it.
 pub(in crate::gpu_path) struct Visit {
     pub(in crate::gpu_path) process: ProcessRef,
-    pub(in crate::gpu_path) record: SurveyRecord,
+    pub(in crate::gpu_path) record: VisitRecord,
     kept: HeldRecord,
 }
 

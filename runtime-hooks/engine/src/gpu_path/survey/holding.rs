@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use stasis_injection::survey::{Allocation, Found, Kind};
+use stasis_injection::survey::{Allocation, Kind, ProcessGpuMemory};
 
 /// `CU_MEM_LOCATION_TYPE_DEVICE`: other memory of virtual memory management is the host's.
 pub(super) const DEVICE: u64 = 1;
@@ -68,7 +68,7 @@ impl Pieces {
 impl Holding {
     /// Sorts all allocations of a process; those at `shared` are of other processes of the survey.
     #[must_use]
-    pub fn of(found: &Found, shared: &BTreeSet<u64>) -> Self {
+    pub fn of(found: &ProcessGpuMemory, shared: &BTreeSet<u64>) -> Self {
         let mut holding = Self {
             contexts: found.active.count_ones(),
             peers: first_pair(&found.peers),
@@ -143,7 +143,7 @@ mod tests {
     }
 
     fn with_shared(allocations: &[Allocation], shared: &[u64]) -> Holding {
-        let found = Found {
+        let found = ProcessGpuMemory {
             allocations: allocations.to_vec(),
             active: 0b11,
             peers: [0; DEVICES],

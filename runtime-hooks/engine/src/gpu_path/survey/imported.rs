@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 
-use stasis_injection::imports::{Import, Members, Place, export, identify, rehearse};
-use stasis_injection::survey::{Allocation, Found, Kind, SurveyError};
+use stasis_injection::imports::{GpuAddress, Import, Members, export, identify, rehearse};
+use stasis_injection::survey::{Allocation, Kind, ProcessGpuMemory, VisitError};
 
 use super::holding::DEVICE;
 use crate::cuda::process_set::initial_state::ProcessId;
@@ -16,7 +16,7 @@ const BY_DESCRIPTOR: u64 = 1;
 
 /// Finds the memory that these processes share among each other. Nothing is changed that lasts; one
 /// import of each process from each other is rehearsed, elsewhere.
-pub(super) fn imported(all: &[(&Visit, &Found)]) -> Result<Vec<Share>, SurveyError> {
+pub(super) fn imported(all: &[(&Visit, &ProcessGpuMemory)]) -> Result<Vec<Share>, VisitError> {
     let members: Vec<_> = all
         .iter()
         .map(|(visit, found)| (visit.visited(), members_of(found)))
@@ -31,7 +31,7 @@ pub(super) fn imported(all: &[(&Visit, &Found)]) -> Result<Vec<Share>, SurveyErr
             let Some((owner, index)) = owner else {
                 continue;
             };
-            let Place { address, device } = members[owner].1.own[index];
+            let GpuAddress { address, device } = members[owner].1.own[index];
             shares.push(Share {
                 importer: ProcessId::of(&importer.process),
                 import: Import {
@@ -50,8 +50,8 @@ pub(super) fn imported(all: &[(&Visit, &Found)]) -> Result<Vec<Share>, SurveyErr
     Ok(shares)
 }
 
-fn members_of(found: &Found) -> Members {
-    let place = |allocation: &Allocation| Place {
+fn members_of(found: &ProcessGpuMemory) -> Members {
+    let place = |allocation: &Allocation| GpuAddress {
         address: allocation.address,
         device: allocation.access.trailing_zeros().into(),
     };
@@ -77,7 +77,7 @@ fn is_of_device(allocation: &Allocation) -> bool {
 }
 
 /// Finds limits of descriptors, security modules and the like before anything is changed.
-fn try_each_pair(all: &[(&Visit, &Found)], shares: &[Share]) -> Result<(), SurveyError> {
+fn try_each_pair(all: &[(&Visit, &ProcessGpuMemory)], shares: &[Share]) -> Result<(), VisitError> {
     let mut largest = BTreeMap::<_, Share>::new();
     for share in shares {
         let pair = largest.entry((share.importer, share.owner));

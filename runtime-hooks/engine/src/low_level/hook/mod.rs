@@ -27,7 +27,7 @@ use stasis_linux::file::{self, Access, Durability};
 
 use crate::container::Container;
 use crate::container::hooks::Hook;
-use crate::context::Place;
+use crate::context::RuntimeLocation;
 use crate::host::cancel::Cancel;
 use crate::low_level::hook::process::{Answer, HookProcess};
 use crate::operation::Operation;
@@ -77,7 +77,7 @@ pub enum Unsuccessful {
 
 /// A hook that is run in a container.
 pub(crate) struct Run<'a> {
-    pub(crate) place: &'a Place,
+    pub(crate) place: &'a RuntimeLocation,
     pub(crate) operation: &'a Operation,
     pub(crate) container: &'a Container,
     pub(crate) hook: &'a Hook,

@@ -15,7 +15,7 @@ use stasis_linux::file::{self, Access, Durability};
 
 use crate::container::Container;
 use crate::container::hooks::{Hook, When};
-use crate::context::Place;
+use crate::context::RuntimeLocation;
 use crate::host::cancel::Cancel;
 use crate::low_level::hook::Run;
 use crate::operation::timeline::Timeline;
@@ -29,7 +29,7 @@ const MAX_BYTES: u64 = 64 << 20;
 /// A pending hook.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct PendingHook {
-    place: Place,
+    place: RuntimeLocation,
     hook: Hook,
 }
 
@@ -44,7 +44,7 @@ pub struct RanHook {
 /// Records the hook.
 pub(crate) fn record(
     operation: &Operation,
-    place: &Place,
+    place: &RuntimeLocation,
     hook: &Hook,
 ) -> Result<(), OperationError> {
     let (path, pending) = (

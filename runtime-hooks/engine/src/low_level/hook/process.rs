@@ -20,7 +20,7 @@ use rustix::process::{WaitOptions, WaitStatus, wait};
 use serde::{Deserialize, Serialize};
 use stasis_linux::exit_status;
 
-use crate::context::Place;
+use crate::context::RuntimeLocation;
 use crate::host::respawn;
 use crate::low_level::command;
 use crate::low_level::hook::Unsuccessful;
@@ -41,7 +41,7 @@ const TURN: Timespec = Timespec {
 /// A hook that is to be run.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct HookProcess {
-    pub(super) place: Place,
+    pub(super) place: RuntimeLocation,
     /// The container.
     pub(super) id: String,
     /// The file that describes its process.

@@ -27,7 +27,7 @@ use crate::image::manifest::Manifest;
 use crate::image::stopped::key;
 use crate::image::stopped::push_again::PushAgain;
 use crate::restore::at_create::ended_soon;
-use crate::restore::at_create::newest::{self, Here};
+use crate::restore::at_create::newest::{self, LocalImage};
 use crate::restore::at_create::passed_over::PassedOver;
 use crate::restore::at_create::pulled::{self, pulled};
 use crate::restore::image;
@@ -37,7 +37,7 @@ const MOST_IMAGES: usize = 10_000;
 
 /// A complete image.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct FoundImage {
     /// Without links.
     pub(super) image: PathBuf,
     pub(super) manifest: Manifest,
@@ -45,10 +45,10 @@ pub(super) struct Found {
     pub(super) _opened: Opened,
 }
 
-impl Found {
-    fn as_here(&self) -> Here {
+impl FoundImage {
+    fn as_local(&self) -> LocalImage {
         let name = self.image.file_name().and_then(OsStr::to_str);
-        Here {
+        LocalImage {
             name: name.unwrap_or_default().to_owned(),
             created: self.manifest.created.clone(),
         }
@@ -64,7 +64,7 @@ pub(super) fn find(
     id: &str,
     asked: &FirstImage,
     passed_over: &mut PassedOver,
-) -> Result<Found, Refusal> {
+) -> Result<FoundImage, Refusal> {
     let spec = Spec::read(bundle).map_err(|error: SpecError| AdmissionError::from(error))?;
     let own = directory_of(settings, &spec)?;
     match asked {
@@ -76,7 +76,7 @@ pub(super) fn find(
             // A push that cannot restart now is not this container's failure: a later one may.
             let _ = PushAgain::of(settings).map(|again| again.start());
             let here = latest(settings, &own, &directory, id, passed_over);
-            let found = here.as_ref().ok().map(Found::as_here);
+            let found = here.as_ref().ok().map(FoundImage::as_local);
             // The registry may have the image, too.
             let newest = passed_over.newest_that_ends_soon().or(found);
             let newer = newest::newer(settings, cancel, &spec, key, newest)?;
@@ -134,7 +134,7 @@ fn pull(
     spec: &Spec,
     reference: &Reference,
     id: &str,
-) -> Result<Found, Refusal> {
+) -> Result<FoundImage, Refusal> {
     refuse_place_of_pulled(settings)?;
     let (_held, image) = pulled(settings, cancel, spec, reference)?;
     look(settings, &pulled::directory(settings), &image, id)
@@ -168,7 +168,7 @@ fn latest(
     key: &Path,
     id: &str,
     passed_over: &mut PassedOver,
-) -> Result<Found, Refusal> {
+) -> Result<FoundImage, Refusal> {
     let missing = || NoFirstImage::Missing(key.to_owned());
     let read = |source| NotAllowed::Io {
         path: key.to_owned(),
@@ -201,7 +201,7 @@ fn latest(
 
 /// Checks an image, which has to be below `own`, and changes nothing: many containers may be
 /// restored from it at a time.
-fn look(settings: &Settings, own: &Path, path: &Path, id: &str) -> Result<Found, Refusal> {
+fn look(settings: &Settings, own: &Path, path: &Path, id: &str) -> Result<FoundImage, Refusal> {
     let missing = || NoFirstImage::Missing(path.to_owned());
     let image = match admit(&[own.to_owned()], path) {
         Err(NotAllowed::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
@@ -216,16 +216,16 @@ fn look(settings: &Settings, own: &Path, path: &Path, id: &str) -> Result<Found,
     }
     files::refuse_no_files(&image)?;
     let manifest = match image::find(&image)? {
-        image::Found::Image(manifest) if manifest.files.is_none() => {
+        image::ImageKind::Image(manifest) if manifest.files.is_none() => {
             return Err(NoFirstImage::Incomplete(image).into());
         }
-        image::Found::Image(manifest) => *manifest,
+        image::ImageKind::Image(manifest) => *manifest,
         // CRIU writes the inventory last.
-        image::Found::Plain => Manifest::implied(id),
-        image::Found::Nothing => return Err(missing().into()),
+        image::ImageKind::Plain => Manifest::implied(id),
+        image::ImageKind::Nothing => return Err(missing().into()),
     };
     ended_soon::refuse(&image, &manifest)?;
-    Ok(Found {
+    Ok(FoundImage {
         image,
         manifest,
         _opened: opened,

@@ -30,7 +30,7 @@ use crate::operation::progress::Progress;
 use crate::operation::timeline::Timeline;
 use crate::operation::verb::Verb;
 use crate::request::{CreateRequest, CreateVerb, RestoreMode, RestoreRequest};
-use crate::restore::at_create::find::{Found, find, leave};
+use crate::restore::at_create::find::{FoundImage, find, leave};
 use crate::restore::at_create::passed_over::PassedOver;
 use crate::restore::hold::Goal;
 use crate::restore::image;
@@ -135,7 +135,7 @@ fn from_image(
 fn from(
     context: &Context,
     request: &RestoreRequest,
-    found: Found,
+    found: FoundImage,
     passed_over: &PassedOver,
     restore_args: RestoreArgs<'_>,
 ) -> Result<(), Error> {
@@ -165,7 +165,7 @@ fn request(
     options: &CreateRequest,
     asked: &FirstImage,
     passed_over: &mut PassedOver,
-) -> Result<(RestoreRequest, Found), Refusal> {
+) -> Result<(RestoreRequest, FoundImage), Refusal> {
     let bundle = &options.bundle;
     let found = find(
         &context.settings,

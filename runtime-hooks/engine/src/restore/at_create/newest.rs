@@ -32,14 +32,14 @@ const POLL: Duration = Duration::from_millis(200);
 
 /// The newest image on this machine.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Here {
+pub struct LocalImage {
     /// The image's name, which has the time when a container was stopped.
     pub name: String,
     /// The creation time, RFC 3339.
     pub created: String,
 }
 
-impl Here {
+impl LocalImage {
     /// Images of stopped containers are named by the time to the millisecond; other images have a
     /// creation time in seconds.
     #[must_use]
@@ -55,7 +55,7 @@ impl Here {
 
 /// An image of the registry.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct There {
+pub struct RemoteImage {
     /// The repository and the image's digest.
     pub reference: String,
     /// Its name on the host where it was made.
@@ -68,14 +68,14 @@ pub struct Query {
     /// The repository of the key.
     pub repository: String,
     /// The newest image on this machine, if there is one.
-    pub here: Option<Here>,
+    pub here: Option<LocalImage>,
 }
 
 /// The registry's answer.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Newest {
     /// The newest image, if it is newer than the one on this machine.
-    Image(Option<There>),
+    Image(Option<RemoteImage>),
     /// A newer image is being made.
     Awaited {
         /// Its name.
@@ -114,7 +114,7 @@ pub(super) fn newer(
     cancel: &Cancel,
     spec: &Spec,
     key: &Path,
-    here: Option<Here>,
+    here: Option<LocalImage>,
 ) -> Result<Option<(Reference, String)>, NoFirstImage> {
     let all = &settings.restore.registry;
     if all.is_empty() {
@@ -130,7 +130,7 @@ pub(super) fn newer(
         let unknown = |why| unknown(&repository, why);
         let (image, host, since) = match query.ask().map_err(unknown)? {
             Newest::Image(None) => return Ok(None),
-            Newest::Image(Some(There { reference, name })) => {
+            Newest::Image(Some(RemoteImage { reference, name })) => {
                 let reference = reference.parse();
                 let reference = reference.map_err(|_| unknown("its answer names no image".into()));
                 return Ok(Some((reference?, name)));

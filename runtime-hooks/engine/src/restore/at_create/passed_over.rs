@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::error::first_image::NoFirstImage;
 use crate::error::kind::Kind;
 use crate::error::{Refusal, chain};
-use crate::restore::at_create::newest::Here;
+use crate::restore::at_create::newest::LocalImage;
 
 /// The images of one key that are passed over, the latest first, each with its fault.
 #[derive(Debug, Default)]
@@ -32,9 +32,9 @@ impl PassedOver {
     }
 
     /// Returns the newest whole image whose containers have ended soon.
-    pub(super) fn newest_that_ends_soon(&self) -> Option<Here> {
+    pub(super) fn newest_that_ends_soon(&self) -> Option<LocalImage> {
         self.0.iter().find_map(|(image, why)| match why {
-            Refusal::FirstImage(NoFirstImage::EndsSoon { created, .. }) => Some(Here {
+            Refusal::FirstImage(NoFirstImage::EndsSoon { created, .. }) => Some(LocalImage {
                 name: image.file_name()?.to_str()?.to_owned(),
                 created: created.clone(),
             }),

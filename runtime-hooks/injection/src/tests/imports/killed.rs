@@ -9,7 +9,7 @@ use stasis_linux::ProcessRef;
 use super::members::Pair;
 use super::{Visit, give_up, map_again, owners, reversed};
 use crate::imports::Visited;
-use crate::survey::SurveyRecord;
+use crate::survey::VisitRecord;
 
 /// Environment variable for the asking process: its work, the processes, and their records.
 const ASKED: &str = "STASIS_TEST_IMPORTS";
@@ -18,7 +18,7 @@ const ROUNDS: u32 = 20;
 /// How much later each time.
 const LATER: Duration = Duration::from_micros(2500);
 
-type Told = (String, Vec<(i32, SurveyRecord, Vec<u64>)>);
+type Told = (String, Vec<(i32, VisitRecord, Vec<u64>)>);
 
 /// Not a test: the process that is killed. It repeats its work.
 #[test]

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::{COUNT, Visit};
 use crate::imports::Visited;
-use crate::survey::{Removed, SurveyRecord, prepare, remove};
+use crate::survey::{Removed, VisitRecord, prepare, remove};
 use crate::tests::program::build_with_library;
 
 /// Length of an allocation.
@@ -29,7 +29,7 @@ struct Program {
     output: Lines<BufReader<ChildStdout>>,
     mappings: usize,
     descriptors: usize,
-    record: Option<SurveyRecord>,
+    record: Option<VisitRecord>,
 }
 
 /// The two programs.

@@ -4,8 +4,8 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::blob::contents::{BlobContents, encode};
-use crate::blob::cut::{BlobsOf, Lengths};
 use crate::blob::gather::{Gathered, Plan};
+use crate::blob::split::{BlobsOf, Lengths};
 use crate::blob::tests::InMemory;
 use crate::blob::write_files::{refuse_other_files, write_files};
 use crate::index::codec;
@@ -50,7 +50,7 @@ fn gathered(
     for (name, bytes) in files {
         fs::write(directory.join(name), bytes).unwrap();
     }
-    let (index, reader) = cut_files(directory, &listed(files), 3)?;
+    let (index, reader) = split_files(directory, &listed(files), 3)?;
     Plan::of(BlobsOf::Files, &index, &reader, there, one, 3)?.put(new)
 }
 
@@ -120,7 +120,7 @@ fn more_than_a_registry_takes_is_refused_before_anything_is_put_into_blobs() {
     let directory = TempDir::new().unwrap();
     let files = [("pages-1.img", pages(1, 4000))];
     fs::write(directory.path().join("pages-1.img"), &files[0].1).unwrap();
-    let (index, reader) = cut_files(directory.path(), &listed(&files), 1).unwrap();
+    let (index, reader) = split_files(directory.path(), &listed(&files), 1).unwrap();
     let plan = |least: u64| {
         let lengths = |_| Lengths { least, most: least };
         Plan::of(BlobsOf::Files, &index, &reader, &[], lengths, 2)
@@ -142,7 +142,7 @@ fn a_file_that_changes_is_not_put_into_blobs() {
     let path = directory.path().join("pages-1.img");
     let files = [("pages-1.img", pages(1, 100))];
     fs::write(&path, &files[0].1).unwrap();
-    let (index, reader) = cut_files(directory.path(), &listed(&files), 1).unwrap();
+    let (index, reader) = split_files(directory.path(), &listed(&files), 1).unwrap();
     let plan = || Plan::of(BlobsOf::Files, &index, &reader, &[], one, 1);
     let planned = plan().unwrap();
     fs::write(&path, pages(2, 100)).unwrap();
@@ -150,7 +150,7 @@ fn a_file_that_changes_is_not_put_into_blobs() {
     assert!(matches!(error, StoreError::Chunk { .. }), "{error}");
     plan().unwrap_err();
     fs::write(&path, pages(1, 99)).unwrap();
-    let error = cut_files(directory.path(), &listed(&files), 1).unwrap_err();
+    let error = split_files(directory.path(), &listed(&files), 1).unwrap_err();
     assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
 }
 

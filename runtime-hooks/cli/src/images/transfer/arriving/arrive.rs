@@ -13,7 +13,7 @@ use stasis_oci_image::{Descriptor, Reference};
 use stasis_transfer::Elsewhere;
 
 use super::super::pull::fetch;
-use super::super::pull::parts::{Found, Parts};
+use super::super::pull::parts::{AlreadyFetched, Parts};
 use super::super::report::Moved;
 use super::super::staging::Staging;
 use super::super::staging::in_part::begin;
@@ -55,7 +55,7 @@ impl Coming {
 
     /// Fetches the rest. However it ends, the readers of the image receive the result. If it fails,
     /// the next pull into the directory goes on.
-    pub(super) fn finish(self, source: Source) -> Result<Found, MoveError> {
+    pub(super) fn finish(self, source: Source) -> Result<AlreadyFetched, MoveError> {
         let image = self.image;
         let fetched = fetch_all(image.clone(), self.packs, source).and_then(|found| {
             // Its packs are on disk, each since it was verified.

@@ -86,7 +86,7 @@ pub(in super::super) fn begin(
 }
 
 /// The image, as far as it exists.
-enum Found {
+enum ImageFetch {
     /// This process fetches the rest.
     Ours(Coming),
     /// The image is whole, or another process fetches the rest.
@@ -109,8 +109,8 @@ pub(crate) fn run(pull: &Pull) -> bool {
     };
     let _ = say(&Answer::There(found.image().to_owned()));
     let (is_whole, in_use) = match found {
-        Found::Ours(coming) => (coming.finish(source).is_ok(), None),
-        Found::There(_, in_use) => (true, Some(in_use)),
+        ImageFetch::Ours(coming) => (coming.finish(source).is_ok(), None),
+        ImageFetch::There(_, in_use) => (true, Some(in_use)),
     };
     // Holds the image until the requester uses it.
     let _ = io::copy(&mut io::stdin(), &mut io::sink());
@@ -124,7 +124,7 @@ pub(crate) fn run(pull: &Pull) -> bool {
 
 /// Fetches what a restore needs to begin, or waits until another process has. `None`: the
 /// requester does not want the image.
-fn fetch(pull: &Pull) -> Result<Option<(Found, Source)>, MoveError> {
+fn fetch(pull: &Pull) -> Result<Option<(ImageFetch, Source)>, MoveError> {
     let source = Source {
         reference: pull.reference.parse()?,
         authfile: pull.authfile.clone(),
@@ -147,14 +147,14 @@ fn fetch(pull: &Pull) -> Result<Option<(Found, Source)>, MoveError> {
     loop {
         let begun = Coming::begin(&pull.settings, &*from, &parts, &image);
         let found = match (begun, &pull.into) {
-            (Ok(coming), _) => Found::Ours(coming),
+            (Ok(coming), _) => ImageFetch::Ours(coming),
             (Err(MoveError::Busy(_)), Into::KeptBelow(_)) => {
                 sleep(LOOK);
                 continue;
             }
             (Err(MoveError::There(_)), Into::KeptBelow(_)) if has_inventory(&image) => {
                 let in_use = in_use::hold(&image).map_err(MoveError::refused)?;
-                Found::There(image, in_use)
+                ImageFetch::There(image, in_use)
             }
             (Err(error), _) => return Err(error),
         };
@@ -170,7 +170,7 @@ fn is_wanted(image: &Described) -> bool {
     told.is_ok() && io::stdin().read_line(&mut word).is_ok() && word == GO_ON
 }
 
-impl Found {
+impl ImageFetch {
     fn image(&self) -> &Path {
         match self {
             Self::Ours(coming) => &coming.image,

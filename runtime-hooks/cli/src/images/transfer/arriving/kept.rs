@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use stasis_engine::image::directory::INVENTORY;
 use stasis_engine::image::directory::in_use::hold_alone;
-use stasis_engine::image::retention::{Candidate, Rule, State, not_kept, state_of};
+use stasis_engine::image::retention::{Candidate, Completeness, Rule, not_kept, state_of};
 use stasis_engine::operation::awaited_start::AwaitedStart;
 use stasis_linux::file;
 use stasis_memory_store::refuse_arriving;
@@ -42,13 +42,13 @@ pub(super) fn keep_last(below: &Path, keep: usize, state_dir: &Path) {
 }
 
 /// Returns the state; an image that has arrived in part is no rest: the next pull resumes it.
-fn state(directory: &Path) -> State {
+fn state(directory: &Path) -> Completeness {
     // A pulled image has all its contents in its directory.
     match state_of(directory, |_| false) {
-        State::CutOff => State::Doubtful,
+        Completeness::CutOff => Completeness::Doubtful,
         state => match refuse_arriving(directory) {
             Ok(()) => state,
-            Err(_) => State::Doubtful,
+            Err(_) => Completeness::Doubtful,
         },
     }
 }

@@ -13,7 +13,7 @@ use stasis_oci_image::{Descriptor, Reference};
 use stasis_transfer::Elsewhere;
 use stasis_transfer::Open as _;
 
-use super::super::pull::parts::Found;
+use super::super::pull::parts::AlreadyFetched;
 use super::super::staging::in_part::{InPart, is_lost};
 use crate::command_error::MoveError;
 
@@ -52,7 +52,7 @@ pub(super) fn fetch_all(
     image: PathBuf,
     packs: Vec<(Pack, Descriptor)>,
     source: Source,
-) -> Result<Found, MoveError> {
+) -> Result<AlreadyFetched, MoveError> {
     let threads = CONNECTIONS.min(packs.len());
     let stalled = source.stalled;
     let work = Arc::new(Work {
@@ -72,7 +72,7 @@ pub(super) fn fetch_all(
     }
     drop(done);
     let (mut left, mut seen, mut last) = (threads, 0, Instant::now());
-    let mut found = Found::default();
+    let mut found = AlreadyFetched::default();
     let result = loop {
         if left == 0 {
             break Ok(found);
@@ -101,8 +101,8 @@ pub(super) fn fetch_all(
 
 impl Work {
     /// Fetches blobs, as one of the threads.
-    fn fetch(&self) -> Result<Found, MoveError> {
-        let mut found = Found::default();
+    fn fetch(&self) -> Result<AlreadyFetched, MoveError> {
+        let mut found = AlreadyFetched::default();
         let source = &self.source;
         let from = source.reference.open(source.authfile.as_deref())?;
         loop {

@@ -12,7 +12,7 @@ use stasis_engine::checkpoint::at_stop::push::{ANNOUNCED_WITHIN, Push};
 use stasis_engine::host::time::{now, rfc3339};
 use stasis_engine::image::manifest;
 use stasis_engine::image::stopped::LATEST;
-use stasis_engine::restore::at_create::newest::Here;
+use stasis_engine::restore::at_create::newest::LocalImage;
 use stasis_oci_image::document::annotations::{CREATED, IMAGE};
 use stasis_oci_image::{Announcement, Digest, Manifest, OciImageError, RepositoryName};
 use stasis_transfer::{Elsewhere, Registry, Tagged};
@@ -187,7 +187,7 @@ impl Latest {
 
     /// Compares by the time of the stop; an image that no stop has made, by its own time.
     fn is_earlier_than(&self, other: &Manifest) -> bool {
-        let here = Here {
+        let here = LocalImage {
             name: self.image.clone(),
             created: rfc3339(self.began),
         };

@@ -6,7 +6,7 @@ use std::time::Instant;
 use stasis_engine::host::respawn::say;
 use stasis_engine::host::time::now;
 use stasis_engine::image::stopped::LATEST;
-use stasis_engine::restore::at_create::newest::{ANSWERED_WITHIN, Newest, Query, There};
+use stasis_engine::restore::at_create::newest::{ANSWERED_WITHIN, Newest, Query, RemoteImage};
 use stasis_oci_image::document::annotations::IMAGE;
 use stasis_oci_image::{Announcement, Digest, Manifest, OciImageError, RepositoryName};
 use stasis_transfer::{Elsewhere, Registry, Tagged};
@@ -57,7 +57,7 @@ fn is_here(query: &Query, awaited: &Announcement) -> bool {
 
 fn newest(query: &Query, image: &Manifest, digest: &Digest) -> Newest {
     let is_newer = query.here.as_ref().is_none_or(|here| here.is_before(image));
-    Newest::Image(is_newer.then(|| There {
+    Newest::Image(is_newer.then(|| RemoteImage {
         reference: format!("{}@{digest}", query.repository),
         name: image.annotation(IMAGE).unwrap_or_default().to_owned(),
     }))

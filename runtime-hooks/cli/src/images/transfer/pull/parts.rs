@@ -44,12 +44,12 @@ pub(in super::super) struct Parts {
 
 /// Blobs and bytes that an earlier pull has brought.
 #[derive(Debug, Default, Clone, Copy)]
-pub(in super::super) struct Found {
+pub(in super::super) struct AlreadyFetched {
     pub(in super::super) blobs: usize,
     pub(in super::super) bytes: u64,
 }
 
-impl std::ops::AddAssign for Found {
+impl std::ops::AddAssign for AlreadyFetched {
     fn add_assign(&mut self, other: Self) {
         self.blobs += other.blobs;
         self.bytes += other.bytes;
@@ -104,7 +104,12 @@ impl Parts {
     }
 
     /// Reports a pull with so many blobs, some of which were found.
-    pub(in super::super) fn pulled(&self, image: PathBuf, blobs: usize, found: Found) -> Moved {
+    pub(in super::super) fn pulled(
+        &self,
+        image: PathBuf,
+        blobs: usize,
+        found: AlreadyFetched,
+    ) -> Moved {
         let bytes = self.manifest.bytes();
         Moved {
             image,

@@ -7,13 +7,13 @@ use stasis_config::Settings;
 use stasis_engine::image::files::ImageFile;
 use stasis_memory_store::{
     BlobContents, BlobsOf, Gathered, INDEX_FILE, Index, LargeFile, Lengths, MOST_CONTENTS_BYTES,
-    PAGE, Plan, Reader, StoreError, cut_files, encode_contents, pack_of,
+    PAGE, Plan, Reader, StoreError, encode_contents, pack_of, split_files,
 };
 use stasis_oci_image::Kind;
 
 use super::super::source::{Memory, Source};
 use super::outgoing::{Layer, Outgoing};
-use super::there::There;
+use super::remote_contents::RemoteContents;
 use crate::command_error::MoveError;
 
 /// Smaller files have too little in common with others to be cut into pieces.
@@ -26,7 +26,7 @@ pub(super) fn is_large(file: &ImageFile) -> bool {
 }
 
 /// Cuts large files into pieces, if there are any.
-pub(super) fn cut(
+pub(super) fn split_large(
     settings: &Settings,
     source: &Source,
     large: &[LargeFile<'_>],
@@ -35,7 +35,7 @@ pub(super) fn cut(
         return Ok(None);
     }
     let threads = settings.gpu_contents.threads_on_disk();
-    let cut = cut_files(&source.directory, large, threads)?;
+    let cut = split_files(&source.directory, large, threads)?;
     Ok(Some(cut))
 }
 
@@ -51,25 +51,25 @@ impl<'i> Plans<'i> {
         settings: &Settings,
         source: &'i Source,
         pieces: Option<&'i (Index, Reader)>,
-        there: &There,
+        remote: &RemoteContents,
         lengths: impl Fn(BlobsOf, u64) -> Lengths,
     ) -> Result<Self, MoveError> {
-        let plan = |sort, index: &'i Index, reader, there: &[_]| {
+        let plan = |sort, index: &'i Index, reader, remote: &[_]| {
             let threads = settings.gpu_contents.threads();
             Plan::of(
                 sort,
                 index,
                 reader,
-                there,
+                remote,
                 |bytes| lengths(sort, bytes),
                 threads,
             )
         };
         let of_files = |(index, reader): &'i (Index, Reader)| {
-            plan(BlobsOf::Files, index, reader, &there.files)
+            plan(BlobsOf::Files, index, reader, &remote.files)
         };
         let of_memory = |Memory { index, reader, .. }: &'i Memory| {
-            plan(BlobsOf::Memory, index, reader, &there.memory)
+            plan(BlobsOf::Memory, index, reader, &remote.memory)
         };
         let plans = Self {
             files: pieces.map(of_files).transpose()?,

@@ -21,14 +21,14 @@ const MOST_AT_ONCE: u32 = 1000;
 
 /// A place for an image.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct StopImage {
     /// An empty directory.
     pub(super) image: PathBuf,
     /// A process that wants the latest image of the key waits as long as this is open.
     pub(super) being_made: File,
 }
 
-impl Place {
+impl StopImage {
     /// Makes a place below `all`, in the directory of the pod's namespace, for a key.
     pub(super) fn make(all: &Path, spec: &Spec, name: &Path) -> Result<Self, NoCheckpoint> {
         Directory::make(all, MODE).map_err(io_error(all))?;
@@ -75,7 +75,7 @@ mod tests {
         let text = json!({ "annotations": annotations }).to_string();
         fs::write(bundle.path().join("config.json"), text).unwrap();
         let spec = Spec::read(bundle.path()).unwrap();
-        Ok(Place::make(all, &spec, Path::new(key))?.image)
+        Ok(StopImage::make(all, &spec, Path::new(key))?.image)
     }
 
     #[test]

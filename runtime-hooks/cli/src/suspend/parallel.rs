@@ -21,7 +21,7 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// Brings all containers to their goal, each by a process of its own; returns the outcomes in their
 /// order. A signal to this process is passed on to all of them: each rolls its operation back.
-pub(super) fn apart(
+pub(super) fn run_each(
     arguments: &Arguments,
     goal: Goal,
     config: Option<&Path>,

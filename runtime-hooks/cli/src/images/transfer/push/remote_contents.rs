@@ -14,12 +14,12 @@ const EARLIER: usize = 16;
 
 /// Contents of blobs known to exist there.
 #[derive(Debug, Default)]
-pub(super) struct There {
+pub(super) struct RemoteContents {
     pub(super) memory: Vec<BlobContents>,
     pub(super) files: Vec<BlobContents>,
 }
 
-impl There {
+impl RemoteContents {
     /// Looks at the images that are likely to share contents with an image, if that has memory or
     /// large files.
     pub(super) fn find(
@@ -28,14 +28,14 @@ impl There {
         image: &Source,
         large: &[LargeFile<'_>],
     ) -> Result<Self, MoveError> {
-        let mut there = Self::default();
+        let mut remote = Self::default();
         if image.memory.is_none() && large.is_empty() {
-            return Ok(there);
+            return Ok(remote);
         }
         for image in place.images(tag, EARLIER)? {
-            there.add(place, &image);
+            remote.add(place, &image);
         }
-        Ok(there)
+        Ok(remote)
     }
 
     /// Adds the blobs of an image's list; a list that cannot be read adds none.

@@ -16,12 +16,12 @@ const NEW: &str = ".stasis-new-";
 
 /// The directory.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct BlobDirectory {
     path: PathBuf,
     directory: File,
 }
 
-impl Place {
+impl BlobDirectory {
     pub(super) fn open(path: &Path) -> Result<Self, OciImageError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let parent = path.parent().unwrap_or(path);

@@ -25,7 +25,7 @@ pub enum BlobsOf {
 
 impl BlobsOf {
     /// The most blobs of the sort: of both, with six other layers, as many as an image may have.
-    pub(super) fn most(self) -> usize {
+    pub(super) fn limit(self) -> usize {
         match self {
             Self::Memory => 300,
             Self::Files => 94,
