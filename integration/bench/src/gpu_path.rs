@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use stasis_bench::gpu_contents::{Call, Subject, Times};
-use stasis_engine::cuda::{CudaDriver, Driver, GpuMap};
+use stasis_gpu::cuda::{CudaDriver, Driver, GpuMap};
 use stasis_injection::worker_count;
 use stasis_integration::host::c_build;
 use stasis_linux::ProcessRef;

@@ -8,7 +8,12 @@ use super::{all_files, refuse, repository};
 const MOST_LINES: usize = 60;
 
 /// Where paths of the glossary begin.
-const ROOTS: [&str; 3] = ["runtime-hooks/engine/src", "runtime-hooks", ""];
+const ROOTS: [&str; 4] = [
+    "runtime-hooks/engine/src",
+    "runtime-hooks/gpu/src",
+    "runtime-hooks",
+    "",
+];
 
 fn glossary() -> String {
     let text = fs::read_to_string(repository().join("CONTRIBUTING.md")).unwrap();

@@ -29,7 +29,7 @@ const MEDIAN_LINES: usize = 150;
 const MOST_COLUMNS: usize = 100;
 
 /// The rooms of the engine, from the top down.
-const ENGINE: [&str; 20] = [
+const ENGINE: [&str; 16] = [
     "workers",
     "delete",
     "suspend",
@@ -44,10 +44,6 @@ const ENGINE: [&str; 20] = [
     "operation",
     "context",
     "container",
-    "gpu_path",
-    "ledger",
-    "cuda",
-    "host",
     "request",
     "lib",
 ];

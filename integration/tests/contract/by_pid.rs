@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use stasis_engine::cuda::{CudaError, CudaState, Driver, GpuMap};
+use stasis_gpu::cuda::{CudaError, CudaState, Driver, GpuMap};
 use stasis_linux::ProcessRef;
 
 /// [`Driver`], whose calls take a process reference.

@@ -10,8 +10,8 @@ use std::time::Duration;
 use crate::by_pid::ByPid;
 use anyhow::{Context, Result, ensure};
 use stasis_config::Settings;
-use stasis_engine::cuda::nvml::Inventory;
-use stasis_engine::cuda::{CudaError, CudaState, GpuMap};
+use stasis_gpu::cuda::nvml::Inventory;
+use stasis_gpu::cuda::{CudaError, CudaState, GpuMap};
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::host::c_build;
 

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use stasis_engine::cuda::GpuMap;
+use stasis_gpu::cuda::GpuMap;
 use stasis_injection::{Armed, PutBack, Returned, Transfer, prepare, slots};
 use stasis_linux::ProcessRef;
 use stasis_linux::memory_file::{self, Clearing};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::by_pid::ByPid;
 use anyhow::Result;
-use stasis_engine::cuda::{CudaDriver, CudaState, GpuMap};
+use stasis_gpu::cuda::{CudaDriver, CudaState, GpuMap};
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::host::c_build;
 use stasis_integration::host::{Cgroups, Host, Suite};

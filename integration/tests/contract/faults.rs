@@ -2,7 +2,7 @@
 
 use crate::by_pid::ByPid;
 use anyhow::{Result, ensure};
-use stasis_engine::cuda::{CudaError, CudaState, GpuMap};
+use stasis_gpu::cuda::{CudaError, CudaState, GpuMap};
 use stasis_integration::needs;
 
 use crate::workload::Workload;

@@ -3,7 +3,7 @@
 
 use crate::by_pid::ByPid;
 use anyhow::Result;
-use stasis_engine::cuda::{CudaError, CudaState};
+use stasis_gpu::cuda::{CudaError, CudaState};
 
 use crate::nodes::{descriptors, holds_device, mappings};
 use crate::workload::Workload;

@@ -5,7 +5,7 @@ use std::fs;
 use std::ops::Range;
 
 use anyhow::{Context, Result, ensure};
-use stasis_engine::cuda::{CudaError, CudaState};
+use stasis_gpu::cuda::{CudaError, CudaState};
 use stasis_integration::host::c_build;
 use stasis_integration::needs;
 

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use crate::by_pid::ByPid;
 use anyhow::Result;
-use stasis_engine::cuda::nvml::Mig;
-use stasis_engine::cuda::{CudaError, CudaState, GpuMap};
+use stasis_gpu::cuda::nvml::Mig;
+use stasis_gpu::cuda::{CudaError, CudaState, GpuMap};
 use stasis_integration::host::c_build;
 use stasis_integration::needs;
 
@@ -169,10 +169,7 @@ mod of_the_standin {
         let gone = inventory()?.gpus[0].uuid;
         let mut other = *gone.as_bytes();
         other[15] += 1;
-        let map = GpuMap::new(vec![(
-            gone,
-            stasis_engine::cuda::GpuUuid::from_bytes(other),
-        )]);
+        let map = GpuMap::new(vec![(gone, stasis_gpu::cuda::GpuUuid::from_bytes(other))]);
         assert_eq!(driver().restore(pid, &map), Err(CudaError::InvalidValue));
         bring_back(pid)?;
         assert_eq!(counter.ask()?, "102");

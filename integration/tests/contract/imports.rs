@@ -5,7 +5,7 @@ use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 
 use anyhow::{Context, Result, ensure};
-use stasis_engine::cuda::GpuMap;
+use stasis_gpu::cuda::GpuMap;
 use stasis_injection::imports::{
     GpuAddress, Import, Members, Visited, drop_imports, export, identify, import, rehearse,
 };

@@ -30,7 +30,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use stasis_engine::cuda::{CudaDriver, CudaError, GpuMap};
+use stasis_gpu::cuda::{CudaDriver, CudaError, GpuMap};
 
 use by_pid::ByPid;
 use stasis_integration::host::c_build;

@@ -4,7 +4,7 @@ use std::fs;
 use std::ops::ControlFlow;
 
 use anyhow::{Context, Result, ensure};
-use stasis_engine::cuda::GpuMap;
+use stasis_gpu::cuda::GpuMap;
 use stasis_injection::{Span, devices_of, make_readable, unreadable};
 use stasis_linux::ProcessRef;
 use stasis_linux::procfs::for_each_mapping;

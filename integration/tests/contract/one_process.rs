@@ -12,7 +12,7 @@ use crate::by_pid::ByPid;
 use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use stasis_engine::cuda::{CudaError, CudaState, GpuMap, GpuUuid};
+use stasis_gpu::cuda::{CudaError, CudaState, GpuMap, GpuUuid};
 use stasis_integration::host::c_build;
 
 use crate::nodes::holds_device;

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use crate::by_pid::ByPid;
 use anyhow::{Context, Result, ensure};
-use stasis_engine::cuda::job::CudaJob;
-use stasis_engine::cuda::process_set::initial_state::InitialState;
-use stasis_engine::cuda::process_set::query_states;
-use stasis_engine::cuda::{CudaError, CudaState, GpuMap};
+use stasis_gpu::cuda::job::CudaJob;
+use stasis_gpu::cuda::process_set::initial_state::InitialState;
+use stasis_gpu::cuda::process_set::query_states;
+use stasis_gpu::cuda::{CudaError, CudaState, GpuMap};
 use stasis_integration::needs;
 use stasis_linux::ProcessRef;
 

@@ -2,7 +2,7 @@
 
 use crate::by_pid::ByPid;
 use anyhow::{Context, Result};
-use stasis_engine::cuda::{CudaError, CudaState, GpuMap};
+use stasis_gpu::cuda::{CudaError, CudaState, GpuMap};
 use stasis_integration::needs;
 use stasis_linux::ProcessRef;
 

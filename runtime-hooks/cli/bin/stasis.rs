@@ -22,9 +22,9 @@ use stasis::suspend::{self, Goal};
 use stasis::through_engine::{checkpoint, restore};
 use stasis::{documents, gone, log, metrics, ps};
 use stasis_config::Settings;
-use stasis_engine::cuda::watchdog;
 use stasis_engine::error::chain;
 use stasis_engine::workers;
+use stasis_gpu::cuda::watchdog;
 use stasis_linux::open_files;
 
 /// Checkpoint and restore running GPU containers.

@@ -8,7 +8,6 @@ use serde::Serialize;
 use stasis_config::Settings;
 use stasis_engine::error::chain;
 use stasis_engine::error::kind::State;
-use stasis_engine::host::cancel::Cancel;
 use stasis_engine::image::stopped::push_again::PushAgain;
 use stasis_engine::operation::undo::Undo;
 use stasis_engine::operation::{
@@ -17,6 +16,7 @@ use stasis_engine::operation::{
 use stasis_engine::recovery::report::Recovered;
 use stasis_engine::recovery::waiting::waits_for;
 use stasis_engine::recovery::{begin_recovery, take_up};
+use stasis_host::cancel::Cancel;
 
 use crate::answer::{Format, name, show_all, write_line};
 use crate::command_error::CommandError;

@@ -5,11 +5,11 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use stasis_config::{Flavor, LowLevel, Settings, SettingsError};
+use stasis_gpu::ledger::WaitLimit;
+use stasis_host::cancel::Cancel;
+use stasis_host::time::rfc3339;
 
 use crate::container::{Container, ContainerError};
-use crate::host::cancel::Cancel;
-use crate::host::time::rfc3339;
-use crate::ledger::WaitLimit;
 
 /// The context of an operation.
 #[derive(Debug)]

@@ -41,21 +41,22 @@
 //! line of each operation in `operations.log`.
 //!
 //! Rooms are named from the top down in this order: the verbs; `recovery`, `bulk_memory`,
-//! `error`, `preflight`, `low_level`, `image`, `operation`, `context`, `container`, `gpu_path`,
-//! `ledger`, `cuda`, `host`. A room names only rooms below it; a test of the repository checks
+//! `error`, `preflight`, `low_level`, `image`, `operation`, `context`, `container`. A room names only rooms below it; a test of the repository checks
 //! that.
 
 pub mod bulk_memory;
 pub mod checkpoint;
 pub mod container;
 pub mod context;
-pub mod cuda;
 pub mod delete;
 pub mod error;
-pub mod gpu_path;
-pub mod host;
+#[cfg(test)]
+#[path = "../../gpu/src/cuda/job/tests/fake_driver.rs"]
+mod fake_driver;
+#[cfg(test)]
+#[path = "../../gpu/src/cuda/tests/fixtures.rs"]
+mod fixtures;
 pub mod image;
-pub mod ledger;
 #[cfg(test)]
 #[path = "../../../integration/src/check/left_out.rs"]
 mod left_out;

@@ -1,11 +1,12 @@
 //! The processes that our programs start of themselves, for work that goes on after their caller
 //! has its answer, or that must not be cut off with the caller.
 
+use stasis_gpu::gpu_path::detached::StandBy;
+use stasis_gpu::gpu_path::detached::process::DetachedProcess;
+use stasis_gpu::gpu_path::process::GpuCopy;
+use stasis_gpu::gpu_path::self_test::SelfTest;
+
 use crate::container::inherited_devices::Replacer;
-use crate::gpu_path::detached::StandBy;
-use crate::gpu_path::detached::process::DetachedProcess;
-use crate::gpu_path::process::GpuCopy;
-use crate::gpu_path::self_test::SelfTest;
 use crate::low_level::hook::process::HookProcess;
 use crate::recovery::keeper::Keeper;
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use stasis_engine::host::time::parsed;
+use stasis_host::time::parsed;
 
 const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
 

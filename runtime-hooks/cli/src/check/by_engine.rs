@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 
 use stasis_config::{BlockerKind, Settings};
 use stasis_engine::context::Context;
-use stasis_engine::host::cancel::Cancel;
 use stasis_engine::preflight::blocker::{Blockers, Finding};
 use stasis_engine::preflight::cuda_processes::cuda_members;
 use stasis_engine::request::CriuOption;
+use stasis_host::cancel::Cancel;
 use stasis_linux::ProcessRef;
 use stasis_linux::cgroup::FreezerState;
 

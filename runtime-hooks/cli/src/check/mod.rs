@@ -25,9 +25,6 @@ use stasis_engine::container::criu_configuration::refuse_running;
 use stasis_engine::container::hooks::Hooks;
 use stasis_engine::container::{Container, ContainerError};
 use stasis_engine::context::Context;
-use stasis_engine::cuda::nvml::{Inventory, ListedUse};
-use stasis_engine::cuda::process_set::ProcessStates;
-use stasis_engine::cuda::{CudaState, OpenError};
 use stasis_engine::error::kind::Kind;
 use stasis_engine::error::{Refusal, chain};
 use stasis_engine::operation::undo::Undo;
@@ -40,6 +37,9 @@ use stasis_engine::preflight::exec_sessions;
 use stasis_engine::preflight::sharing::Sharing;
 use stasis_engine::preflight::sharing::peer_access::PeerAccess;
 use stasis_engine::request::CriuOption;
+use stasis_gpu::cuda::nvml::{Inventory, ListedUse};
+use stasis_gpu::cuda::process_set::ProcessStates;
+use stasis_gpu::cuda::{CudaState, OpenError};
 
 /// The findings of the pre-flight.
 #[derive(Debug, Serialize)]

@@ -8,12 +8,12 @@ use stasis_engine::checkpoint::route::{Facts, GpuContentsRoute};
 use stasis_engine::container::Container;
 use stasis_engine::container::host_memory::HostRoom;
 use stasis_engine::context::Context;
-use stasis_engine::cuda::process_set::ProcessStates;
 use stasis_engine::error::Refusal;
-use stasis_engine::gpu_path::why_not_passed;
-use stasis_engine::ledger::{Reservation, WaitLimit};
 use stasis_engine::preflight::capabilities::Capabilities;
 use stasis_engine::request::Resumes;
+use stasis_gpu::cuda::process_set::ProcessStates;
+use stasis_gpu::gpu_path::why_not_passed;
+use stasis_gpu::ledger::{Reservation, WaitLimit};
 
 use super::CheckReport;
 

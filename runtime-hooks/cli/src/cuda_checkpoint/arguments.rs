@@ -5,8 +5,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Parser, ValueEnum};
-use stasis_engine::cuda::{GpuMap, GpuUuid, InvalidGpuUuid};
 use stasis_engine::suspend::Action;
+use stasis_gpu::cuda::{GpuMap, GpuUuid, InvalidGpuUuid};
 
 /// Move the CUDA state of running processes between GPU and host memory.
 ///

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use stasis_config::Settings;
 use stasis_engine::container::Container;
 use stasis_engine::context::Context;
-use stasis_engine::cuda::failure::{ProcessFailure, Step};
-use stasis_engine::cuda::watchdog::WatchedDriver;
-use stasis_engine::cuda::{CudaDriver, CudaState, Driver};
-use stasis_engine::host::cancel::Cancel;
 use stasis_engine::suspend::{self, Asked, Done, Order, carry_out, limits, query_members};
+use stasis_gpu::cuda::failure::{ProcessFailure, Step};
+use stasis_gpu::cuda::watchdog::WatchedDriver;
+use stasis_gpu::cuda::{CudaDriver, CudaState, Driver};
+use stasis_host::cancel::Cancel;
 use stasis_linux::ProcessRef;
 
 use super::arguments::{Arguments, Operation};

@@ -13,13 +13,14 @@ use std::sync::Arc;
 
 use clap::{CommandFactory, Parser};
 use stasis_config::{Settings, SettingsError};
-use stasis_engine::cuda::failure::ProcessFailure;
-use stasis_engine::cuda::{CudaDriver, CudaError, CudaState, Driver, OpenError};
 use stasis_engine::error::chain;
+use stasis_engine::error::classify::Classified;
 use stasis_engine::error::io_kind::of_io;
 use stasis_engine::error::io_kind::of_settings;
 use stasis_engine::error::kind::{Kind, State};
 use stasis_engine::suspend::{self, word};
+use stasis_gpu::cuda::failure::ProcessFailure;
+use stasis_gpu::cuda::{CudaDriver, CudaError, CudaState, Driver, OpenError};
 
 use crate::answer::write;
 use crate::gone;

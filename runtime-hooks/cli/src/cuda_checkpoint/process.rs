@@ -6,10 +6,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stasis_engine::cuda::failure::{ProcessFailure, Step};
-use stasis_engine::cuda::watchdog::{CallLimits, MARGIN, WatchedDriver};
-use stasis_engine::cuda::{CudaError, CudaState, Driver};
 use stasis_engine::suspend::{Action, refuse_held};
+use stasis_gpu::cuda::failure::{ProcessFailure, Step};
+use stasis_gpu::cuda::watchdog::{CallLimits, MARGIN, WatchedDriver};
+use stasis_gpu::cuda::{CudaError, CudaState, Driver};
 use stasis_linux::ProcessRef;
 use stasis_linux::procfs::Status;
 

@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use clap::Parser;
-use stasis_engine::cuda::{GpuMap, GpuUuid};
 use stasis_engine::suspend::Action;
+use stasis_gpu::cuda::{GpuMap, GpuUuid};
 
 use super::arguments::{Arguments, Operation};
 use super::*;

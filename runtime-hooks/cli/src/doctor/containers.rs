@@ -3,8 +3,8 @@
 use std::io;
 use std::time::Duration;
 
-use stasis_engine::cuda::nvml::Inventory;
-use stasis_engine::host::deadline::within;
+use stasis_gpu::cuda::nvml::Inventory;
+use stasis_host::deadline::within;
 use stasis_linux::ProcessRef;
 
 use super::{Finding, warning};

@@ -1,7 +1,7 @@
 //! How GPU contents are copied on this machine: by the driver alone, or by our threads too.
 
 use stasis_config::{GpuCheckpointPath, Settings};
-use stasis_engine::gpu_path::self_test::{self, Surveys, Verdict};
+use stasis_gpu::gpu_path::self_test::{self, Surveys, Verdict};
 use stasis_injection::slots::BuildId;
 use stasis_injection::worker_count;
 use stasis_linux::{ProcessRef, error_chain};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use stasis_config::Settings;
-use stasis_engine::cuda::nvml::{GpuFacts, Inventory, InventoryError, Mig, Persistence};
+use stasis_gpu::cuda::nvml::{GpuFacts, Inventory, InventoryError, Mig, Persistence};
 use stasis_linux::error_chain;
 
 use super::{Finding, copying, fault, ok, warning};

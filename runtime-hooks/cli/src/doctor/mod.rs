@@ -17,8 +17,8 @@ use std::fmt;
 
 use serde::Serialize;
 use stasis_config::{Settings, SettingsError};
-use stasis_engine::cuda::nvml::Inventory;
 use stasis_engine::preflight::capabilities::Capabilities;
+use stasis_gpu::cuda::nvml::Inventory;
 
 use installed::Installed;
 

@@ -2,8 +2,8 @@
 
 use stasis_config::Settings;
 use stasis_engine::container::host_memory::available;
-use stasis_engine::cuda::nvml::Inventory;
 use stasis_engine::image::disk_space;
+use stasis_gpu::cuda::nvml::Inventory;
 use stasis_linux::error_chain;
 
 use super::{fault, warning};

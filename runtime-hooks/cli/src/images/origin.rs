@@ -8,9 +8,9 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
-use stasis_engine::host::time::rfc3339;
 use stasis_engine::image::directory::ORIGIN;
 use stasis_engine::image::manifest::FILE_NAME;
+use stasis_host::time::rfc3339;
 use stasis_linux::file::{self, Access, Durability};
 
 const VERSION: u32 = 1;

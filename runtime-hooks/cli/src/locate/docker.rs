@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use stasis_engine::host::deadline::within;
+use stasis_host::deadline::within;
 use stasis_linux::{ProcessRef, file};
 
 const SOCKET: &str = "/run/docker.sock";

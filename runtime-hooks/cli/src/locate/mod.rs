@@ -12,7 +12,7 @@ use std::time::SystemTime;
 use stasis_config::{Flavor, LowLevel, Settings};
 use stasis_engine::container::{Container, ContainerError};
 use stasis_engine::context::Context;
-use stasis_engine::host::cancel::Cancel;
+use stasis_host::cancel::Cancel;
 
 use crate::locate::engine::Known;
 use crate::locate::roots::{ContainerLocation, places, roots};

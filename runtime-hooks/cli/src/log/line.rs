@@ -7,8 +7,8 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stasis_engine::error::operations_log::{EARLIER, FILE_NAME};
-use stasis_engine::host::time::parsed;
 use stasis_engine::operation::timeline::{Phase, most_bytes, seconds_of};
+use stasis_host::time::parsed;
 use stasis_linux::file;
 use stasis_memory_store::StoreStatistics;
 

@@ -98,7 +98,7 @@ impl Past {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stasis_engine::host::time::parsed;
+    use stasis_host::time::parsed;
 
     fn line(operation: &str, container: &str, seconds: u32, error: Option<&str>) -> Line {
         serde_json::from_value(serde_json::json!({

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
-use stasis_engine::host::time::parsed;
+use stasis_host::time::parsed;
 
 /// A time in the past.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

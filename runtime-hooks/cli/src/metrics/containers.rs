@@ -3,7 +3,7 @@
 use std::time::UNIX_EPOCH;
 
 use clap::ValueEnum;
-use stasis_engine::host::time::parsed;
+use stasis_host::time::parsed;
 
 use super::text::Family;
 use crate::locate::engine::Engine;

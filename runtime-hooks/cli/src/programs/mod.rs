@@ -10,7 +10,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use stasis_engine::host::environment;
+use stasis_host::environment;
 pub(crate) use version::{Program, Version};
 
 /// An answer to `--version` comes at once, and is a few lines.

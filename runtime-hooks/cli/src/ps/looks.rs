@@ -8,8 +8,8 @@ use std::thread::Builder;
 use std::time::{Duration, Instant, SystemTime};
 
 use stasis_config::Settings;
-use stasis_engine::cuda::nvml::Inventory;
-use stasis_engine::host::deadline::left_behind;
+use stasis_gpu::cuda::nvml::Inventory;
+use stasis_host::deadline::left_behind;
 
 use super::row::Row;
 use crate::locate::Located;

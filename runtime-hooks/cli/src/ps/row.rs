@@ -6,15 +6,15 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 use stasis_config::Settings;
-use stasis_engine::cuda::GpuUuid;
-use stasis_engine::cuda::gpu_use::{GpuBytes, add};
-use stasis_engine::cuda::nvml::Inventory;
 use stasis_engine::error::chain;
 use stasis_engine::error::kind::Kind;
-use stasis_engine::host::cancel::Cancel;
 use stasis_engine::operation::Intent;
 use stasis_engine::operation::progress::UnderWay;
 use stasis_engine::operation::verb::Verb;
+use stasis_gpu::cuda::GpuUuid;
+use stasis_gpu::cuda::gpu_use::{GpuBytes, add};
+use stasis_gpu::cuda::nvml::Inventory;
+use stasis_host::cancel::Cancel;
 
 use super::state::{ContainerState, Recorded};
 use crate::check::{CheckError, CheckReport, Process, check};

@@ -5,11 +5,11 @@ use std::fmt;
 use clap::ValueEnum;
 use serde::Serialize;
 use stasis_config::Settings;
-use stasis_engine::cuda::CudaState;
 use stasis_engine::operation::progress::UnderWay;
 use stasis_engine::operation::undo::{Begun, Undo};
 use stasis_engine::operation::{Intent, directory_of, peek};
 use stasis_engine::recovery::waiting::all_can_answer;
+use stasis_gpu::cuda::CudaState;
 use stasis_linux::cgroup::FreezerState;
 
 use crate::locate::Located;

@@ -3,15 +3,15 @@
 use std::time::{Instant, SystemTime};
 
 use stasis_config::Settings;
-use stasis_engine::cuda::GpuMap;
-use stasis_engine::cuda::gpu_use::gpu_bytes;
 use stasis_engine::error::chain;
 use stasis_engine::error::kind::Diagnosis;
 use stasis_engine::error::operations_log::{Failed, write_afterwards};
-use stasis_engine::host::cancel::Cancel;
 use stasis_engine::operation::timeline::Timeline;
 use stasis_engine::operation::{Intent, peek};
 use stasis_engine::suspend::{Asked, Change, Done, Error, Order, carry_out};
+use stasis_gpu::cuda::GpuMap;
+use stasis_gpu::cuda::gpu_use::gpu_bytes;
+use stasis_host::cancel::Cancel;
 
 use super::Goal;
 use super::outcome::Outcome;

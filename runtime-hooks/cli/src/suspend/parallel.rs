@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use stasis_engine::error::kind::{Diagnosis, Kind, State};
-use stasis_engine::host::cancel::Cancel;
+use stasis_host::cancel::Cancel;
 use stasis_linux::ProcessRef;
 
 use super::outcome::Outcome;

@@ -13,12 +13,12 @@ use std::process::{Child, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use stasis_engine::host::cancel::Cancel;
 use stasis_engine::operation::lock;
 use stasis_engine::operation::progress::UnderWay;
 use stasis_engine::operation::undo::{Begun, Undo};
 use stasis_engine::operation::verb::Verb;
 use stasis_engine::operation::{directories, id_of};
+use stasis_host::cancel::Cancel;
 use stasis_linux::ProcessRef;
 
 use super::command::{Called, EngineCommand, file_for_words, words_in};

@@ -7,8 +7,8 @@ use std::time::SystemTime;
 
 use stasis_config::{Flavor, Settings};
 use stasis_engine::error::kind::Kind;
-use stasis_engine::host::time::rfc3339;
 use stasis_engine::request::{AfterDump, CriuOption};
+use stasis_host::time::rfc3339;
 
 use super::command::EngineCommand;
 use super::criu_options::{NoOption, of_checkpoint, words};

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use stasis_host::time::parsed;
 use stasis_memory_store::{ImageId, ImagePlace, Index, StoreError};
 
 use crate::bulk_memory::origin::Origin;
 use crate::bulk_memory::places::{self, Places, Store};
-use crate::host::time::parsed;
 use crate::image::directory;
 
 /// Contents that were not written to for this long are not being written.

@@ -8,6 +8,8 @@ mod staged;
 use std::io;
 use std::path::Path;
 
+use stasis_gpu::gpu_path::NewFiles;
+use stasis_gpu::gpu_path::detached::are_detached;
 use stasis_linux::file_system::FileSystem;
 use stasis_memory_store::{INDEX_FILE, PacksIn};
 
@@ -19,8 +21,6 @@ use crate::bulk_memory::plugin::Plugins;
 use crate::container::Container;
 use crate::context::Context;
 use crate::error::Failure;
-use crate::gpu_path::NewFiles;
-use crate::gpu_path::detached::are_detached;
 use crate::image::directory::NewImage;
 use crate::image::manifest::StoredMemory;
 use crate::low_level::criu_plugins::Environment;

@@ -4,10 +4,9 @@
 use std::io;
 use std::path::Path;
 
+use stasis_host::directory_lock::{Locked, lock_directory};
+use stasis_host::file_lock::{Lock, Sharing};
 use stasis_memory_store::StoreError;
-
-use crate::host::directory_lock::{Locked, lock_directory};
-use crate::host::file_lock::{Lock, Sharing};
 
 /// A store that is not removed as long as this value lives.
 #[derive(Debug)]

@@ -5,10 +5,9 @@ use std::path::{self, Path, PathBuf};
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
+use stasis_host::time::rfc3339;
 use stasis_linux::file::{self, Access, Durability};
 use stasis_memory_store::ORIGIN_FILE;
-
-use crate::host::time::rfc3339;
 
 /// Far larger than any origin.
 const MAX_BYTES: u64 = 1 << 16;

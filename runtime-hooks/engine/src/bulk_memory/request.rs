@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 use stasis_config::Settings;
+use stasis_host::file_lock::{Sharing, lock_within};
 use stasis_linux::file::{self, Access, Durability};
 
 use crate::bulk_memory::places;
-use crate::host::file_lock::{Sharing, lock_within};
 use crate::operation::OperationError;
 
 /// The files of one request, which are removed when this value is dropped.

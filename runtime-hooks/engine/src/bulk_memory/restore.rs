@@ -7,6 +7,9 @@ mod found;
 use std::path::{Path, PathBuf};
 
 use stasis_config::{GpuCheckpointPath, Settings};
+use stasis_gpu::cuda::gpu_use::gpu_bytes;
+use stasis_gpu::gpu_path::detached::{Load, Loaded, Until};
+use stasis_host::cancel::Cancel;
 use stasis_memory_store::{
     Arriving, Holes, ImageId, Index, RestoreRequest, StoreError, StoreStatistics,
 };
@@ -15,15 +18,11 @@ use crate::bulk_memory::in_use::InUse;
 use crate::bulk_memory::places;
 use crate::bulk_memory::plugin::PluginsForRestore;
 use crate::bulk_memory::request::{self, RequestFiles};
-use crate::cuda::gpu_use::gpu_bytes;
 use crate::error::Failure;
-use crate::gpu_path::detached::{Load, Loaded, Until};
-use crate::host::cancel::Cancel;
 use crate::image::manifest::Manifest;
 use crate::low_level::criu_plugins::Environment;
 use crate::operation::estimate::ProgressEstimate;
 use crate::operation::timeline::Timeline;
-
 use extent::Extent;
 pub use found::FoundMemory;
 

@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 
 use nix::mount::{MsFlags, mount};
 use rustix::fs::statvfs;
+use stasis_gpu::ledger::amounts::{Amounts, Resource, Short};
+use stasis_gpu::ledger::{NotReserved, Reservation, WaitFor, WaitLimit};
+use stasis_host::file_lock::lock_soon;
 
 use crate::bulk_memory::places::{self, Places};
 use crate::container::host_memory::available;
 use crate::context::Context;
-use crate::host::file_lock::lock_soon;
-use crate::ledger::amounts::{Amounts, Resource, Short};
-use crate::ledger::{NotReserved, Reservation, WaitFor, WaitLimit};
 use crate::operation::timeline::Timeline;
 
 /// The store's page tables, its index, and the padding to huge pages.

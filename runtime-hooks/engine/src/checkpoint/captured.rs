@@ -3,6 +3,11 @@
 use std::io;
 
 use stasis_config::BlockerKind;
+use stasis_gpu::cuda::gpu_use::{CudaProcess, GpuUse, measure};
+use stasis_gpu::cuda::nvml::Inventory;
+use stasis_gpu::cuda::process_set::ProcessStates;
+use stasis_gpu::cuda::process_set::initial_state::{ProcessId, SafeState};
+use stasis_gpu::gpu_path;
 use stasis_linux::cgroup::FreezerState;
 use stasis_linux::numa::NumaNode;
 use stasis_linux::snapshot::Origin;
@@ -10,12 +15,7 @@ use stasis_linux::{ProcessRef, Snapshot};
 
 use crate::container::{Container, ContainerError};
 use crate::context::Context;
-use crate::cuda::gpu_use::{CudaProcess, GpuUse, measure};
-use crate::cuda::nvml::Inventory;
-use crate::cuda::process_set::ProcessStates;
-use crate::cuda::process_set::initial_state::{ProcessId, SafeState};
 use crate::error::Refusal;
-use crate::gpu_path;
 use crate::image::manifest::Manifest;
 use crate::image::pstree::PstreeError;
 use crate::operation::{Intent, Member, peek};

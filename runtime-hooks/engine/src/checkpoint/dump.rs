@@ -5,12 +5,12 @@ use std::path::Path;
 use std::process::Output;
 
 use rustix::fs::statvfs;
+use stasis_gpu::cuda::gpu_use::CudaProcess;
 
 use crate::bulk_memory::dump::MemoryDump;
 use crate::container::Container;
 use crate::container::mounted::{Files, Mounted, of_image};
 use crate::context::Context;
-use crate::cuda::gpu_use::CudaProcess;
 use crate::error::kind::Kind;
 use crate::error::low_level::LowLevelFailure;
 use crate::error::{Failure, Refusal};

@@ -1,16 +1,16 @@
 //! Moves the GPU state of the processes into host memory.
 
+use stasis_gpu::cuda::Driver;
+use stasis_gpu::cuda::job::{Checkpointed, CudaJob, Locked};
+use stasis_gpu::ledger::WaitLimit;
+use stasis_gpu::ledger::amounts::{Amounts, Resource};
 use stasis_linux::ProcessRef;
 
 use crate::checkpoint::captured::Captured;
 use crate::checkpoint::plan::{Plan, query_again};
 use crate::checkpoint::route::GpuContentsRoute;
 use crate::container::host_memory::{self, HostRoom};
-use crate::cuda::Driver;
-use crate::cuda::job::{Checkpointed, CudaJob, Locked};
 use crate::error::Failure;
-use crate::ledger::WaitLimit;
-use crate::ledger::amounts::{Amounts, Resource};
 use crate::operation::estimate::ProgressEstimate;
 use crate::operation::timeline::Timeline;
 

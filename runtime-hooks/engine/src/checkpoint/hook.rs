@@ -1,12 +1,13 @@
 //! Tells the program of a container of its checkpoint, before anything is locked.
 
+use stasis_gpu::cuda::nvml::Inventory;
+use stasis_gpu::cuda::process_set::ProcessStates;
+
 use crate::checkpoint::allowed;
 use crate::checkpoint::captured::{Captured, ObservedContainer, as_reported};
 use crate::checkpoint::plan::judge::{Looked, refuse_blockers};
 use crate::checkpoint::plan::{Plan, query};
 use crate::container::ContainerError;
-use crate::cuda::nvml::Inventory;
-use crate::cuda::process_set::ProcessStates;
 use crate::error::{Failure, Refusal};
 use crate::low_level::hook::{Run, Unsuccessful, pending};
 use crate::operation::timeline::Timeline;

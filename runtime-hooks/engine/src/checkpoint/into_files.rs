@@ -1,5 +1,8 @@
 //! Puts GPU contents into files of ours, and finds them there.
 
+use stasis_gpu::gpu_path;
+use stasis_gpu::gpu_path::detached::{Holder, InFile, in_files};
+use stasis_gpu::gpu_path::driver::BESIDE;
 use stasis_linux::ProcessRef;
 
 use crate::bulk_memory::dump::MemoryDump;
@@ -11,9 +14,6 @@ use crate::checkpoint::route::{Facts, GpuContentsRoute};
 use crate::container::memory_limit::MemoryCgroup;
 use crate::container::{ContainerError, host_memory};
 use crate::error::Failure;
-use crate::gpu_path;
-use crate::gpu_path::detached::{Holder, InFile, in_files};
-use crate::gpu_path::driver::BESIDE;
 use crate::operation::timeline::Timeline;
 
 /// Decides the route, prepares the store and makes files for GPU contents, while the processes run,

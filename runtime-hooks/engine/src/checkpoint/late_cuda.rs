@@ -4,12 +4,12 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use stasis_gpu::cuda::gpu_use::CudaProcess;
+use stasis_gpu::cuda::process_set::can_be_queried;
+use stasis_gpu::cuda::{CudaError, Driver};
 use stasis_linux::ProcessRef;
 
 use crate::container::Container;
-use crate::cuda::gpu_use::CudaProcess;
-use crate::cuda::process_set::can_be_queried;
-use crate::cuda::{CudaError, Driver};
 use crate::error::Failure;
 use crate::error::low_level::LowLevelFailure;
 

@@ -25,6 +25,9 @@ pub(crate) mod write_image;
 
 use std::time::Instant;
 
+use stasis_gpu::cuda::Driver;
+use stasis_gpu::cuda::job::{Checkpointed, CudaJob};
+use stasis_gpu::ledger::amounts::Resource;
 use stasis_linux::ProcessRef;
 use stasis_linux::cgroup::FreezerState;
 
@@ -40,11 +43,8 @@ use crate::checkpoint::sharing::{give_up_shared, refuse_shared};
 use crate::checkpoint::write_image::write_image;
 use crate::container::inherited_devices;
 use crate::context::{Context, Outcome};
-use crate::cuda::Driver;
-use crate::cuda::job::{Checkpointed, CudaJob};
 use crate::error::operations_log;
 use crate::error::{Error, Failure};
-use crate::ledger::amounts::Resource;
 use crate::low_level::hook::pending::run_after_restore_in_phase;
 use crate::operation::progress::Progress;
 use crate::operation::timeline::Timeline;

@@ -1,18 +1,18 @@
 //! Resumes the processes once CRIU has written the image, or the checkpoint has failed.
 
+use stasis_gpu::cuda::GpuMap;
+use stasis_gpu::cuda::failure::ProcessFailure;
+use stasis_gpu::cuda::gpu_use::gpu_bytes;
+use stasis_gpu::cuda::job::{Checkpointed, CudaJob};
+use stasis_gpu::gpu_path::detached::are_detached;
 use stasis_linux::cgroup::FreezerState;
 
 use crate::checkpoint::ROLL_BACK;
 use crate::checkpoint::captured::Captured;
 use crate::checkpoint::late_cuda;
 use crate::checkpoint::plan::Plan;
-use crate::cuda::GpuMap;
-use crate::cuda::failure::ProcessFailure;
-use crate::cuda::gpu_use::gpu_bytes;
-use crate::cuda::job::{Checkpointed, CudaJob};
 use crate::error::after_failure::AfterFailure;
 use crate::error::{Error, Failure, chain};
-use crate::gpu_path::detached::are_detached;
 use crate::low_level::hook::pending::run_after_restore_in_phase;
 use crate::operation::PendingOn;
 use crate::operation::estimate::ProgressEstimate;

@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 
+use stasis_host::disk;
 use stasis_linux::file_system::FileSystem;
 use stasis_linux::procfs::{cpu_flags, instruction_sets};
 
@@ -12,7 +13,6 @@ use crate::container::Container;
 use crate::context::Context;
 use crate::error::after_failure::AfterFailure;
 use crate::error::{Failure, chain};
-use crate::host::disk;
 use crate::image::directory::{Committed, NewImage};
 use crate::image::files;
 use crate::image::manifest::{MadeOn, Manifest, ManifestError};

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::io;
 
+use stasis_gpu::cuda::nvml::Inventory;
+use stasis_gpu::cuda::process_set::initial_state::ProcessId;
+use stasis_gpu::gpu_path::imports::Share;
 use stasis_linux::{ProcessRef, Snapshot};
 
 use crate::checkpoint::allowed;
 use crate::checkpoint::captured::Captured;
 use crate::checkpoint::plan::Plan;
-use crate::cuda::nvml::Inventory;
-use crate::cuda::process_set::initial_state::ProcessId;
 use crate::error::{Failure, Refusal};
-use crate::gpu_path::imports::Share;
 use crate::image::manifest::SharedAllocation;
 use crate::preflight::blocker::Blockers;
 use crate::preflight::sharing::at_the_lock;

@@ -5,12 +5,12 @@ pub(crate) mod repository;
 use std::path::PathBuf;
 
 use nix::libc::{SIGINT, SIGQUIT, SIGTERM};
+use stasis_host::signal;
 
 use crate::container::first_image::is_name;
 use crate::container::pod;
 use crate::container::spec::Spec;
 use crate::container::spec::annotation::{CHECKPOINT as ANNOTATION, CHECKPOINT_KEY as KEY};
-use crate::host::signal;
 
 /// Where engines put the signal by which a container is stopped (OCI image specification).
 const STOP_SIGNAL: &str = "org.opencontainers.image.stopSignal";

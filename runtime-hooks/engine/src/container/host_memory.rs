@@ -2,11 +2,11 @@
 
 use std::io;
 
+use stasis_gpu::ledger::amounts::{Amounts, Resource, Short};
+use stasis_gpu::ledger::{NotReserved, Reservation, WaitFor, WaitLimit};
 use stasis_linux::procfs::MemInfo;
 
 use crate::container::memory_limit::{MemoryCgroup, TightLimit};
-use crate::ledger::amounts::{Amounts, Resource, Short};
-use crate::ledger::{NotReserved, Reservation, WaitFor, WaitLimit};
 
 /// The most that the driver needs beside the contents themselves (measured on driver 580.159).
 const MARGIN: u64 = 128 << 20;

@@ -26,12 +26,12 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use stasis_config::Flavor;
+use stasis_host::deadline::{PROC, within};
 use stasis_linux::cgroup::{Cgroup, Hierarchies};
 use stasis_linux::{ProcessRef, Snapshot, file};
 
 use crate::container::memory_limit::MemoryCgroup;
 use crate::container::spec::Spec;
-use crate::host::deadline::{PROC, within};
 
 /// runc's state holds the whole container configuration; 16 MiB is far above any real one.
 const MAX_STATE_BYTES: u64 = 16 << 20;

@@ -13,7 +13,6 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde_json::Value;
-
 use stasis_linux::file::{self, Access, Durability};
 
 /// Its name in a bundle (OCI runtime specification, "bundle").

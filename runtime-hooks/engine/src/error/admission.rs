@@ -3,10 +3,11 @@
 
 use std::io;
 
+use stasis_gpu::cuda::GpuUuid;
+use stasis_gpu::cuda::nvml::InventoryError;
+use stasis_gpu::ledger::amounts::Short;
+
 use crate::container::spec::SpecError;
-use crate::cuda::GpuUuid;
-use crate::cuda::nvml::InventoryError;
-use crate::ledger::amounts::Short;
 
 /// Why GPU state is not restored.
 #[derive(Debug, thiserror::Error)]

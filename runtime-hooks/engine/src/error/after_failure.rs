@@ -3,10 +3,10 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use stasis_gpu::cuda::failure::{ProcessFailure, list};
 use stasis_linux::cgroup::{FreezerError, FreezerState};
 
 use crate::container::ContainerError;
-use crate::cuda::failure::{ProcessFailure, list};
 use crate::error::chain;
 use crate::error::kind::{Image, State};
 use crate::error::pending_recovery::PendingRecovery;
@@ -216,8 +216,8 @@ mod tests {
     use stasis_linux::ProcessRef;
 
     use super::*;
-    use crate::cuda::CudaError;
-    use crate::cuda::failure::{Cause, Step};
+    use stasis_gpu::cuda::CudaError;
+    use stasis_gpu::cuda::failure::{Cause, Step};
 
     #[test]
     fn who_may_come_back_is_not_given_up_with_one_who_is_lost() {

@@ -3,18 +3,25 @@
 
 mod image;
 
+use stasis_gpu::cuda::failure::{Cause, ProcessFailure};
+use stasis_gpu::cuda::stopped::Stop;
+use stasis_gpu::cuda::{CudaError, OpenError};
+
 use crate::container::ContainerError;
 use crate::container::criu_configuration::CriuConfigurationError;
 use crate::container::host_memory::NoHostMemory;
-use crate::cuda::failure::{Cause, ProcessFailure};
-use crate::cuda::stopped::Stop;
-use crate::cuda::{CudaError, OpenError};
 use crate::error::admission::AdmissionError;
 use crate::error::io_kind::{of_contents, of_io, of_store};
 use crate::error::kind::{Diagnosis, Kind, State};
 use crate::error::low_level::LowLevelFailure;
 use crate::error::{Error, Failure, Refusal};
 use crate::operation::OperationError;
+
+/// An error of a crate below, whose kind is decided here.
+pub trait Classified {
+    /// The kind of an operation that failed with it.
+    fn kind(&self) -> Kind;
+}
 
 impl Error {
     /// The kind and the state, for scripts.
@@ -127,10 +134,8 @@ impl LowLevelFailure {
     }
 }
 
-impl ProcessFailure {
-    /// The kind of the process's failure.
-    #[must_use]
-    pub fn kind(&self) -> Kind {
+impl Classified for ProcessFailure {
+    fn kind(&self) -> Kind {
         match &self.cause {
             Cause::Driver(error) | Cause::NotAsked(error) => error.kind(),
             Cause::NoAnswer(_) | Cause::NoThread(_) | Cause::Panic => Kind::NoAnswer,
@@ -148,10 +153,8 @@ impl ProcessFailure {
     }
 }
 
-impl CudaError {
-    /// The kind of an operation that failed with this driver error.
-    #[must_use]
-    pub fn kind(self) -> Kind {
+impl Classified for CudaError {
+    fn kind(&self) -> Kind {
         match self {
             Self::ContentsAway | Self::ContentsLost => Kind::MemoryNotReturned,
             Self::SharedMemoryAway | Self::SharedMemoryLost => Kind::SharedMemory,
@@ -171,10 +174,8 @@ impl CudaError {
     }
 }
 
-impl OpenError {
-    /// Why the driver library cannot be used.
-    #[must_use]
-    pub fn kind(&self) -> Kind {
+impl Classified for OpenError {
+    fn kind(&self) -> Kind {
         match self {
             Self::NotFound | Self::Load { .. } => Kind::NoDriver,
             Self::TooOld { .. } => Kind::DriverTooOld,

@@ -4,6 +4,11 @@ use std::io;
 use std::path::PathBuf;
 
 use stasis_config::LowLevel;
+use stasis_gpu::cuda::CudaState;
+use stasis_gpu::cuda::failure::Cause;
+use stasis_gpu::cuda::failure::JobError;
+use stasis_gpu::cuda::failure::ProcessFailure;
+use stasis_gpu::gpu_path::Unanswered;
 use stasis_linux::cgroup::FreezerError;
 use stasis_memory_store::StoreError;
 
@@ -11,14 +16,9 @@ use crate::container::ContainerError;
 use crate::container::host_memory::NoHostMemory;
 use crate::container::inherited_devices::InheritedDevicesError;
 use crate::container::spec::SpecError;
-use crate::cuda::CudaState;
-use crate::cuda::failure::Cause;
-use crate::cuda::failure::JobError;
-use crate::cuda::failure::ProcessFailure;
 use crate::error::first_image::NoFirstImage;
 use crate::error::low_level::LowLevelFailure;
 use crate::error::refusal::Refusal;
-use crate::gpu_path::Unanswered;
 use crate::image::directory::ImageDirectoryError;
 use crate::image::files::FileError;
 use crate::image::manifest::ManifestError;
@@ -152,7 +152,7 @@ impl Failure {
     /// The process for which the GPU had too little memory, if that was the cause.
     #[must_use]
     pub fn out_of_memory(&self) -> Option<&ProcessFailure> {
-        use crate::cuda::CudaError::OutOfMemory;
+        use stasis_gpu::cuda::CudaError::OutOfMemory;
         match self {
             Self::Job(error) if matches!(error.fault.cause, Cause::Driver(OutOfMemory)) => {
                 Some(&error.fault)

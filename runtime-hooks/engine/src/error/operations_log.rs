@@ -9,6 +9,9 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use serde::Serialize;
+use stasis_host::caller::Caller;
+use stasis_host::file_lock::{Sharing, Tried, try_lock};
+use stasis_host::time::rfc3339;
 use stasis_linux::directory::{Directory, Earlier};
 use stasis_linux::escape::escaped;
 use stasis_memory_store::StoreStatistics;
@@ -16,9 +19,6 @@ use stasis_memory_store::StoreStatistics;
 use crate::context::Context;
 use crate::error::kind::Diagnosis;
 use crate::error::{Error, Refusal};
-use crate::host::caller::Caller;
-use crate::host::file_lock::{Sharing, Tried, try_lock};
-use crate::host::time::rfc3339;
 use crate::operation::timeline::{Phase, Stop, Timeline};
 use crate::operation::verb::Verb;
 

@@ -3,7 +3,8 @@
 
 use std::fmt;
 
-use crate::cuda::failure::{ProcessFailure, list};
+use stasis_gpu::cuda::failure::{ProcessFailure, list};
+
 use crate::operation::OperationError;
 
 /// Processes that do not answer, or lack room, and the keeper's pid.

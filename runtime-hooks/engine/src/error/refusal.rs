@@ -3,6 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
+use stasis_gpu::cuda::OpenError;
+use stasis_gpu::cuda::failure::ProcessFailure;
+use stasis_gpu::cuda::nvml::InventoryError;
 use stasis_linux::cgroup::FreezerError;
 use stasis_memory_store::StoreError;
 
@@ -10,9 +13,6 @@ use crate::container::ContainerError;
 use crate::container::criu_configuration::CriuConfigurationError;
 use crate::container::hooks::InvalidHook;
 use crate::container::host_memory::NoHostMemory;
-use crate::cuda::OpenError;
-use crate::cuda::failure::ProcessFailure;
-use crate::cuda::nvml::InventoryError;
 use crate::error::admission::AdmissionError;
 use crate::error::bulk_memory::BulkMemoryError;
 use crate::error::first_image::NoFirstImage;

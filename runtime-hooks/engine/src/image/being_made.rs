@@ -10,10 +10,9 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use stasis_host::cancel::Cancel;
+use stasis_host::file_lock::{MOMENT, Sharing, Tried, lock_within, try_lock};
 use stasis_linux::directory::{Directory, Earlier};
-
-use crate::host::cancel::Cancel;
-use crate::host::file_lock::{MOMENT, Sharing, Tried, lock_within, try_lock};
 
 /// The file in the directory of a key. No image has a name that begins with a dot.
 const FILE_NAME: &str = ".stopping";
@@ -61,7 +60,7 @@ fn open(directory: &Path) -> io::Result<Option<File>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::file_lock::unlock;
+    use stasis_host::file_lock::unlock;
 
     #[test]
     fn who_wants_the_latest_image_waits_for_those_who_make_one() {

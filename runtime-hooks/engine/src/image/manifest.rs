@@ -14,11 +14,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use stasis_gpu::cuda::gpu_use::{CudaProcess, GpuUse, gpu_bytes};
+use stasis_gpu::cuda::nvml::Gpu;
 use stasis_linux::file::{self, Access, Durability};
 use stasis_memory_store::{ImageId, PacksIn};
 
-use crate::cuda::gpu_use::{CudaProcess, GpuUse, gpu_bytes};
-use crate::cuda::nvml::Gpu;
 use crate::image::files::{ImageFile, check_list};
 use crate::image::mounted;
 use crate::operation::timeline::Phase;

@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
+use stasis_host::environment;
 use stasis_linux::file;
 
 use crate::container::mounted::{Files, Mounted};
-use crate::host::environment;
 
 /// A directory that a container had mounted, and that had files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

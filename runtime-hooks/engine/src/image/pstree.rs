@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use prost::Message;
 use stasis_linux::file;
 
-use crate::cuda::gpu_use::CudaProcess;
 #[cfg(fuzzing)]
 use crate::image::criu_file;
 use crate::image::criu_file::Entries;
+use stasis_gpu::cuda::gpu_use::CudaProcess;
 
 /// The magic numbers of the two files (criu/include/magic.h).
 const PSTREE_MAGIC: u32 = 0x5027_3030;

@@ -14,10 +14,9 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use stasis_memory_store::REQUEST_VARIABLE;
-
 use stasis_linux::directory::Directory;
 use stasis_linux::file;
+use stasis_memory_store::REQUEST_VARIABLE;
 
 use crate::container::mounted::Mounted;
 use crate::low_level::post_dump;

@@ -9,9 +9,8 @@ use std::process::{Command, Stdio};
 
 use serde::Serialize;
 use stasis_config::is_program;
+use stasis_host::environment;
 use stasis_linux::open_files::keep_callers_limit;
-
-use crate::host::environment;
 
 /// A version of CRIU: major and minor number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]

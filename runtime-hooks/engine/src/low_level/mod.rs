@@ -32,10 +32,10 @@ use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use stasis_config::{Flavor, LowLevel};
+use stasis_host::environment;
 use stasis_linux::open_files::keep_callers_limit;
 use stasis_linux::pdeathsig::kill_with_parent;
 
-use crate::host::environment;
 use crate::low_level::at_restore::AtRestore;
 use crate::low_level::criu_plugins::Environment;
 use crate::low_level::watch::{Hung, Victims, Watch};

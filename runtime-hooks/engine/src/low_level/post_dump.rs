@@ -17,12 +17,12 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use stasis_gpu::cuda::gpu_use::CudaProcess;
+use stasis_host::file_lock::lock_soon;
 use stasis_linux::file::{self, Access, Durability};
 use stasis_linux::process::network::network_of;
 
 use crate::container::mounted::Mounted;
-use crate::cuda::gpu_use::CudaProcess;
-use crate::host::file_lock::lock_soon;
 use crate::image::manifest::Manifest;
 use crate::image::not_kept::NotKept;
 use crate::image::pstree::{self, PstreeError};

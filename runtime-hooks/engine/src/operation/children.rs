@@ -8,8 +8,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags, open};
+use stasis_host::file_lock::{Sharing, Tried, lock_soon, try_lock};
 
-use crate::host::file_lock::{Sharing, Tried, lock_soon, try_lock};
 use crate::operation::undo::Undo;
 use crate::operation::{Operation, OperationError};
 

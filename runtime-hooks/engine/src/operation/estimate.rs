@@ -8,11 +8,10 @@ use std::io;
 use std::path::Path;
 use std::time::SystemTime;
 
+use stasis_gpu::cuda::Driver;
 use stasis_linux::{ProcessRef, procfs};
 
 use crate::container::Container;
-use crate::cuda::Driver;
-
 use observed::{Held, Observed, bytes_of, held_by};
 
 /// How long the driver and CRIU take at a checkpoint for GPU contents of this many bytes that

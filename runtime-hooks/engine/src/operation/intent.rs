@@ -4,14 +4,14 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use stasis_gpu::cuda::gpu_use::{CudaProcess, GpuBytes, add, gpu_bytes};
+use stasis_gpu::cuda::process_set::ProcessStates;
+use stasis_gpu::cuda::process_set::initial_state::{InitialState, ProcessId, SafeState};
+use stasis_gpu::cuda::{CudaState, GpuMap};
 use stasis_linux::ProcessRef;
 use stasis_linux::cgroup::FreezerState;
 use stasis_linux::file::{self, Access, Durability};
 
-use crate::cuda::gpu_use::{CudaProcess, GpuBytes, add, gpu_bytes};
-use crate::cuda::process_set::ProcessStates;
-use crate::cuda::process_set::initial_state::{InitialState, ProcessId, SafeState};
-use crate::cuda::{CudaState, GpuMap};
 use crate::operation::OperationError;
 use crate::operation::directory::directory_of;
 

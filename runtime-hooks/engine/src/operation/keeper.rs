@@ -13,10 +13,9 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use stasis_host::file_lock::{MOMENT, Sharing, Tried, lock_within, try_lock};
+use stasis_host::respawn;
 use stasis_linux::ProcessRef;
-
-use crate::host::file_lock::{MOMENT, Sharing, Tried, lock_within, try_lock};
-use crate::host::respawn;
 
 /// The first argument of a keeper; neither runc nor crun has this verb. The second is the
 /// operation's directory.

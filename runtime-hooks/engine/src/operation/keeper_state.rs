@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::sync::{MutexGuard, PoisonError};
 use std::thread::panicking;
 
-use crate::cuda::failure::ProcessFailure;
-use crate::host::file_lock::unlock;
+use stasis_gpu::cuda::failure::ProcessFailure;
+use stasis_host::file_lock::unlock;
+
 use crate::operation::awaited_start;
 use crate::operation::children::CHILDREN;
 use crate::operation::intent::{self, Intent};

@@ -6,9 +6,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use stasis_host::file_lock::{self, Sharing};
 use stasis_linux::ProcessRef;
-
-use crate::host::file_lock::{self, Sharing};
 
 /// The lock file's name.
 pub(crate) const NAME: &str = "lock";

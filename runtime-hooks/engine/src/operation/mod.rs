@@ -30,8 +30,6 @@ use std::sync::{Arc, Mutex};
 use stasis_linux::directory::Directory;
 
 use crate::context::Context;
-use crate::ledger::Reservation;
-use crate::ledger::gpu_memory::GpuMemory;
 use crate::operation::directory::state_dir_of;
 pub use crate::operation::directory::{directories, directory_of, id_of, root_of};
 pub use crate::operation::intent::peek;
@@ -42,6 +40,8 @@ pub use crate::operation::lock::Holder;
 use crate::operation::lock::{Purpose, Tried, try_lock};
 use crate::operation::progress::UnderWay;
 pub(crate) use keeper::{DONE, VERB as KEEPER, show_trying};
+use stasis_gpu::ledger::Reservation;
+use stasis_gpu::ledger::gpu_memory::GpuMemory;
 
 /// The right to operate on a container, until dropped.
 #[derive(Debug)]

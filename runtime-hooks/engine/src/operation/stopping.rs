@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use stasis_host::file_lock::{Sharing, Tried, lock_within, try_lock};
 use stasis_linux::ProcessRef;
 use stasis_linux::directory::{Directory, Earlier};
 
-use crate::host::file_lock::{Sharing, Tried, lock_within, try_lock};
 use crate::operation::directory::directory_of;
 
 /// The directory of all these locks, below the state directory.
@@ -149,7 +149,7 @@ mod tests {
     use std::thread::scope;
 
     use super::*;
-    use crate::host::file_lock::unlock;
+    use stasis_host::file_lock::unlock;
 
     const ROOT: &str = "/run/runc";
 

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use stasis_host::file_lock::{Sharing, Tried, try_lock};
 
-use crate::host::file_lock::{Sharing, Tried, try_lock};
 use crate::operation::directory::directory_of;
 use crate::operation::lock::NAME;
 

@@ -1,9 +1,9 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use stasis_gpu::cuda::process_set::initial_state::{ProcessId, SafeState};
 use stasis_linux::cgroup::FreezerState;
 
 use super::*;
-use crate::cuda::process_set::initial_state::{ProcessId, SafeState};
 
 const ROOT: &str = "/run/runc";
 
@@ -123,7 +123,7 @@ fn an_operation_without_a_record_is_in_the_way_of_no_resume() {
 
 /// An intent with this many processes on all GPUs of a machine.
 fn intent_of(processes: i32) -> Intent {
-    let members = crate::cuda::gpu_use::tests::on_eight_gpus(processes);
+    let members = crate::fixtures::on_eight_gpus(processes);
     let members = members.into_iter().map(|process| Member {
         id: ProcessId {
             pid: 1_000_000 + process.pid,

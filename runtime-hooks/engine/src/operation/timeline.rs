@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use stasis_gpu::cuda::Copying;
 use stasis_linux::escape::escaped;
 use stasis_memory_store::StoreStatistics;
 
-use crate::cuda::Copying;
 use crate::operation::estimate::ProgressEstimate;
 use crate::operation::progress::Progress;
 

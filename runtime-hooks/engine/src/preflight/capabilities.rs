@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use stasis_config::Settings;
+use stasis_gpu::cuda::nvml::Inventory;
 use stasis_linux::cgroup::Hierarchies;
 
-use crate::cuda::nvml::Inventory;
 use crate::low_level::criu_version::CriuVersion;
 
 const RELEASE: &str = "/proc/sys/kernel/osrelease";

@@ -3,16 +3,16 @@
 use std::io;
 use std::sync::Arc;
 
+use stasis_gpu::cuda::failure::{Cause, ProcessFailure, Step};
+use stasis_gpu::cuda::process_set::{ProcessStates, query_states};
+use stasis_gpu::cuda::stopped::Stop;
+use stasis_gpu::cuda::watchdog::{CallLimits, MARGIN, WatchedDriver};
+use stasis_gpu::cuda::{CudaDriver, OpenError};
+use stasis_gpu::gpu_path::CopyingDriver;
 use stasis_linux::{ProcessRef, Snapshot};
 
 use crate::container::Container;
 use crate::context::Context;
-use crate::cuda::failure::{Cause, ProcessFailure, Step};
-use crate::cuda::process_set::{ProcessStates, query_states};
-use crate::cuda::stopped::Stop;
-use crate::cuda::watchdog::{CallLimits, MARGIN, WatchedDriver};
-use crate::cuda::{CudaDriver, OpenError};
-use crate::gpu_path::CopyingDriver;
 use crate::operation::{directory_of, peek};
 
 /// The CUDA processes of a container and the driver that knows them.

@@ -20,14 +20,14 @@ mod unix;
 use std::io;
 
 use stasis_config::BlockerKind;
+use stasis_gpu::cuda::device_node::minor_of;
+use stasis_gpu::cuda::nvml::{Inventory, Mig, Persistence};
+use stasis_gpu::cuda::process_set::ProcessStates;
+use stasis_gpu::cuda::{CudaState, GpuUuid};
+use stasis_host::deadline::{PROC, within};
 use stasis_linux::snapshot::{Member, Origin};
 use stasis_linux::{ProcessRef, Snapshot};
 
-use crate::cuda::device_node::minor_of;
-use crate::cuda::nvml::{Inventory, Mig, Persistence};
-use crate::cuda::process_set::ProcessStates;
-use crate::cuda::{CudaState, GpuUuid};
-use crate::host::deadline::{PROC, within};
 use crate::preflight::asked::Asked;
 use crate::preflight::blocker::Finding;
 use crate::preflight::by_criu::{ByCriu, devices};

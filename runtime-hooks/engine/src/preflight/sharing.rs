@@ -1,8 +1,8 @@
 //! GPU memory that processes share, or that GPUs reach of each other, which this driver saves and
-//! cannot restore, unless it is given up before ([`crate::gpu_path::imports`]).
+//! cannot restore, unless it is given up before ([`stasis_gpu::gpu_path::imports`]).
 //!
 //! Each locked process is asked through its driver's own checkpoint thread
-//! ([`crate::gpu_path::survey`]), whose answers are exact. From outside, before the lock, it can
+//! ([`stasis_gpu::gpu_path::survey`]), whose answers are exact. From outside, before the lock, it can
 //! only be guessed, by the signs of a process ([`nccl`]) and by how much memory it holds
 //! ([`peer_access`]); so it is for a driver that was not tried.
 
@@ -13,15 +13,15 @@ pub mod peer_access;
 use std::io;
 
 use stasis_config::BlockerKind;
+use stasis_gpu::cuda::CudaState;
+use stasis_gpu::cuda::nvml::Inventory;
+use stasis_gpu::cuda::process_set::ProcessStates;
+use stasis_gpu::gpu_path::CopyingDriver;
+use stasis_gpu::gpu_path::imports::Share;
+use stasis_gpu::gpu_path::survey::{Holding, Surveyed};
 use stasis_linux::{ProcessRef, Snapshot};
 
 use crate::container::Container;
-use crate::cuda::CudaState;
-use crate::cuda::nvml::Inventory;
-use crate::cuda::process_set::ProcessStates;
-use crate::gpu_path::CopyingDriver;
-use crate::gpu_path::imports::Share;
-use crate::gpu_path::survey::{Holding, Surveyed};
 use crate::preflight::blocker::Finding;
 use crate::preflight::{ContainerFacts, find};
 use found::findings;
@@ -140,7 +140,7 @@ impl AtTheLock {
                 Ok(holding) => {
                     self.found.extend(findings(process, holding, others));
                     let gpus = inventory.uses(process.pid()).len();
-                    if holding.may_have_unseen_contexts(gpus) {
+                    if may_have_unseen_contexts(holding, gpus) {
                         unknown.push(process.pid());
                     }
                 }
@@ -157,10 +157,8 @@ impl AtTheLock {
     }
 }
 
-impl Holding {
-    /// Whether a process on this many GPUs may have contexts that are not found: a program's own
-    /// (cuCtxCreate).
-    fn may_have_unseen_contexts(&self, gpus: usize) -> bool {
-        gpus > 1 && self.contexts < 2
-    }
+/// Whether a process on this many GPUs may have contexts that are not found: a program's own
+/// (cuCtxCreate).
+fn may_have_unseen_contexts(holding: &Holding, gpus: usize) -> bool {
+    gpus > 1 && holding.contexts < 2
 }

@@ -1,6 +1,7 @@
+use stasis_gpu::cuda::GpuUuid;
+use stasis_gpu::cuda::nvml::{GpuFacts, ListedUse, Persistence};
+
 use super::*;
-use crate::cuda::GpuUuid;
-use crate::cuda::nvml::{GpuFacts, ListedUse, Persistence};
 use crate::preflight::open_files::{How, OpenFile};
 
 fn own() -> ProcessRef {

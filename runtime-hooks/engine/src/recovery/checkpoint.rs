@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 
+use stasis_gpu::gpu_path::detached::{self, are_detached};
 use stasis_linux::file;
 use stasis_memory_store::{DumpRequest, Index, STORE_INDEX_FILE};
 
@@ -11,7 +12,6 @@ use crate::bulk_memory::request::RequestFiles;
 use crate::container::Container;
 use crate::context::Context;
 use crate::error::after_failure::AfterFailure;
-use crate::gpu_path::detached::{self, are_detached};
 use crate::image::directory::{self, Rest};
 use crate::operation::Operation;
 use crate::operation::undo::{Begun, Undo};

@@ -9,8 +9,9 @@ use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::Duration;
 
-use crate::host::cancel::Cancel;
-use crate::host::respawn;
+use stasis_host::cancel::Cancel;
+use stasis_host::respawn;
+
 use crate::operation::undo::Undo;
 use crate::operation::{DONE, KEEPER, Operation, show_trying};
 use crate::recovery::report::{LogWhen, Recovered, recover_and_report};

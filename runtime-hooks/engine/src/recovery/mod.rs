@@ -27,16 +27,16 @@ use stasis_linux::cgroup::FreezerState;
 
 use crate::container::Container;
 use crate::context::Context;
-use crate::cuda::failure::{Cause, ProcessFailure, Step};
 use crate::error::after_failure::AfterFailure;
 use crate::error::pending_recovery::PendingRecovery;
-use crate::gpu_path;
 use crate::operation::undo::{Begun, Undo};
 use crate::operation::{Intent, Operation};
 use crate::preflight::cuda_processes::open_driver;
 pub use begin::begin;
 pub use begin::{begin_recovery, begin_to_start, begin_within, take_up};
 use rollback::{Changed, RolledBack, roll_back};
+use stasis_gpu::cuda::failure::{Cause, ProcessFailure, Step};
+use stasis_gpu::gpu_path;
 
 /// Undoes an operation's changes, once all processes that it had started have ended. Returns the
 /// container's state.

@@ -1,10 +1,11 @@
 //! The result of a recovery, and its line in `operations.log`.
 
+use stasis_host::cancel::Cancel;
+
 use crate::error::after_failure::AfterFailure;
 use crate::error::kind::State;
 use crate::error::operations_log;
 use crate::error::{Error, Failure};
-use crate::host::cancel::Cancel;
 use crate::operation::Left;
 use crate::operation::Operation;
 use crate::operation::progress::Progress;

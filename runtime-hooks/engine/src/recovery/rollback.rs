@@ -1,15 +1,15 @@
 //! Brings a container's CUDA processes and its freezer back to the state in which they were found.
 
+use stasis_gpu::cuda::Driver;
+use stasis_gpu::cuda::failure::{Cause, ProcessFailure, Step};
+use stasis_gpu::cuda::process_set::bring_back;
+use stasis_gpu::cuda::stopped::Stop;
+use stasis_gpu::gpu_path::detached;
 use stasis_linux::Snapshot;
 use stasis_linux::cgroup::{FreezerError, FreezerState};
 
 use crate::container::{Container, ContainerError};
-use crate::cuda::Driver;
-use crate::cuda::failure::{Cause, ProcessFailure, Step};
-use crate::cuda::process_set::bring_back;
-use crate::cuda::stopped::Stop;
 use crate::error::after_failure::AfterFailure;
-use crate::gpu_path::detached;
 use crate::low_level::hook::pending::{RanHook, run_after_restore};
 use crate::operation::timeline::Timeline;
 use crate::operation::{Intent, Operation};

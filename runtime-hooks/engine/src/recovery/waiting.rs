@@ -3,12 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
+use stasis_gpu::cuda::failure::NoRoom;
+use stasis_gpu::cuda::process_set::{can_be_queried, room};
+use stasis_gpu::ledger::Reservation;
+use stasis_gpu::ledger::gpu_memory::GpuMemory;
+
 use crate::container::{Container, ContainerError};
 use crate::context::Context;
-use crate::cuda::failure::NoRoom;
-use crate::cuda::process_set::{can_be_queried, room};
-use crate::ledger::Reservation;
-use crate::ledger::gpu_memory::GpuMemory;
 use crate::operation::undo::{Begun, Undo, path_in};
 use crate::operation::{directory_of, peek};
 use crate::preflight::cuda_processes::open_driver;

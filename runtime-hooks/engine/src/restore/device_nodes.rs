@@ -19,11 +19,11 @@ use rustix::fs::{
     makedev, minor, mkdirat, mknodat, openat, openat2, renameat, statx, unlinkat,
 };
 use rustix::io::Errno;
+use stasis_gpu::cuda::device_node::minor_of;
 use stasis_linux::ProcessRef;
 
 use crate::container::inside;
 use crate::container::spec::{Device, Spec};
-use crate::cuda::device_node::minor_of;
 use crate::restore::device_numbers::{Number, is_nvidia};
 
 /// The kernel's number for tmpfs (linux/magic.h).

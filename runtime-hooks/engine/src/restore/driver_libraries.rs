@@ -12,10 +12,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use serde_json::{Value, json};
+use stasis_gpu::cuda::driver_version::DriverVersion;
 use stasis_linux::procfs::for_each_mapping;
 
 use crate::container::spec::{Spec, bind};
-use crate::cuda::driver_version::DriverVersion;
 
 /// The directories of the driver's libraries on distributions and container hosts.
 const USUAL: [&str; 5] = [

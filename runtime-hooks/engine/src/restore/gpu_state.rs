@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 use std::io;
 
+use stasis_gpu::cuda::gpu_use::gpu_bytes;
+use stasis_gpu::cuda::job::{CudaJob, Locked};
+use stasis_gpu::cuda::process_set::initial_state::ProcessId;
+use stasis_gpu::cuda::process_set::query_states;
+use stasis_gpu::cuda::{CudaState, Driver};
+use stasis_gpu::gpu_path::detached::{Arriving, Loaded};
+use stasis_gpu::gpu_path::imports::{self, Share};
 use stasis_linux::ProcessRef;
 
 use crate::container::{Container, ContainerError};
 use crate::context::Context;
-use crate::cuda::gpu_use::gpu_bytes;
-use crate::cuda::job::{CudaJob, Locked};
-use crate::cuda::process_set::initial_state::ProcessId;
-use crate::cuda::process_set::query_states;
-use crate::cuda::{CudaState, Driver};
 use crate::error::{Failure, Refusal};
-use crate::gpu_path::detached::{Arriving, Loaded};
-use crate::gpu_path::imports::{self, Share};
 use crate::image::manifest::Manifest;
 use crate::operation::directory_of;
 use crate::operation::estimate::ProgressEstimate;

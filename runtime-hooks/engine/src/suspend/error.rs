@@ -3,13 +3,14 @@
 use std::io;
 
 use stasis_config::SettingsError;
+use stasis_gpu::cuda::OpenError;
+use stasis_gpu::cuda::failure::{JobError, ProcessFailure};
 
 use super::held::Held;
 use crate::container::host_memory::NoHostMemory;
 use crate::container::inherited_devices::InheritedDevicesError;
-use crate::cuda::OpenError;
-use crate::cuda::failure::{JobError, ProcessFailure};
 use crate::error::Refusal;
+use crate::error::classify::Classified;
 use crate::error::io_kind::of_io;
 use crate::error::kind::{Kind, State};
 use crate::low_level::hook::HookError;

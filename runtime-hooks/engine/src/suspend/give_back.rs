@@ -1,12 +1,13 @@
 //! Gives a container its GPUs back.
 
+use stasis_gpu::cuda::Driver;
+use stasis_gpu::cuda::job::{Checkpointed, CudaJob};
+use stasis_gpu::cuda::process_set::ProcessStates;
+use stasis_gpu::cuda::process_set::initial_state::SafeState;
+use stasis_gpu::gpu_path::detached;
+
 use super::{Error, Suspension};
-use crate::cuda::Driver;
-use crate::cuda::job::{Checkpointed, CudaJob};
-use crate::cuda::process_set::ProcessStates;
-use crate::cuda::process_set::initial_state::SafeState;
 use crate::error::Refusal;
-use crate::gpu_path::detached;
 
 impl Suspension {
     /// Brings checkpointed processes to `goal`.

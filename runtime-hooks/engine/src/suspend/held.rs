@@ -4,15 +4,15 @@
 use std::fmt;
 use std::io;
 
+use stasis_gpu::cuda::Driver;
+use stasis_gpu::cuda::failure::ProcessFailure;
+use stasis_gpu::cuda::process_set::{ProcessStates, query_states};
 use stasis_linux::ProcessRef;
 use stasis_linux::cgroup::is_frozen;
 use stasis_linux::procfs::{Stat, TaskState};
 
 use super::Error;
 use crate::container::Container;
-use crate::cuda::Driver;
-use crate::cuda::failure::ProcessFailure;
-use crate::cuda::process_set::{ProcessStates, query_states};
 use crate::error::kind::Kind;
 
 /// The cause that stops a process.

@@ -3,10 +3,11 @@
 use std::sync::PoisonError;
 use std::time::Instant;
 
+use stasis_gpu::cuda::process_set::ProcessStates;
+
 use super::{Error, Suspension, query_members};
 use crate::container::hooks::Hooks;
 use crate::context::RuntimeLocation;
-use crate::cuda::process_set::ProcessStates;
 use crate::low_level::hook::pending::{self, RanHook};
 use crate::low_level::hook::{HookError, Run, Unsuccessful};
 

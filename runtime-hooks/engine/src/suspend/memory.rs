@@ -3,18 +3,18 @@
 //! The driver loses a process if a restore finds too little GPU memory, and NVML does not report
 //! the memory of a checkpointed process. So a checkpoint records how much each process held.
 
+use stasis_gpu::cuda::failure::ProcessFailure;
+use stasis_gpu::cuda::gpu_use::{gpu_bytes, measure};
+use stasis_gpu::cuda::nvml::Inventory;
+use stasis_gpu::cuda::process_set::ProcessStates;
+use stasis_gpu::cuda::process_set::initial_state::SafeState;
+use stasis_gpu::gpu_path::NewFiles;
 use stasis_linux::ProcessRef;
 
 use super::{Error, Suspension};
 use crate::checkpoint::captured::look;
 use crate::container::host_memory::{self, HostRoom};
 use crate::container::memory_limit::MemoryCgroup;
-use crate::cuda::failure::ProcessFailure;
-use crate::cuda::gpu_use::{gpu_bytes, measure};
-use crate::cuda::nvml::Inventory;
-use crate::cuda::process_set::ProcessStates;
-use crate::cuda::process_set::initial_state::SafeState;
-use crate::gpu_path::NewFiles;
 use crate::operation::{Intent, Left};
 use crate::preflight::ContainerFacts;
 use crate::preflight::sharing::Sharing;

@@ -18,13 +18,6 @@ pub use self::error::Error;
 pub use self::held::{query_members, refuse_held};
 use crate::container::Container;
 use crate::context::Context;
-use crate::cuda::job::{CudaJob, Locked};
-use crate::cuda::nvml::Inventory;
-use crate::cuda::process_set::ProcessStates;
-use crate::cuda::process_set::initial_state::{InitialState, SafeState};
-use crate::cuda::watchdog::{CallLimits, MARGIN, WatchedDriver};
-use crate::cuda::{CudaDriver, CudaState, Driver, GpuMap};
-use crate::gpu_path::CopyingDriver;
 use crate::low_level::hook::pending::RanHook;
 use crate::operation::Operation;
 use crate::operation::undo::{Begun, Undo};
@@ -33,6 +26,13 @@ use crate::preflight::cuda_processes::refuse_below_frozen;
 use crate::preflight::sharing::Sharing;
 use crate::preflight::{self, ContainerFacts};
 use crate::recovery;
+use stasis_gpu::cuda::job::{CudaJob, Locked};
+use stasis_gpu::cuda::nvml::Inventory;
+use stasis_gpu::cuda::process_set::ProcessStates;
+use stasis_gpu::cuda::process_set::initial_state::{InitialState, SafeState};
+use stasis_gpu::cuda::watchdog::{CallLimits, MARGIN, WatchedDriver};
+use stasis_gpu::cuda::{CudaDriver, CudaState, Driver, GpuMap};
+use stasis_gpu::gpu_path::CopyingDriver;
 
 /// A step of the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,13 +1,14 @@
 //! Takes the GPUs from a container, whose processes keep their contents in host memory.
 
+use stasis_gpu::cuda::Driver;
+use stasis_gpu::cuda::job::{Checkpointed, CudaJob, Locked};
+use stasis_gpu::cuda::nvml::Inventory;
+use stasis_gpu::cuda::process_set::ProcessStates;
+use stasis_gpu::ledger::amounts::Amounts;
+
 use super::memory::only;
 use super::{Error, Suspension};
 use crate::container::inherited_devices;
-use crate::cuda::Driver;
-use crate::cuda::job::{Checkpointed, CudaJob, Locked};
-use crate::cuda::nvml::Inventory;
-use crate::cuda::process_set::ProcessStates;
-use crate::ledger::amounts::Amounts;
 use crate::operation::{Intent, PendingOn};
 use crate::preflight::blocker::Blockers;
 use crate::preflight::sharing::at_the_lock;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use stasis_config::Flavor;
-use stasis_engine::host::environment;
+use stasis_host::environment;
 use stasis_linux::open_files::keep_callers_limit;
 
 use crate::oci::{Action, Invocation, grammar};

@@ -10,13 +10,13 @@ use stasis_engine::bulk_memory::in_use::Removed;
 use stasis_engine::bulk_memory::places::Places;
 use stasis_engine::error::io_kind::of_store;
 use stasis_engine::error::kind::Kind;
-use stasis_engine::host::time::parsed;
 use stasis_engine::image::directory::in_use::hold_alone;
 use stasis_engine::image::directory::{
     ImageDirectoryError, has_rest, is_settled, removal, remove_rest,
 };
 use stasis_engine::image::manifest::{Manifest, ManifestError};
 use stasis_engine::image::retention::{Completeness, state_of};
+use stasis_host::time::parsed;
 use stasis_memory_store::{ImageId, StoreError, refuse_arriving};
 
 use crate::command_error::CommandError;

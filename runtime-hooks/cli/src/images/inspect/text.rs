@@ -1,8 +1,8 @@
 //! Images for people.
 
 use comfy_table::Cell;
-use stasis_engine::cuda::gpu_use::{GpuBytes, add};
 use stasis_engine::image::manifest::Manifest;
+use stasis_gpu::cuda::gpu_use::{GpuBytes, add};
 use stasis_memory_store::PacksIn;
 
 use super::ImageDescription;

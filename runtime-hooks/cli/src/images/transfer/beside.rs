@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use stasis_engine::host::file_lock::{Lock, Sharing, Tried, try_lock};
+use stasis_host::file_lock::{Lock, Sharing, Tried, try_lock};
 use stasis_linux::directory::Directory;
 use stasis_linux::file;
 

@@ -10,16 +10,17 @@ use stasis_config::Settings;
 use stasis_engine::checkpoint::plan::query_again;
 use stasis_engine::container::Container;
 use stasis_engine::context::Context;
-use stasis_engine::cuda::Driver;
-use stasis_engine::cuda::failure::ProcessFailure;
-use stasis_engine::cuda::lock;
-use stasis_engine::cuda::process_set::ProcessStates;
-use stasis_engine::cuda::process_set::initial_state::InitialState;
 use stasis_engine::error::chain;
+use stasis_engine::error::classify::Classified;
 use stasis_engine::error::kind::Kind;
-use stasis_engine::host::cancel::Cancel;
 use stasis_engine::operation::peek;
 use stasis_engine::preflight::cuda_processes::open_driver;
+use stasis_gpu::cuda::Driver;
+use stasis_gpu::cuda::failure::ProcessFailure;
+use stasis_gpu::cuda::lock;
+use stasis_gpu::cuda::process_set::ProcessStates;
+use stasis_gpu::cuda::process_set::initial_state::InitialState;
+use stasis_host::cancel::Cancel;
 
 use super::members::Member;
 

@@ -21,11 +21,11 @@ use std::path::Path;
 use std::time::{Instant, SystemTime};
 
 use stasis_config::Settings;
-use stasis_engine::host::cancel::Cancel;
-use stasis_engine::host::time::rfc3339;
 use stasis_engine::operation::group::{FILE_NAME, NewGroup, clear_undecided};
 use stasis_engine::recovery::group::member::Step;
 use stasis_engine::request::{AfterDump, CriuOption};
+use stasis_host::cancel::Cancel;
+use stasis_host::time::rfc3339;
 
 use super::checkpoint_way::{Wanted, runtime};
 use super::dry_run::DryRun;

@@ -4,9 +4,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use stasis_engine::error::kind::{Kind, State};
-use stasis_engine::host::cancel::Cancel;
 use stasis_engine::operation::group::NewGroup;
 use stasis_engine::recovery::group::member::{ABANDONED, Ended, GO_ON, Step};
+use stasis_host::cancel::Cancel;
 
 use super::process::Process;
 use super::progress::GroupLine;

@@ -3,6 +3,8 @@
 use std::mem;
 use std::path::Path;
 
+use stasis_gpu::gpu_path::detached::{self, Holder, InFile};
+use stasis_gpu::gpu_path::{NewFiles, Unanswered};
 use stasis_linux::cgroup::FreezerState;
 use stasis_linux::error_chain;
 use stasis_memory_store::StoreStatistics;
@@ -11,8 +13,6 @@ use super::MemoryDump;
 use super::requests::Request;
 use crate::container::Container;
 use crate::error::Failure;
-use crate::gpu_path::detached::{self, Holder, InFile};
-use crate::gpu_path::{NewFiles, Unanswered};
 use crate::image::directory;
 use crate::operation::estimate::ProgressEstimate;
 use crate::operation::timeline::Timeline;

@@ -4,6 +4,7 @@ use std::mem;
 use std::path::Path;
 use std::sync::Arc;
 
+use stasis_gpu::gpu_path::NewFiles;
 use stasis_memory_store::{DumpRequest, ImageId, mount_for_packs};
 
 use crate::bulk_memory::places::{self, Places};
@@ -11,7 +12,6 @@ use crate::bulk_memory::request::{self, RequestFiles};
 use crate::bulk_memory::staging;
 use crate::context::Context;
 use crate::error::Failure;
-use crate::gpu_path::NewFiles;
 use crate::operation::Operation;
 use crate::operation::timeline::Timeline;
 

@@ -5,11 +5,12 @@
 //! back and resume. From these packs, which no process can change any more, the contents are copied
 //! to where the settings put them, before the image is reported good.
 
+use stasis_gpu::gpu_path::detached;
+
 use super::contents::Contents;
 use super::requests::Request;
 use super::{DumpStore, MemoryDump};
 use crate::error::Failure;
-use crate::gpu_path::detached;
 use crate::image::manifest::StoredMemory;
 use crate::operation::estimate::ProgressEstimate;
 use crate::operation::timeline::Timeline;

@@ -9,11 +9,11 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
+use stasis_host::file_lock::{Sharing, Tried, try_lock};
 
 use crate::bulk_memory::in_use::Removed;
 use crate::bulk_memory::places::Places;
 use crate::error::chain;
-use crate::host::file_lock::{Sharing, Tried, try_lock};
 use crate::image::directory::in_use::hold_alone;
 use crate::image::directory::removal;
 use crate::image::manifest::Manifest;
@@ -116,11 +116,11 @@ mod tests {
 
     use super::*;
     use crate::bulk_memory::places::of_image;
-    use crate::host::file_lock::unlock;
     use crate::image::being_made;
     use crate::image::directory::INVENTORY;
     use crate::image::directory::in_use::hold;
     use crate::image::manifest::StoredMemory;
+    use stasis_host::file_lock::unlock;
 
     struct Machine {
         directory: TempDir,

@@ -15,6 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use nix::libc::SIGKILL;
+use stasis_host::signal;
 
 use crate::checkpoint::at_stop::process::StopProcess;
 use crate::checkpoint::at_stop::stop_image::StopImage;
@@ -24,7 +25,6 @@ use crate::container::pod::NoNamespace;
 use crate::context::{Context, Outcome};
 use crate::error::chain;
 use crate::error::operations_log;
-use crate::host::signal;
 use crate::image::allowed::NotAllowed;
 use crate::image::stopped::push_again::PushAgain;
 use crate::operation::awaited_start::awaits_start;

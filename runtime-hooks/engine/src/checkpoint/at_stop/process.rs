@@ -18,6 +18,8 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::io::{FdFlags, fcntl_setfd};
 use serde::{Deserialize, Serialize};
 use stasis_config::Settings;
+use stasis_host::cancel::Cancel;
+use stasis_host::{environment, respawn};
 use stasis_linux::ProcessRef;
 use stasis_linux::open_files::keep_callers_limit;
 
@@ -27,8 +29,6 @@ use crate::checkpoint::at_stop::push::{Push, Pushing, Told};
 use crate::context::{Context, RuntimeLocation};
 use crate::error::kind::Kind;
 use crate::error::operations_log;
-use crate::host::cancel::Cancel;
-use crate::host::{environment, respawn};
 use crate::image::directory::{self, has_inventory, is_ours};
 use crate::image::stopped::push_again::PushAgain;
 use crate::image::stopped::to_push::ToPush;

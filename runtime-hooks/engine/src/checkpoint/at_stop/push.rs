@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use stasis_host::respawn;
 
-use crate::host::respawn;
 use crate::image::stopped::push_again::PushAgain;
 use crate::image::stopped::tag_of;
 use crate::image::stopped::to_push::ToPush;

@@ -1,5 +1,7 @@
 //! The checkpoint of a container without GPU state, together with others.
 
+use stasis_gpu::cuda::failure::{Cause, ProcessFailure, Step as DriverStep};
+
 use crate::bulk_memory::dump::MemoryDump;
 use crate::bulk_memory::plugin::{GpuState, Plugins};
 use crate::checkpoint::dump::{Dump, log_of};
@@ -9,7 +11,6 @@ use crate::checkpoint::seal::{seal, tell};
 use crate::checkpoint::without_gpu_state::PlainDump;
 use crate::container::ContainerError;
 use crate::context::Outcome;
-use crate::cuda::failure::{Cause, ProcessFailure, Step as DriverStep};
 use crate::error::after_failure::AfterFailure;
 use crate::error::operations_log;
 use crate::error::{Error, Failure};

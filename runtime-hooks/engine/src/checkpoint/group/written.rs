@@ -1,11 +1,12 @@
 //! The wait of a container with GPU state after its dump, and its completion.
 
+use stasis_gpu::cuda::failure::{Cause, ProcessFailure, Step as DriverStep};
+
 use crate::bulk_memory::dump::MemoryDump;
 use crate::checkpoint::captured::Captured;
 use crate::checkpoint::group::{END, GO_ON};
 use crate::checkpoint::plan::Plan;
 use crate::checkpoint::seal::{seal, tell};
-use crate::cuda::failure::{Cause, ProcessFailure, Step as DriverStep};
 use crate::error::after_failure::AfterFailure;
 use crate::error::{Error, Failure, chain};
 use crate::operation::timeline::Timeline;

@@ -4,6 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use stasis_config::BlockerKind;
+use stasis_gpu::cuda::nvml::Inventory;
+use stasis_gpu::cuda::process_set::ProcessStates;
+use stasis_gpu::cuda::watchdog::WatchedDriver;
+use stasis_gpu::gpu_path::CopyingDriver;
 use stasis_linux::Snapshot;
 use stasis_linux::cgroup::FreezerState;
 
@@ -17,11 +21,7 @@ use crate::container::host_memory::{self, HostRoom, NoHostMemory};
 use crate::container::memory_limit::MemoryCgroup;
 use crate::container::{Container, ContainerError, criu_configuration};
 use crate::context::Context;
-use crate::cuda::nvml::Inventory;
-use crate::cuda::process_set::ProcessStates;
-use crate::cuda::watchdog::WatchedDriver;
 use crate::error::Refusal;
-use crate::gpu_path::CopyingDriver;
 use crate::image::directory::NewImage;
 use crate::operation::Operation;
 use crate::preflight::asked::Asked;

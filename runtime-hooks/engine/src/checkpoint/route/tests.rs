@@ -1,11 +1,11 @@
 use std::fs;
 use std::path::Path;
 
+use stasis_gpu::cuda::process_set::initial_state::ProcessId;
 use stasis_linux::cgroup::{Cgroup, FreezerState};
 
 use super::*;
 use crate::checkpoint::captured::OnGpu;
-use crate::cuda::process_set::initial_state::ProcessId;
 use crate::image::manifest::Manifest;
 use crate::operation::Intent;
 

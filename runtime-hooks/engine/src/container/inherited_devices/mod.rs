@@ -23,11 +23,11 @@ mod replacer;
 use std::fmt;
 use std::io;
 
+use stasis_gpu::cuda::{CudaError, Driver};
+use stasis_host::deadline::{PROC, within};
 use stasis_linux::process::kcmp::{same_file, shares_memory_or_descriptors};
 use stasis_linux::{ProcessRef, Snapshot};
 
-use crate::cuda::{CudaError, Driver};
-use crate::host::deadline::{PROC, within};
 use replace::{Descriptor, InheritedDevices, Replaced};
 
 pub use replacer::Replacer;

@@ -8,7 +8,6 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 
 use nix::libc;
 use serde::{Deserialize, Serialize};
-
 use stasis_linux::ProcessRef;
 use stasis_linux::procfs::{self, descriptors, for_each_mapping};
 use stasis_remote_call::{Proxy, Shared};

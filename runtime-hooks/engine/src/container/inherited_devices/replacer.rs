@@ -9,12 +9,12 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use stasis_gpu::cuda::process_set::initial_state::ProcessId;
+use stasis_host::deadline::within;
+use stasis_host::respawn;
 use stasis_linux::ProcessRef;
 
 use super::replace::{InheritedDevices, Replaced};
-use crate::cuda::process_set::initial_state::ProcessId;
-use crate::host::deadline::within;
-use crate::host::respawn;
 
 /// The time limit for all of them: each has deadlines of its own.
 const MOST: Duration = Duration::from_mins(2);

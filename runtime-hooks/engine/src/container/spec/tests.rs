@@ -1,7 +1,8 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use super::*;
 use serde_json::json;
+
+use super::*;
 
 /// A specification with these contents that is in no bundle.
 pub(crate) fn spec(tree: Value) -> Spec {

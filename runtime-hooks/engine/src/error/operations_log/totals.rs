@@ -8,12 +8,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use stasis_host::file_lock::{MOMENT, Sharing, lock_within};
 use stasis_linux::file::{self, Access, Durability};
 use stasis_memory_store::StoreStatistics;
 
 use super::distribution::{BYTES, Distribution, SECONDS};
 use super::{EARLIER, FILE_NAME};
-use crate::host::file_lock::{MOMENT, Sharing, lock_within};
 use crate::operation::timeline::{Phase, most_bytes, seconds_of};
 
 /// The file's name in the log directory, and more than its largest size.

@@ -9,6 +9,7 @@ use std::path::Path;
 use rustix::fs::{Access, access};
 use rustix::io::{FdFlags, fcntl_setfd};
 use stasis_config::Settings;
+use stasis_host::boot::boot_id;
 use stasis_linux::file_system::FileSystem;
 use stasis_memory_store::refuse_arriving;
 
@@ -17,7 +18,6 @@ use super::move_up::move_up_soon;
 use super::rest::{Rest, finish_locked};
 use super::step::{change, step};
 use super::{BOOT, GROUP, ImageDirectoryError, NEW, NewImage, failed};
-use crate::host::boot::boot_id;
 use crate::operation::group::Group;
 use crate::request::CheckpointRequest;
 

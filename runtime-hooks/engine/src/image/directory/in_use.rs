@@ -5,9 +5,10 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use stasis_host::directory_lock::{Locked, lock_directory};
+use stasis_host::file_lock::{Lock, Sharing};
+
 use super::{ImageDirectoryError, failed};
-use crate::host::directory_lock::{Locked, lock_directory};
-use crate::host::file_lock::{Lock, Sharing};
 
 /// An image that is not removed as long as this value lives. Without a file it is in a directory
 /// that cannot be locked, from which no process removes an image either.

@@ -5,12 +5,12 @@ use std::io;
 use std::path::Path;
 use std::time::Instant;
 
+use stasis_host::directory_lock::{Locked, lock_directory};
+use stasis_host::file_lock::Sharing;
 use stasis_linux::file;
 
 use super::step::{PATIENCE, change, pause};
 use super::{INVENTORY, ImageDirectoryError, failed};
-use crate::host::directory_lock::{Locked, lock_directory};
-use crate::host::file_lock::Sharing;
 
 /// Locks the directory that a writer has left. `None` if there is none.
 ///

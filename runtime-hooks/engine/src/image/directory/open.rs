@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use stasis_config::Settings;
+use stasis_host::directory_lock::Locked;
 
 use super::in_use::{self, InUse, hold_alone};
 use super::lock::lock_now;
@@ -11,7 +12,6 @@ use super::move_up::{is_committed, move_up};
 use super::rest::finish_locked;
 use super::step::{PATIENCE, pause, step};
 use super::{BOOT, COMPLETE, ImageDirectoryError, MOVING, NEW, exists, has_inventory};
-use crate::host::directory_lock::Locked;
 
 /// An image that no process replaces or removes as long as this value lives.
 #[derive(Debug)]

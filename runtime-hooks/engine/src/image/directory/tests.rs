@@ -7,17 +7,16 @@ mod power;
 mod scene;
 mod synced;
 
-use super::*;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
 use stasis_config::Settings;
+use stasis_host::file_lock::unlock;
 use stasis_linux::ProcessRef;
 
-use crate::host::file_lock::unlock;
+use super::*;
 
 fn names(directory: &Path) -> BTreeSet<String> {
     let entries = fs::read_dir(directory).unwrap();

@@ -4,13 +4,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
+use stasis_host::boot::boot_id;
 use stasis_linux::file;
 use stasis_linux::file_system::FileSystem;
 use stasis_memory_store::{INDEX_FILE, Index, PacksIn, Reader, verify_past_cache};
 
 use super::step::change;
 use super::{BOOT, GROUP, ImageDirectoryError, MAX_SIGN_BYTES, exists, failed, has_inventory};
-use crate::host::boot::boot_id;
 use crate::image::files::{self, ImageFile};
 use crate::image::manifest::{Manifest, StoredMemory};
 use crate::operation::group::{self, Decision};

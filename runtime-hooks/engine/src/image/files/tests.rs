@@ -1,9 +1,8 @@
-use super::*;
-
 use std::os::unix::fs::{FileExt, chown, symlink};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
+use super::*;
 use crate::left_out::say_left_out;
 
 const PACK: &str = "stasis-memory-00000000000000000000000000000001-0.pack";

@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
+use stasis_gpu::gpu_path::imports::OwnedAt;
 use stasis_injection::imports::Import;
-
-use crate::gpu_path::imports::OwnedAt;
 
 /// More than the ranks of any job share.
 const MOST: usize = 1 << 17;

@@ -1,8 +1,9 @@
 use std::fs;
 
-use super::*;
-use crate::cuda::GpuUuid;
 use proptest::prelude::*;
+use stasis_gpu::cuda::GpuUuid;
+
+use super::*;
 
 fn manifest() -> Manifest {
     let uuid = "GPU-0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0".parse().unwrap();
@@ -153,7 +154,7 @@ fn impossible_contents_are_refused() {
             let gpus = (0..=MAX_GPUS).map(|number| {
                 let mut bytes = [9; 16];
                 bytes[..8].copy_from_slice(&number.to_ne_bytes());
-                let uuid = crate::cuda::GpuUuid::from_bytes(bytes);
+                let uuid = stasis_gpu::cuda::GpuUuid::from_bytes(bytes);
                 Gpu {
                     uuid,
                     ..manifest.gpus[0].clone()
@@ -195,7 +196,7 @@ fn an_image_with_bulk_memory_only_lists_no_process() {
 fn the_gpus_that_no_process_is_on_are_not_used() {
     let mut manifest = manifest();
     let other = Gpu {
-        uuid: crate::cuda::GpuUuid::from_bytes([7; 16]),
+        uuid: stasis_gpu::cuda::GpuUuid::from_bytes([7; 16]),
         ..manifest.gpus[0].clone()
     };
     manifest.gpus.insert(0, other);
@@ -218,7 +219,7 @@ fn crowd(processes: i32) -> Manifest {
     });
     Manifest {
         gpus: gpus.collect(),
-        processes: crate::cuda::gpu_use::tests::on_eight_gpus(processes),
+        processes: crate::fixtures::on_eight_gpus(processes),
         ..manifest()
     }
 }

@@ -8,10 +8,10 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use stasis_host::time::{parsed, rfc3339};
 use stasis_linux::directory::Directory;
 use stasis_linux::file::{self, Access, Durability};
 
-use crate::host::time::{parsed, rfc3339};
 use crate::image::stopped::ENDING;
 
 /// The mode of directories above an image, which CRIU may open as a user namespace's root.

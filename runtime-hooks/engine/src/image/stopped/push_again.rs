@@ -8,8 +8,8 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 use stasis_config::Settings;
+use stasis_host::respawn;
 
-use crate::host::respawn;
 use crate::image::stopped::to_push::noted;
 
 /// The first argument of such a process.

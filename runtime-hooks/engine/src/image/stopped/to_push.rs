@@ -13,11 +13,11 @@ use std::time::SystemTime;
 
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
+use stasis_host::file_lock::{Lock, Sharing, Tried, lock, try_lock};
 use stasis_linux::directory::Directory;
 use stasis_linux::file::{self, Access, Durability};
 
 use crate::container::first_image::is_name;
-use crate::host::file_lock::{Lock, Sharing, Tried, lock, try_lock};
 use crate::image::stopped::ENDING;
 
 /// Below the directory of images for new containers. No container can name it: it begins with a

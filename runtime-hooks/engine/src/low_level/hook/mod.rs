@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use stasis_host::cancel::Cancel;
 use stasis_linux::error_chain;
 use stasis_linux::escape::escaped;
 use stasis_linux::file::{self, Access, Durability};
@@ -28,7 +29,6 @@ use stasis_linux::file::{self, Access, Durability};
 use crate::container::Container;
 use crate::container::hooks::Hook;
 use crate::context::RuntimeLocation;
-use crate::host::cancel::Cancel;
 use crate::low_level::hook::process::{Answer, HookProcess};
 use crate::operation::Operation;
 

@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use stasis_host::cancel::Cancel;
 use stasis_linux::file::{self, Access, Durability};
 
 use crate::container::Container;
 use crate::container::hooks::{Hook, When};
 use crate::context::RuntimeLocation;
-use crate::host::cancel::Cancel;
 use crate::low_level::hook::Run;
 use crate::operation::timeline::Timeline;
 use crate::operation::{Intent, Operation, OperationError};

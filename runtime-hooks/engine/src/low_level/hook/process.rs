@@ -18,10 +18,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::process::{WaitOptions, WaitStatus, wait};
 use serde::{Deserialize, Serialize};
+use stasis_host::respawn;
 use stasis_linux::exit_status;
 
 use crate::context::RuntimeLocation;
-use crate::host::respawn;
 use crate::low_level::command;
 use crate::low_level::hook::Unsuccessful;
 use crate::low_level::hook::ending::{end, pid_in};

@@ -4,9 +4,8 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Seek};
 
+use stasis_gpu::cuda::Driver;
 use stasis_linux::{ProcessRef, file, procfs};
-
-use crate::cuda::Driver;
 
 /// A process may have many groups, all on one line (proc_pid_status(5)).
 const MAX_STATUS_BYTES: u64 = 1 << 20;

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use super::observed::Status;
 use super::*;
-use crate::cuda::job::tests::FakeDriver;
+use crate::fake_driver::FakeDriver;
 
 /// A status file with the values that a test wants: this process's own memory varies.
 fn fake(directory: &Path, name: &str) -> (std::path::PathBuf, Status) {

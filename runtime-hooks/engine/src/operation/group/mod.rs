@@ -16,10 +16,10 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use stasis_gpu::cuda::process_set::initial_state::ProcessId;
 use stasis_linux::ProcessRef;
 use stasis_linux::file::{self, Access, Durability};
 
-use crate::cuda::process_set::initial_state::ProcessId;
 use crate::request::AfterDump;
 
 /// The file of a complete checkpoint.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use stasis_linux::cgroup::FreezerState;
 
 use super::*;
-use crate::cuda::job::tests::FakeDriver;
+use crate::fake_driver::FakeDriver;
 use crate::operation::Intent;
 
 fn begin(state: &Path) -> Operation {

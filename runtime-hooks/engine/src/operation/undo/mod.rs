@@ -10,12 +10,12 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use stasis_config::{Deadlines, Driver, GpuContents, LowLevel, Paths, Settings};
+use stasis_host::cancel::Cancel;
 use stasis_linux::cgroup::FreezerState;
 use stasis_linux::file::{self, Access, Durability};
 
 use crate::container::root_mounts::RootMounts;
 use crate::context::Context;
-use crate::host::cancel::Cancel;
 use crate::operation::OperationError;
 use crate::operation::directory::directories;
 use crate::operation::group::Group;

@@ -1,9 +1,9 @@
 //! GPU memory of a process that the driver would not restore.
 
 use stasis_config::BlockerKind;
+use stasis_gpu::gpu_path::survey::{Holding, Pieces};
 use stasis_linux::ProcessRef;
 
-use crate::gpu_path::survey::{Holding, Pieces};
 use crate::preflight::blocker::Finding;
 
 /// From this size on memory that another GPU can reach is not restored: the owner's restore fails

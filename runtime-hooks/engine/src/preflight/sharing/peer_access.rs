@@ -7,9 +7,10 @@
 //! process is locked, its driver's checkpoint thread tells ([`crate::preflight::sharing`]); where
 //! that cannot be, only the memory of the process on each GPU decides.
 
+use stasis_gpu::cuda::nvml::ListedUse;
+
 use crate::container::Container;
 use crate::container::spec::annotation::{NO_PEER_ACCESS, PEER_ACCESS as ANNOTATION};
-use crate::cuda::nvml::ListedUse;
 
 /// From how much memory on one GPU, as NVML counts it, a process may have an allocation that is not
 /// restored. NVML counts the context, too: 520 to 600 MiB on H200. So 600 + 256 MiB is known to be
@@ -54,7 +55,7 @@ pub(crate) fn evidence(uses: &[ListedUse]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cuda::GpuUuid;
+    use stasis_gpu::cuda::GpuUuid;
 
     fn holding(mib: &[Option<u64>]) -> Vec<ListedUse> {
         let numbered = (1..).zip(mib);

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use rustix::stdio::{dup2_stderr, dup2_stdin};
 use serde::{Deserialize, Serialize};
+use stasis_host::cancel::Cancel;
 use stasis_linux::cgroup::FreezerState;
 
 use crate::context::Context;
 use crate::error::kind::{Image, State};
 use crate::error::{Error, Failure};
-use crate::host::cancel::Cancel;
 use crate::operation::group::{Decision, Group};
 use crate::operation::timeline::Timeline;
 use crate::operation::undo::Begun;

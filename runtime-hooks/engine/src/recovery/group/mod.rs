@@ -7,12 +7,12 @@ pub(crate) mod restore;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use stasis_gpu::cuda::failure::{Cause, ProcessFailure, Step};
 use stasis_linux::ProcessRef;
 use stasis_linux::cgroup::FreezerState;
 
 use crate::container::{Container, ContainerError};
 use crate::context::Context;
-use crate::cuda::failure::{Cause, ProcessFailure, Step};
 use crate::error::after_failure::AfterFailure;
 use crate::low_level;
 use crate::operation::Operation;

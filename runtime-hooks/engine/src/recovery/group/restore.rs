@@ -1,11 +1,11 @@
 //! A restore that was killed, and is one of several that have one outcome: what their parent has
 //! decided.
 
+use stasis_gpu::cuda::failure::Cause;
 use stasis_linux::cgroup::FreezerState;
 
 use crate::container::Container;
 use crate::context::Context;
-use crate::cuda::failure::Cause;
 use crate::error::after_failure::AfterFailure;
 use crate::operation::group::{Decision, Group};
 use crate::operation::undo::{Restore, Stage};

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use stasis_config::Settings;
 use stasis_memory_store::Index;
 
+use super::node::{When, Whose, ask};
 use crate::bulk_memory::plugin;
 use crate::bulk_memory::restore::host_bytes;
 use crate::error::bulk_memory::BulkMemoryError;
@@ -12,8 +13,6 @@ use crate::error::{Refusal, chain};
 use crate::image::manifest::Manifest;
 use crate::preflight::capabilities::Capabilities;
 use crate::restore::host_memory::listed_bytes;
-
-use super::node::{When, Whose, ask};
 
 /// The description of an image: all that is known of it without its contents.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use stasis_gpu::cuda::GpuUuid;
+use stasis_gpu::cuda::nvml::Gpu;
+
 use crate::container::spec::Spec;
 use crate::container::spec::annotation::GPU_MAP as ANNOTATION;
-use crate::cuda::GpuUuid;
-use crate::cuda::nvml::Gpu;
 use crate::error::admission::AdmissionError;
 
 /// The annotation of the new container has a map: "OLD=NEW,OLD=NEW".

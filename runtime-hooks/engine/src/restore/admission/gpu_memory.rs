@@ -1,13 +1,13 @@
 //! The GPU memory that a restore needs, and whether the GPUs have it free.
 
 use stasis_config::Settings;
+use stasis_gpu::cuda::GpuUuid;
+use stasis_gpu::cuda::gpu_use::{CudaProcess, GpuBytes, add};
+use stasis_gpu::cuda::nvml::{Inventory, InventoryError, Mig, Persistence, UnreadGpu};
+use stasis_gpu::ledger::NotReserved;
+use stasis_gpu::ledger::gpu_memory::GpuMemory;
 
-use crate::cuda::GpuUuid;
-use crate::cuda::gpu_use::{CudaProcess, GpuBytes, add};
-use crate::cuda::nvml::{Inventory, InventoryError, Mig, Persistence, UnreadGpu};
 use crate::error::admission::AdmissionError;
-use crate::ledger::NotReserved;
-use crate::ledger::gpu_memory::GpuMemory;
 use crate::restore::admission::gpu_map::list;
 
 /// The bytes needed on each GPU, by all processes together.

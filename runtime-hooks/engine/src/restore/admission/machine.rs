@@ -1,15 +1,14 @@
 //! Checks whether this machine's driver and CPU are good enough for an image.
 
 use stasis_config::{Cpu, Settings};
+use stasis_gpu::cuda::GpuUuid;
+use stasis_gpu::cuda::driver_version::DriverVersion;
+use stasis_gpu::cuda::nvml::Inventory;
 use stasis_linux::procfs::cpu_flags;
 
-use crate::cuda::GpuUuid;
-use crate::cuda::driver_version::DriverVersion;
-use crate::cuda::nvml::Inventory;
+use super::moved;
 use crate::error::admission::AdmissionError;
 use crate::image::manifest::Manifest;
-
-use super::moved;
 
 /// The first driver branch that restores to another GPU.
 const FIRST_TO_MIGRATE: u32 = 580;

@@ -14,20 +14,20 @@ pub(crate) mod visible_gpus;
 use std::path::Path;
 
 use stasis_config::{DriverLibraries, Settings};
+use stasis_gpu::cuda::gpu_use::CudaProcess;
+use stasis_gpu::cuda::nvml::{Gpu, Inventory};
+use stasis_gpu::cuda::watchdog::WatchedDriver;
+use stasis_gpu::cuda::{GpuMap, GpuUuid};
+use stasis_gpu::ledger::gpu_memory::GpuMemory;
 
 use crate::bulk_memory::restore::MemoryRestore;
 use crate::container::host_memory::HostRoom;
 use crate::container::spec::Spec;
 use crate::container::{Container, ContainerError};
 use crate::context::Context;
-use crate::cuda::gpu_use::CudaProcess;
-use crate::cuda::nvml::{Gpu, Inventory};
-use crate::cuda::watchdog::WatchedDriver;
-use crate::cuda::{GpuMap, GpuUuid};
 use crate::error::admission::AdmissionError;
 use crate::error::{Failure, Refusal};
 use crate::image::manifest::Manifest;
-use crate::ledger::gpu_memory::GpuMemory;
 use crate::operation::{Intent, Operation};
 use crate::preflight::cuda_processes::open_driver;
 use crate::restore::admission::gpu_map::{RequestedMap, choose, complete};
@@ -36,7 +36,6 @@ use crate::restore::device_nodes::DeviceNodes;
 use crate::restore::device_numbers::{self, Number};
 use crate::restore::driver_libraries::DriverFiles;
 use crate::restore::host_memory;
-
 use gpu_memory::{Needs, Subject};
 use machine::{check_cpu, check_migration, check_version};
 

@@ -3,23 +3,22 @@
 use std::sync::Arc;
 
 use stasis_config::Settings;
+use stasis_gpu::cuda::CudaDriver;
+use stasis_gpu::cuda::nvml::{Gpu, Inventory};
+use stasis_gpu::ledger::gpu_memory::GpuMemory;
+use stasis_gpu::ledger::{Reservation, WaitLimit};
 use stasis_linux::procfs::MemInfo;
-
-use crate::container::host_memory::{HostRoom, NoHostMemory, admit_host, needed_for};
-use crate::container::spec::Spec;
-use crate::cuda::CudaDriver;
-use crate::cuda::nvml::{Gpu, Inventory};
-use crate::error::Refusal;
-use crate::error::admission::AdmissionError;
-use crate::image::manifest::Manifest;
-use crate::ledger::gpu_memory::GpuMemory;
-use crate::ledger::{Reservation, WaitLimit};
 
 use super::gpu_map::RequestedMap;
 use super::gpu_memory::Subject;
 use super::machine::check_cpu;
 use super::visible_gpus::allocated;
 use super::{notes_of, place};
+use crate::container::host_memory::{HostRoom, NoHostMemory, admit_host, needed_for};
+use crate::container::spec::Spec;
+use crate::error::Refusal;
+use crate::error::admission::AdmissionError;
+use crate::image::manifest::Manifest;
 
 /// The answer of a machine that can take an image.
 #[derive(Debug, Default)]

@@ -1,12 +1,13 @@
 use std::sync::Arc;
 
+use serde_json::json;
+use stasis_gpu::cuda::gpu_use::GpuUse;
+use stasis_gpu::cuda::nvml::{Mig, Persistence};
+use stasis_gpu::ledger::{Reservation, WaitLimit};
+
 use super::*;
 use crate::container::spec::tests::spec;
-use crate::cuda::gpu_use::GpuUse;
-use crate::cuda::nvml::{Mig, Persistence};
-use crate::ledger::{Reservation, WaitLimit};
 use crate::restore::admission::visible_gpus::tests::inventory;
-use serde_json::json;
 
 const MIB: u64 = 1 << 20;
 
@@ -129,7 +130,7 @@ fn impossible_sizes_of_an_image_do_not_overflow() {
 
 #[test]
 fn what_the_driver_restores_nothing_to_is_refused_with_advice() {
-    type Change = fn(&mut crate::cuda::nvml::GpuFacts);
+    type Change = fn(&mut stasis_gpu::cuda::nvml::GpuFacts);
     let cases: [(Change, &str); 3] = [
         (|facts| facts.mig = Mig::Enabled, "nvidia-smi -mig 0"),
         (|facts| facts.mps_clients = vec![7], "process 7"),

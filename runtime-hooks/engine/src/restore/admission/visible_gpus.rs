@@ -6,10 +6,10 @@
 //! libraries open that path.
 
 use serde_json::Value;
+use stasis_gpu::cuda::device_node::minor_of;
+use stasis_gpu::cuda::nvml::{Gpu, GpuFacts, Inventory};
 
 use crate::container::spec::Spec;
-use crate::cuda::device_node::minor_of;
-use crate::cuda::nvml::{Gpu, GpuFacts, Inventory};
 
 /// The environment variable that NVIDIA's legacy hook reads.
 const VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
@@ -96,36 +96,9 @@ fn visible(wanted: &str, inventory: &Inventory) -> Vec<Gpu> {
 pub(crate) mod tests {
     use super::*;
     use crate::container::spec::tests::spec;
-    use crate::cuda::GpuUuid;
-    use crate::cuda::nvml::{Mig, Persistence};
     use serde_json::json;
 
-    /// A machine with this number of equal GPUs; the first has the UUID 01..., and so on.
-    pub(crate) fn inventory(gpus: u8) -> Inventory {
-        let mut inventory = Inventory {
-            driver_version: "580.95.05".into(),
-            ..Inventory::default()
-        };
-        for number in 0..gpus {
-            let uuid = GpuUuid::from_bytes([number + 1; 16]);
-            inventory.gpus.push(Gpu {
-                uuid,
-                name: "H200".into(),
-                memory_bytes: 100 << 20,
-            });
-            let facts = GpuFacts {
-                index: number.into(),
-                minor: number.into(),
-                persistence: Persistence::On,
-                mig: Mig::Disabled,
-                mps_clients: Vec::new(),
-                numa_node: None,
-            };
-            inventory.facts.insert(uuid, facts);
-            inventory.free_bytes.insert(uuid, 100 << 20);
-        }
-        inventory
-    }
+    pub(crate) use crate::fixtures::inventory;
 
     /// The numbers of the GPUs that this specification assigns on a machine with four.
     fn given(tree: Value) -> Vec<u8> {

@@ -14,13 +14,13 @@ use std::time::Duration;
 
 use rustix::param::clock_ticks_per_second;
 use serde::{Deserialize, Serialize};
+use stasis_host::boot::boot_id;
+use stasis_host::file_lock::lock_soon;
 use stasis_linux::ProcessRef;
 use stasis_linux::directory::Directory;
 use stasis_linux::file::{self, Access, Durability};
 
 use crate::error::first_image::NoFirstImage;
-use crate::host::boot::boot_id;
-use crate::host::file_lock::lock_soon;
 use crate::image::manifest::Manifest;
 use crate::operation::directory_of;
 

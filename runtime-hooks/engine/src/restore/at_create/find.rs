@@ -10,6 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
+use stasis_host::cancel::Cancel;
 use stasis_oci_image::Reference;
 
 use crate::container::first_image::FirstImage;
@@ -18,7 +19,6 @@ use crate::container::spec::{Spec, SpecError};
 use crate::error::Refusal;
 use crate::error::admission::AdmissionError;
 use crate::error::first_image::NoFirstImage;
-use crate::host::cancel::Cancel;
 use crate::image::allowed::{self, NotAllowed, admit};
 use crate::image::being_made;
 use crate::image::directory::{ImageDirectoryError, Opened, open};

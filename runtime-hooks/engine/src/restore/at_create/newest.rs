@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use stasis_config::Settings;
+use stasis_host::cancel::Cancel;
+use stasis_host::respawn;
 use stasis_oci_image::document::annotations::{CREATED, IMAGE};
 use stasis_oci_image::{Manifest, Reference, RepositoryName};
 
@@ -18,8 +20,6 @@ use crate::container::at_stop::repository::repository_of;
 use crate::container::spec::Spec;
 use crate::error::first_image::NoFirstImage;
 use crate::error::kind::Kind;
-use crate::host::cancel::Cancel;
-use crate::host::respawn;
 use crate::image::stopped::{ENDING, LATEST};
 
 /// The first argument of the process that asks.

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use stasis_config::Settings;
+use stasis_host::cancel::Cancel;
+use stasis_host::respawn;
 
 use crate::error::kind::Kind;
-use crate::host::cancel::Cancel;
-use crate::host::respawn;
 use crate::restore::admission::described::{Described, Unfit};
 
 /// The first argument of the process.

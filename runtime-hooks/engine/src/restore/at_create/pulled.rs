@@ -8,6 +8,7 @@
 use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
+use stasis_host::cancel::Cancel;
 use stasis_memory_store::{Arrived, Arriving, Fetched};
 use stasis_oci_image::{Digest, Reference};
 
@@ -17,7 +18,6 @@ use crate::context::Context;
 use crate::error::Refusal;
 use crate::error::first_image::NoFirstImage;
 use crate::error::kind::Kind;
-use crate::host::cancel::Cancel;
 use crate::restore::admission::described::{Described, Unfit};
 use crate::restore::admission::node::Whose;
 use crate::restore::at_create::pull_process::{Into, NotPulled, Process, Pull};

@@ -1,9 +1,10 @@
 use std::os::unix::fs::{FileTypeExt, symlink};
 use std::path::{Path, PathBuf};
 
+use serde_json::json;
+
 use super::*;
 use crate::container::spec::tests::spec;
-use serde_json::json;
 
 /// A directory that stands for a container's `/dev`.
 struct Dev {

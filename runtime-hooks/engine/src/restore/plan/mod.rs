@@ -6,6 +6,7 @@ mod together;
 use std::path::Path;
 use std::time::Duration;
 
+use stasis_gpu::ledger::amounts::Resource;
 use stasis_linux::cgroup::criu_yard;
 
 use crate::bulk_memory::plugin::PluginsForRestore;
@@ -15,7 +16,6 @@ use crate::error::after_failure::AfterFailure;
 use crate::error::low_level::LowLevelFailure;
 use crate::error::{Error, Failure, Refusal};
 use crate::image::manifest::Manifest;
-use crate::ledger::amounts::Resource;
 use crate::low_level::criu_log::CriuLog;
 use crate::low_level::criu_plugins::Environment;
 use crate::low_level::restore::{Ended, LowLevelRestore, Restored};

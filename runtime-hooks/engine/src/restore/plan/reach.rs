@@ -1,8 +1,9 @@
 //! The goals of a restore by itself: a container that runs, or that waits for its start.
 
+use stasis_gpu::gpu_path::detached::Loaded;
+
 use super::Plan;
 use crate::error::Failure;
-use crate::gpu_path::detached::Loaded;
 use crate::operation::awaited_start::AwaitedStart;
 use crate::operation::timeline::Timeline;
 use crate::restore::gpu_state::{restore_gpu_state, verify};

@@ -1,14 +1,15 @@
 //! The end of a restore that shares one outcome with others: no process of the container resumes
 //! before all containers are restored.
 
+use stasis_gpu::cuda::failure::JobError;
+use stasis_gpu::cuda::process_set::bring_back;
+use stasis_gpu::cuda::process_set::initial_state::InitialState;
+use stasis_gpu::gpu_path::detached::Loaded;
+
 use super::Plan;
 use crate::container::{Container, ContainerError};
-use crate::cuda::failure::JobError;
-use crate::cuda::process_set::bring_back;
-use crate::cuda::process_set::initial_state::InitialState;
 use crate::error::after_failure::AfterFailure;
 use crate::error::{Error, Failure};
-use crate::gpu_path::detached::Loaded;
 use crate::operation::timeline::Timeline;
 use crate::recovery::group::member::{Member, Step};
 use crate::recovery::group::restore::resume_restored;

@@ -12,8 +12,6 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 use stasis_config::Settings;
 use stasis_engine::error::chain;
-use stasis_engine::host::cancel::Cancel;
-use stasis_engine::host::respawn::say;
 use stasis_engine::image::directory::has_inventory;
 use stasis_engine::image::directory::in_use::{self, InUse};
 use stasis_engine::restore::admission::described::Described;
@@ -22,6 +20,8 @@ use stasis_engine::restore::at_create::pull_process::{
     Answer, GO_ON, Into, NotPulled, Process, Pull,
 };
 use stasis_engine::restore::at_create::pulled::place_of;
+use stasis_host::cancel::Cancel;
+use stasis_host::respawn::say;
 use stasis_linux::directory::Directory;
 use stasis_oci_image::Reference;
 use stasis_transfer::Open as _;

@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use stasis_engine::checkpoint::at_stop::push::{Push, Told};
 use stasis_engine::error::chain;
 use stasis_engine::error::kind::Kind;
-use stasis_engine::host::respawn::{lines_of, say};
 use stasis_engine::image::stopped::is_complete;
 use stasis_engine::operation::timeline::Timeline;
+use stasis_host::respawn::{lines_of, say};
 
 use crate::command_error::MoveError;
 use attempt::{Pushed, attempt, end, is_settled};

@@ -3,10 +3,10 @@
 
 use std::time::Instant;
 
-use stasis_engine::host::respawn::say;
-use stasis_engine::host::time::now;
 use stasis_engine::image::stopped::LATEST;
 use stasis_engine::restore::at_create::newest::{ANSWERED_WITHIN, Newest, Query, RemoteImage};
+use stasis_host::respawn::say;
+use stasis_host::time::now;
 use stasis_oci_image::document::annotations::IMAGE;
 use stasis_oci_image::{Announcement, Digest, Manifest, OciImageError, RepositoryName};
 use stasis_transfer::{Elsewhere, Registry, Tagged};

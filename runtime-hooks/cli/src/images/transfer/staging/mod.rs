@@ -7,8 +7,8 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use stasis_engine::host::file_lock::{Sharing, Tried, try_lock};
 use stasis_engine::image::directory::in_use::{self, InUse};
+use stasis_host::file_lock::{Sharing, Tried, try_lock};
 use stasis_linux::file;
 use stasis_memory_store::Pack;
 use stasis_oci_image::Descriptor;

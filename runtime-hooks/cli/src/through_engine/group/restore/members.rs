@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use stasis_config::Settings;
 use stasis_engine::context::Context;
 use stasis_engine::error::kind::State;
-use stasis_engine::host::cancel::Cancel;
 use stasis_engine::low_level::default_root;
 use stasis_engine::operation::directory_of;
 use stasis_engine::operation::group::{self, GroupMember};
 use stasis_engine::recovery::begin_within;
+use stasis_host::cancel::Cancel;
 
 use super::RestoreWanted;
 use crate::command_error::{CommandError, GroupError};

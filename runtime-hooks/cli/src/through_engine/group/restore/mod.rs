@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
 
 use stasis_config::Settings;
-use stasis_engine::host::cancel::Cancel;
-use stasis_engine::host::time::rfc3339;
 use stasis_engine::operation::group::{NewGroup, restore::remove_left};
 use stasis_engine::operation::undo::{Begun, Undo};
 use stasis_engine::operation::verb::Verb;
 use stasis_engine::recovery::group::member::Step;
+use stasis_host::cancel::Cancel;
+use stasis_host::time::rfc3339;
 
 use super::outcome::{self, report};
 use super::parent::{Parent, Why};

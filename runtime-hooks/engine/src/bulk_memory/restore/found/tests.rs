@@ -1,7 +1,8 @@
+use stasis_memory_store::{ImageId, ProcessMemory, STORE_INDEX_FILE};
+
 use super::*;
 use crate::error::kind::Kind;
 use crate::image::manifest::StoredMemory;
-use stasis_memory_store::{ImageId, ProcessMemory, STORE_INDEX_FILE};
 
 pub(in crate::bulk_memory::restore) fn index(packs_in: PacksIn) -> Index {
     Index {

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use nix::libc::{EIO, ENOSPC};
 use stasis_config::Settings;
+use stasis_host::file_lock::unlock;
 use stasis_linux::ProcessRef;
 
 use super::super::in_use::hold_alone;
@@ -13,7 +14,6 @@ use super::super::*;
 use super::change::{Call, asking, change};
 use super::scene::{Before, name_of, next_finds, write_image};
 use super::{begin, ended, living};
-use crate::host::file_lock::unlock;
 
 /// The image that is being written.
 const NEXT: &str = "next";

@@ -1,8 +1,8 @@
 //! The remains of a writer that has failed, or was killed.
 
-use super::*;
+use stasis_gpu::cuda::gpu_use::CudaProcess;
 
-use crate::cuda::gpu_use::CudaProcess;
+use super::*;
 use crate::image::files;
 use crate::image::manifest::Manifest;
 use crate::operation::group::{Group, GroupMember, NewGroup};

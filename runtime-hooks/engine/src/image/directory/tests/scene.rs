@@ -6,14 +6,14 @@ use std::io;
 use std::path::Path;
 
 use stasis_config::Settings;
+use stasis_gpu::cuda::gpu_use::CudaProcess;
+use stasis_host::directory_lock::Locked;
+use stasis_host::file_lock::unlock;
 
 use super::super::lock::lock_now;
 use super::super::*;
 use super::begin;
 use super::change::change;
-use crate::cuda::gpu_use::CudaProcess;
-use crate::host::directory_lock::Locked;
-use crate::host::file_lock::unlock;
 use crate::image::files;
 use crate::image::manifest::Manifest;
 

@@ -1,7 +1,8 @@
-use super::*;
-use crate::container::spec::tests::spec;
 use proptest::prelude::*;
 use serde_json::json;
+
+use super::*;
+use crate::container::spec::tests::spec;
 
 fn uuid(byte: u8) -> GpuUuid {
     GpuUuid::from_bytes([byte; 16])

@@ -1,0 +1,205 @@
+//! Moves all CUDA processes of a container together through the driver's states.
+//!
+//! ```text
+//! Running --lock--> Locked --checkpoint--> Checkpointed --restore--> Locked --unlock--> Running
+//! ```
+//!
+//! The type records our last step; every step ends by reading the actual states from the driver. A
+//! step back stops, for each member, at the state in which it was found. A step that fails returns
+//! no job: it has brought every member back to how it was found, and its error lists the members
+//! for which that failed.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use stasis_linux::ProcessRef;
+
+use crate::cuda::failure::{JobError, ProcessFailure, Step};
+use crate::cuda::lock::lock_all;
+use crate::cuda::process_set::initial_state::{InitialState, SafeState};
+use crate::cuda::process_set::{ProcessStates, bring_back, can_be_queried, expect_state, room};
+use crate::cuda::threads::for_each;
+use crate::cuda::{CudaError, CudaState, Driver, GpuMap};
+
+/// Marker: members may call CUDA, unless they were found LOCKED or CHECKPOINTED.
+#[derive(Debug)]
+pub enum Running {}
+/// Marker: CUDA calls of all members block; their GPU state is on the GPU, unless they were found
+/// CHECKPOINTED.
+#[derive(Debug)]
+pub enum Locked {}
+/// Marker: the GPU state of all members is in host memory.
+#[derive(Debug)]
+pub enum Checkpointed {}
+
+/// The CUDA processes of a container, all in the state `S`.
+pub struct CudaJob<'d, S> {
+    driver: &'d dyn Driver,
+    initial_state: InitialState,
+    members: Vec<ProcessRef>,
+    state: PhantomData<S>,
+}
+
+impl<'d> CudaJob<'d, Running> {
+    /// Locks all CUDA processes that `find_members` returns, at the same time and by steps, until
+    /// all are locked together or the deadline has passed (`cuda/lock.rs`). `find_members` reads
+    /// the container each time, so new processes are included and exited ones dropped.
+    ///
+    /// Members that are LOCKED or CHECKPOINTED already stay so. Later steps bring members back to
+    /// the state in which they were `initial_state`.
+    ///
+    /// # Errors
+    /// [`JobError`]; nothing is locked then.
+    pub fn lock(
+        driver: &'d dyn Driver,
+        deadline: Duration,
+        initial_state: InitialState,
+        find_members: impl FnMut() -> Result<ProcessStates, ProcessFailure>,
+    ) -> Result<CudaJob<'d, Locked>, JobError> {
+        let members = lock_all(driver, deadline, &initial_state, find_members)?;
+        Ok(CudaJob::new(driver, initial_state, members))
+    }
+}
+
+impl<'d> CudaJob<'d, Locked> {
+    /// Moves the GPU state of all members into host memory, in parallel.
+    ///
+    /// # Errors
+    /// [`JobError`]; every member has been brought back.
+    pub fn checkpoint(self) -> Result<CudaJob<'d, Checkpointed>, JobError> {
+        self.checkpoint_each(|_| {})
+    }
+
+    /// As [`Self::checkpoint`]; calls `is_done` for each member whose state is in host memory,
+    /// while the state of others is still moved.
+    pub fn checkpoint_each(
+        self,
+        is_done: impl Fn(&ProcessRef) + Sync,
+    ) -> Result<CudaJob<'d, Checkpointed>, JobError> {
+        let driver = self.driver;
+        self.advance(Step::Checkpoint, SafeState::Checkpointed, |process| {
+            driver.checkpoint(process)?;
+            is_done(process);
+            Ok(())
+        })
+    }
+
+    /// Has the members share their memory again, whatever comes next.
+    fn share_again(self) -> Result<Self, JobError> {
+        let sharing = self
+            .members
+            .iter()
+            .find(|process| self.driver.shares_memory(process));
+        let shared = sharing.map_or(Ok(()), |process| {
+            let shared = self.driver.share_again(process);
+            shared.map_err(|error| ProcessFailure::of(Step::Restore, process, error))
+        });
+        match shared {
+            Ok(()) => Ok(self),
+            Err(fault) => Err(JobError {
+                fault,
+                lost: self.roll_back(),
+            }),
+        }
+    }
+
+    /// Unlocks all members.
+    pub fn unlock(self) -> Result<CudaJob<'d, Running>, JobError> {
+        let driver = self.driver;
+        self.advance(Step::Unlock, SafeState::Running, |process| {
+            driver.unlock(process)
+        })
+    }
+}
+
+impl<'d> CudaJob<'d, Checkpointed> {
+    /// Makes the job of processes that CRIU has just restored, or that are to be resumed: all of
+    /// them are to run.
+    ///
+    /// # Errors
+    /// The first process that is not CHECKPOINTED.
+    pub fn of_restored(
+        driver: &'d dyn Driver,
+        processes: Vec<ProcessRef>,
+    ) -> Result<Self, ProcessFailure> {
+        for process in &processes {
+            expect_state(driver, Step::Query, process, CudaState::Checkpointed)?;
+        }
+        Ok(Self::new(driver, InitialState::default(), processes))
+    }
+
+    /// Restores the GPU state of all members, in parallel.
+    ///
+    /// # Errors
+    /// [`JobError`]; members that could be restored run, the ones listed as lost do not. All stay
+    /// as they are if the GPUs have no room for them together.
+    pub fn restore(self, map: &GpuMap) -> Result<CudaJob<'d, Locked>, JobError> {
+        let driver = self.driver;
+        room::reserve(driver, &self.members, &self.initial_state)?;
+        self.initial_state.expect(driver, &self.members);
+        let job = self.advance(Step::Restore, SafeState::Locked, |process| {
+            driver.restore(process, map)
+        })?;
+        job.share_again()
+    }
+}
+
+impl<'d, S> CudaJob<'d, S> {
+    fn new(driver: &'d dyn Driver, initial_state: InitialState, members: Vec<ProcessRef>) -> Self {
+        Self {
+            driver,
+            initial_state,
+            members,
+            state: PhantomData,
+        }
+    }
+
+    /// The processes.
+    #[must_use]
+    pub fn members(&self) -> &[ProcessRef] {
+        &self.members
+    }
+
+    /// Brings all members back to how they were found, from any state; returns the failures.
+    #[must_use]
+    pub fn roll_back(self) -> Vec<ProcessFailure> {
+        bring_back(self.driver, &self.members, &self.initial_state)
+    }
+
+    /// Makes one call for every member in parallel; skips members that are in the state `goal`, or
+    /// were found in one that is less free.
+    fn advance<T>(
+        self,
+        step: Step,
+        goal: SafeState,
+        call: impl Fn(&ProcessRef) -> Result<(), CudaError> + Sync,
+    ) -> Result<CudaJob<'d, T>, JobError> {
+        let driver = self.driver;
+        let failures = for_each(step, &self.members, |process| {
+            let goal = goal.max(self.initial_state.state_of(process)).into();
+            if can_be_queried(process)? && driver.state(process) != Ok(goal) {
+                call(process).map_err(|error| ProcessFailure::of(step, process, error))?;
+            }
+            expect_state(driver, step, process, goal)
+        });
+        match failures.into_iter().next() {
+            None => Ok(CudaJob::new(driver, self.initial_state, self.members)),
+            Some(fault) => Err(JobError {
+                fault,
+                lost: bring_back(driver, &self.members, &self.initial_state),
+            }),
+        }
+    }
+}
+
+impl<S> fmt::Debug for CudaJob<'_, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CudaJob")
+            .field("members", &self.members)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,129 @@
+//! Memory that processes share is given up before their checkpoint, and shared again before any of
+//! them goes on.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::time::Duration;
+
+use stasis_linux::{ProcessRef, error_chain};
+
+use super::CopyingDriver;
+use crate::cuda::process_set::initial_state::ProcessId;
+use crate::cuda::{CudaError, CudaState};
+use crate::gpu_path::copier::Copier;
+use crate::gpu_path::imports::{GiveUp, Share, ShareAgain, forget, read, write};
+use crate::gpu_path::process::{GpuCopy, VERB};
+
+/// The most time. An allocation takes 3 ms, and a rank of NCCL has some 50.
+const LIMIT: Duration = Duration::from_secs(60);
+
+impl CopyingDriver {
+    /// Has locked processes give up the memory that they share, before their checkpoint. Returns
+    /// it, and the memory that CHECKPOINTED processes have given up before.
+    ///
+    /// # Errors
+    /// Some memory may be given up: it is shared again before anything is unlocked.
+    pub fn give_up_imports(&self, shares: &[Share]) -> io::Result<Vec<Share>> {
+        let mut all = read(&self.directory)?;
+        if shares.is_empty() {
+            return Ok(all);
+        }
+        all.extend_from_slice(shares);
+        write(&self.directory, &all)?;
+        let importers = opened(shares.iter().map(|share| share.importer))?;
+        let job = GpuCopy::GiveUp(GiveUp {
+            asked: self.asked(&importers)?,
+            records: self.records(),
+            directory: self.directory.clone(),
+        });
+        Copier::start(VERB, &job)?.answer::<()>(LIMIT)?;
+        read(&self.directory)
+    }
+
+    /// Whether a process shares memory that was given up.
+    pub(super) fn has_given_up(&self, process: &ProcessRef) -> bool {
+        let id = ProcessId::of(process);
+        // A record that cannot be read may be about it.
+        read(&self.directory).map_or(true, |shares| {
+            let mut shares = shares.iter();
+            shares.any(|share| share.importer == id || share.owner == id)
+        })
+    }
+
+    /// The gate: a process that shares memory goes on with all of it, or not at all.
+    pub(super) fn shares_as_before(&self, process: &ProcessRef) -> Result<(), CudaError> {
+        match self.has_given_up(process) {
+            false => Ok(()),
+            true => Err(CudaError::SharedMemoryAway),
+        }
+    }
+
+    /// Shares all memory again that was given up, once all of those processes are LOCKED.
+    pub(super) fn share_all_again(&self) -> Result<(), CudaError> {
+        let away = |error: io::Error| {
+            let why = error_chain(&error);
+            self.add_notes(vec![format!("GPU memory is not shared again: {why}")]);
+            CudaError::SharedMemoryAway
+        };
+        let shares = self.still_shared().map_err(away)?;
+        if shares.is_empty() {
+            return Ok(());
+        }
+        if shares.iter().any(|share| !is_there(share.owner)) {
+            return Err(CudaError::SharedMemoryLost);
+        }
+        // Processes that were not checkpointed after all still have the copying code in them.
+        self.state().armed.clear();
+        let ids = shares
+            .iter()
+            .flat_map(|share| [share.importer, share.owner]);
+        let members = opened(ids).map_err(away)?;
+        for process in &members {
+            if self.driver.state(process)? != CudaState::Locked {
+                return Err(CudaError::SharedMemoryAway);
+            }
+        }
+        let made = self.asked(&members).and_then(|asked| {
+            let job = GpuCopy::ShareAgain(ShareAgain {
+                asked,
+                records: self.records(),
+                directory: self.directory.clone(),
+            });
+            Copier::start(VERB, &job)?.answer(LIMIT)
+        });
+        made.map_err(away)
+    }
+
+    /// Returns the memory that is given up, without that of importers that have ended.
+    fn still_shared(&self) -> io::Result<Vec<Share>> {
+        let recorded = read(&self.directory)?;
+        let shares: Vec<Share> = recorded
+            .iter()
+            .filter(|share| is_there(share.importer))
+            .copied()
+            .collect();
+        if shares.is_empty() && !recorded.is_empty() {
+            forget(&self.directory)?;
+        } else if shares.len() < recorded.len() {
+            write(&self.directory, &shares)?;
+        }
+        Ok(shares)
+    }
+}
+
+/// Whether a process lives. A process that cannot be looked at may.
+fn is_there(process: ProcessId) -> bool {
+    process.open().map_or(true, |process| {
+        process.is_some_and(|process| !process.is_gone())
+    })
+}
+
+/// Opens each process once.
+fn opened(ids: impl Iterator<Item = ProcessId>) -> io::Result<Vec<ProcessRef>> {
+    let ids: BTreeSet<ProcessId> = ids.collect();
+    let each = ids.into_iter().map(|id| {
+        let process = id.open()?;
+        process.ok_or_else(|| io::Error::other(format!("process {} has ended", id.pid)))
+    });
+    each.collect()
+}

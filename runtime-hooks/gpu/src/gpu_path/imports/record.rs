@@ -1,0 +1,36 @@
+//! The record of memory that is not shared as it was, in the operation's directory.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use stasis_linux::file::{self, Access, Durability};
+
+use super::Share;
+
+const RECORD: &str = "gpu-imports.json";
+/// Far more than the ranks of any job have.
+const MAX_BYTES: u64 = 64 << 20;
+
+/// Writes the record. It need not outlive the machine, as the processes do not.
+pub fn write(directory: &Path, shares: &[Share]) -> io::Result<()> {
+    let text = serde_json::to_vec(shares)?;
+    file::check_size(text.len() as u64, MAX_BYTES)?;
+    let path = directory.join(RECORD);
+    file::replace(&path, &text, Access::Private, Durability::Volatile)
+}
+
+/// Returns the memory that may not be shared as it was; empty if all is.
+pub(in crate::gpu_path) fn read(directory: &Path) -> io::Result<Vec<Share>> {
+    let text = file::read(&directory.join(RECORD), MAX_BYTES)?;
+    let shares = text.map(|text| serde_json::from_slice(&text)).transpose()?;
+    Ok(shares.unwrap_or_default())
+}
+
+/// Removes the record: all memory is shared as it was.
+pub(in crate::gpu_path) fn forget(directory: &Path) -> io::Result<()> {
+    match fs::remove_file(directory.join(RECORD)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,204 @@
+//! Starts this program again, for work that goes on after the caller has its answer.
+
+use std::env::{args_os, current_exe};
+use std::ffi::{CStr, OsString};
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, PipeWriter, Write, pipe};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::{Errno, pread};
+use rustix::stdio::{dup2_stderr, stderr};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use stasis_linux::cgroup::move_to_own_cgroup;
+use stasis_linux::open_files::keep_callers_limit;
+
+use crate::environment;
+
+/// The cgroup of these processes: the end of the caller's unit, session or pod does not end them.
+const CGROUP: &str = "stasis";
+/// This program, also if an upgrade has removed its file.
+const OWN: &str = "/proc/self/exe";
+const OPERATORS: &str = "stasis";
+/// Far more than a job for hundreds of thousands of processes has, in bytes.
+const MAX_JOB: usize = 64 << 20;
+
+/// Starts this program with `job` as the verb `verb`, which runc and crun do not have; returns the
+/// pid.
+///
+/// # Errors
+/// An error of encoding the job or of starting the process.
+pub fn start(verb: &str, job: &impl Serialize) -> io::Result<u32> {
+    let started = start_operators(verb, job, [Stdio::null(), Stdio::null()])?;
+    Ok(started.id())
+}
+
+/// As [`start`], with a standard input and a standard output.
+pub fn start_with(verb: &str, job: &impl Serialize, streams: [Stdio; 2]) -> io::Result<Child> {
+    spawn(program(OWN.as_ref(), verb, job)?, streams)
+}
+
+/// As [`start_with`], but starts the operator's program beside this one: it has the client of
+/// registries.
+fn start_operators(verb: &str, job: &impl Serialize, streams: [Stdio; 2]) -> io::Result<Child> {
+    // An upgrade may have removed this file: its directory and the other program remain.
+    let path = current_exe()?.with_file_name(OPERATORS);
+    spawn(program(&path, verb, job)?, streams)
+}
+
+/// As [`start_with`], without any environment: the process calls libraries that obey variables of
+/// their own.
+pub fn start_apart(verb: &str, job: &impl Serialize, streams: [Stdio; 2]) -> io::Result<Child> {
+    let mut command = program(OWN.as_ref(), verb, job)?;
+    command.env_clear();
+    spawn(command, streams)
+}
+
+/// Starts a process that talks with this one; returns it, its input, and the lines of its output.
+///
+/// # Errors
+/// As [`start`].
+pub fn start_talking(
+    verb: &str,
+    job: &impl Serialize,
+) -> io::Result<(Child, PipeWriter, Receiver<String>)> {
+    let (stdin, input) = pipe()?;
+    let (output, stdout) = pipe()?;
+    let process = start_operators(verb, job, [stdin.into(), stdout.into()])?;
+    Ok((process, input, lines_of(output)))
+}
+
+/// Reads lines in a thread: a pipe cannot be read with a time limit.
+pub fn lines_of(input: impl io::Read + Send + 'static) -> Receiver<String> {
+    let (send, lines) = channel();
+    thread::spawn(move || {
+        for line in BufReader::new(input).lines().map_while(Result::ok) {
+            if send.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+fn program(path: &Path, verb: &str, job: &impl Serialize) -> io::Result<Command> {
+    let mut command = Command::new(path);
+    command
+        .arg0(verb)
+        .arg(verb)
+        .stderr(file_of(job)?)
+        // The caller's directory must stay removable.
+        .current_dir("/");
+    environment::make(&mut command);
+    Ok(command)
+}
+
+/// Writes a job to a file in memory. Any process may read a command line, and an argument has 128
+/// KiB at most (`MAX_ARG_STRLEN`): too few for a thousand processes.
+fn file_of(job: &impl Serialize) -> io::Result<File> {
+    let mut file = unnamed("stasis-job")?;
+    file.write_all(&serde_json::to_vec(job)?)?;
+    Ok(file)
+}
+
+/// Makes a file in memory.
+pub fn unnamed(name: &str) -> io::Result<File> {
+    let made = |flags| memfd_create(name, MemfdFlags::CLOEXEC | flags);
+    // `vm.memfd_noexec` may ask for the flag, which kernels before Linux 6.3 do not know.
+    let file = match made(MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => made(MemfdFlags::empty())?,
+        other => other?,
+    };
+    Ok(File::from(file))
+}
+
+fn spawn(mut command: Command, [input, output]: [Stdio; 2]) -> io::Result<Child> {
+    command.stdin(input).stdout(output);
+    keep_callers_limit(&mut command);
+    let started = command.spawn()?;
+    // A process that must stay in the caller's cgroups works as well, as long as they live.
+    let _ = move_to_own_cgroup(started.id(), CGROUP);
+    Ok(started)
+}
+
+/// The job of this process, if it was started as `verb`. Leaves the starter's session and name, and
+/// closes the inherited files but the standard ones, since a reader may wait for their end.
+pub fn job_of<T: DeserializeOwned>(verb: &str, name: &CStr) -> Option<T> {
+    if args_os().nth(1) != Some(OsString::from(verb)) {
+        return None;
+    }
+    let job = serde_json::from_slice(&job_in_stderr().ok()?).ok()?;
+    let _ = nix::unistd::setsid();
+    let _ = nix::sys::prctl::set_name(name);
+    let _ = close_inherited();
+    Some(job)
+}
+
+/// Reads what [`file_of`] has written, and puts `/dev/null` in its place.
+fn job_in_stderr() -> io::Result<Vec<u8>> {
+    let mut job = vec![0; 64 << 10];
+    let mut length = 0;
+    loop {
+        // If called by hand, it has no file there (ESPIPE), or one for writing (EBADF).
+        match pread(stderr(), &mut job[length..], length as u64) {
+            Ok(0) => break,
+            Ok(read) => length += read,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        match job.len() {
+            MAX_JOB => return Err(io::ErrorKind::FileTooLarge.into()),
+            size if size == length => job.resize(MAX_JOB.min(size * 2), 0),
+            _ => {}
+        }
+    }
+    job.truncate(length);
+    dup2_stderr(File::options().write(true).open("/dev/null")?)?;
+    Ok(job)
+}
+
+/// Sends a message to the starter, as a line of its own.
+///
+/// # Errors
+/// No process reads it any more.
+pub fn say(message: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    let mut output = io::stdout().lock();
+    output.write_all(&line)?;
+    output.flush()
+}
+
+fn close_inherited() -> io::Result<()> {
+    let mut open = Vec::new();
+    for entry in fs::read_dir("/proc/self/fd")? {
+        open.extend(entry?.file_name().to_string_lossy().parse::<i32>());
+    }
+    for descriptor in open.into_iter().filter(|descriptor| *descriptor > 2) {
+        // The descriptor of the directory itself is closed already.
+        let _ = nix::unistd::close(descriptor);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_of_any_size_is_in_its_file_and_in_no_argument() {
+        let job = vec!["process".to_owned(); 100_000];
+        let command = program(OWN.as_ref(), "stasis-test", &job).unwrap();
+        assert_eq!(command.get_args().collect::<Vec<_>>(), ["stasis-test"]);
+        let file = file_of(&job).unwrap();
+        let mut written = vec![0; 2 << 20];
+        let length = pread(&file, &mut written, 0).unwrap();
+        let read: Vec<String> = serde_json::from_slice(&written[..length]).unwrap();
+        assert_eq!(read, job);
+    }
+}
