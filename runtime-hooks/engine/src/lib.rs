@@ -10,8 +10,8 @@
 //!    [`checkpoint::plan`]). Nothing has been changed until here.
 //! 3. **Record** the intent on disk ([`operation`]), and run the container's hook
 //!    ([`low_level::hook`]).
-//! 4. **Lock** all CUDA processes together ([`cuda::lock`]).
-//! 5. **GPU checkpoint** of all ([`cuda::job`]), if memory limits have room
+//! 4. **Lock** all CUDA processes together ([`stasis_gpu::cuda::lock`]).
+//! 5. **GPU checkpoint** of all ([`stasis_gpu::cuda::job`]), if memory limits have room
 //!    ([`container::memory_limit`]); forked children give up inherited devices
 //!    ([`container::inherited_devices`]).
 //! 6. **Freeze** again if the caller had ([`stasis_linux::cgroup`]) and write the manifest
@@ -41,8 +41,8 @@
 //! line of each operation in `operations.log`.
 //!
 //! Rooms are named from the top down in this order: the verbs; `recovery`, `bulk_memory`,
-//! `error`, `preflight`, `low_level`, `image`, `operation`, `context`, `container`. A room names only rooms below it; a test of the repository checks
-//! that.
+//! `error`, `preflight`, `low_level`, `image`, `operation`, `context`, `container`. A room names
+//! only rooms below it; a test of the repository checks that.
 
 pub mod bulk_memory;
 pub mod checkpoint;
@@ -54,7 +54,7 @@ pub mod error;
 #[path = "../../gpu/src/cuda/job/tests/fake_driver.rs"]
 mod fake_driver;
 #[cfg(test)]
-#[path = "../../gpu/src/cuda/tests/fixtures.rs"]
+#[path = "../../gpu/src/cuda/job/tests/fixtures.rs"]
 mod fixtures;
 pub mod image;
 #[cfg(test)]

@@ -2,8 +2,8 @@
 //! cannot restore, unless it is given up before ([`stasis_gpu::gpu_path::imports`]).
 //!
 //! Each locked process is asked through its driver's own checkpoint thread
-//! ([`stasis_gpu::gpu_path::survey`]), whose answers are exact. From outside, before the lock, it can
-//! only be guessed, by the signs of a process ([`nccl`]) and by how much memory it holds
+//! ([`stasis_gpu::gpu_path::survey`]), whose answers are exact. From outside, before the lock, it
+//! can only be guessed, by the signs of a process ([`nccl`]) and by how much memory it holds
 //! ([`peer_access`]); so it is for a driver that was not tried.
 
 mod found;

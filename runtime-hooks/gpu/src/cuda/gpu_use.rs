@@ -141,7 +141,7 @@ pub fn gpu_bytes<'p>(processes: impl IntoIterator<Item = &'p CudaProcess>) -> u6
 pub(crate) mod tests {
     use super::*;
 
-    use crate::cuda::tests::fixtures::inventory;
+    use crate::cuda::job::tests::fixtures::inventory;
 
     fn listed(uuid: GpuUuid, memory_bytes: Option<u64>) -> ListedUse {
         ListedUse { uuid, memory_bytes }

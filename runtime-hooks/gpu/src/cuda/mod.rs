@@ -280,4 +280,4 @@ pub trait Driver: Send + Sync {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

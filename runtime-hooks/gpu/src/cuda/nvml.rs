@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn a_gpu_that_cannot_be_read_is_known_by_what_no_other_has() {
-        let mut inventory = crate::cuda::tests::fixtures::inventory(2);
+        let mut inventory = crate::cuda::job::tests::fixtures::inventory(2);
         let uuid = |number| GpuUuid::from_bytes([number; 16]);
         assert_eq!(inventory.unread_at(5), None, "it is none of this machine's");
         inventory.unread = vec![UnreadGpu {

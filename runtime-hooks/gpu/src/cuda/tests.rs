@@ -1,5 +1,3 @@
-pub(crate) mod fixtures;
-
 use super::*;
 
 #[test]

@@ -1,5 +1,6 @@
 mod every_error;
 mod fake_driver;
+pub(crate) mod fixtures;
 mod initial_state;
 mod no_answer;
 mod sharing;
