@@ -1,4 +1,5 @@
-//! Names and documents of images that registries carry (docs/image-format.md, "In a registry").
+//! Names and documents of images that registries carry (docs/internals/image-format.md, "In a
+//! registry").
 //!
 //! * [`Reference`] is what a user calls an image elsewhere.
 //! * [`document`] has the JSON of OCI: [`Manifest`] and [`Descriptor`]. A document has each key

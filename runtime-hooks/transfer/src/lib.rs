@@ -1,4 +1,5 @@
-//! Images elsewhere: in OCI layouts and in registries (docs/image-format.md, "In a registry").
+//! Images elsewhere: in OCI layouts and in registries (docs/internals/image-format.md, "In a
+//! registry").
 //!
 //! * [`Elsewhere`] is a place with images: a [`Layout`], a directory with blobs as `skopeo copy`
 //!   reads and writes it, or a [`Registry`]. [`Open`] opens the place that a reference names.
