@@ -48,7 +48,8 @@ pub fn start_with(verb: &str, job: &impl Serialize, streams: [Stdio; 2]) -> io::
 fn start_operators(verb: &str, job: &impl Serialize, streams: [Stdio; 2]) -> io::Result<Child> {
     // An upgrade may have removed this file: its directory and the other program remain.
     let path = current_exe()?.with_file_name(OPERATORS);
-    spawn(program(&path, verb, job)?, streams)
+    let started = spawn(program(&path, verb, job)?, streams);
+    started.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
 }
 
 /// As [`start_with`], without any environment: the process calls libraries that obey variables of
@@ -189,6 +190,13 @@ fn close_inherited() -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_missing_program_is_named() {
+        let error = start("stasis-test", &()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        assert!(error.to_string().contains("/stasis: "), "{error}");
+    }
 
     #[test]
     fn a_job_of_any_size_is_in_its_file_and_in_no_argument() {
