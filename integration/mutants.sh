@@ -17,7 +17,8 @@ assert sys.argv[2] in s
 open(p,'w').write(s.replace(sys.argv[2],sys.argv[3]))
 P
   if ! nice cargo test --locked -p stasis-engine --lib --no-run >"$copy/log" 2>&1; then survived=1; echo "$1: DOES NOT COMPILE"; grep -m2 '^error' -A5 "$copy/log"; return; fi
-  bin=$(ls -t ../target/debug/deps/stasis-* | grep -v '\.d$' | head -1)
+  bin=$(ls -t ../../target/debug/deps/stasis_engine-* | grep -v '\.d$' | head -1)
+  [ -x "$bin" ] || { survived=1; echo "$1: NO TESTS"; return; }
   if timeout 300 $bin image::directory >"$copy/out" 2>&1; then survived=1; echo "$1: SURVIVED"; else echo "$1: caught by $(grep -c 'FAILED$' "$copy/out") tests: $(grep 'FAILED$' "$copy/out" | sed 's/.*tests:://; s/ \.\.\..*//' | tr '\n' ' ')"; fi
 }
 try "1 no lock of the writer" begin.rs '        if let Some(lock) = lock(staging)?
