@@ -54,7 +54,7 @@ installer-image: package
 
 install:
 	cargo build --locked --release -p stasis -p stasis-runtime -p containerd-shim-stasis -p stasis-criu-plugin
-	install -D -m 755 -t $(DESTDIR)/usr/local/bin target/release/stasis-runtime target/release/containerd-shim-stasis-v2 target/release/stasis
+	install -D -m 755 -t $(DESTDIR)/usr/local/bin target/release/stasis target/release/stasis-runtime target/release/containerd-shim-stasis-v2
 	install -D -m 755 -t $(DESTDIR)/usr/local/lib/stasis target/release/libstasis_memory.so
 	ln -sf stasis $(DESTDIR)/usr/local/bin/cuda-checkpoint
 	install -D -m 644 -t $(DESTDIR)$(UNITS) config/systemd/stasis-recover.service config/systemd/stasis-metrics.service config/systemd/stasis-metrics.timer

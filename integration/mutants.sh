@@ -5,7 +5,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 copy=$PWD/target/mutants
 [ -d "$copy" ] || git worktree add -q --detach "$copy" HEAD
-cd "$copy/runtime-hooks/engine"
+git -C "$copy" checkout -q --detach "$(git rev-parse HEAD)" && cd "$copy/runtime-hooks/engine" || exit 1
 survived=0
 
 try() { # NAME FILE FROM TO

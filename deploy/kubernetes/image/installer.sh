@@ -36,8 +36,9 @@ put() {
 
 # The order is that of an upgrade: the engine's programs before what calls them.
 files() {
+    echo bin/stasis
     echo bin/stasis-runtime
-    (cd "$1" && find . -type f -o -type l) | sed 's,^\./,,' | sort | grep -v -x bin/stasis-runtime
+    (cd "$1" && find . -type f -o -type l) | sed 's,^\./,,' | sort | grep -v -x -e bin/stasis -e bin/stasis-runtime
 }
 
 install_files() {

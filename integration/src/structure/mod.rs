@@ -48,6 +48,9 @@ const ENGINE: [&str; 16] = [
     "lib",
 ];
 
+/// Those of the GPU's crate.
+const GPU: [&str; 3] = ["gpu_path", "ledger", "cuda"];
+
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
@@ -128,17 +131,23 @@ fn no_circle_ties_modules_together() {
 
 #[test]
 fn imports_of_the_engine_point_downwards() {
-    let engine = Crate::read(&repository().join("runtime-hooks/engine/src"));
+    let mut upward = upward("runtime-hooks/engine/src", &ENGINE);
+    upward.extend(self::upward("runtime-hooks/gpu/src", &GPU));
+    refuse("imports against the direction", &upward);
+}
+
+/// The references of a crate from one of its rooms to one above it.
+fn upward(source: &str, rooms: &[&str]) -> Vec<String> {
+    let read = Crate::read(&repository().join(source));
     let floor = |module: &str| {
         let is_in = |room: &&str| module == *room || module.starts_with(&format!("{room}::"));
-        ENGINE.iter().position(is_in)
+        rooms.iter().position(is_in)
     };
-    let upward: Vec<String> = engine
-        .references()
-        .filter(|(from, to)| matches!((floor(from), floor(to)), (Some(a), Some(b)) if b < a))
+    let is_upward = |(from, to): &(&str, &str)| matches!((floor(from), floor(to)), (Some(from), Some(to)) if to < from);
+    let upward = read.references().filter(is_upward);
+    upward
         .map(|(from, to)| format!("{from} names {to}"))
-        .collect();
-    refuse("imports against the direction", &upward);
+        .collect()
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Starts this program again, for work that goes on after the caller has its answer.
+//! Starts processes for work that goes on after the caller has its answer: this program again, or
+//! for transfers the operator's program.
 
 use std::env::{args_os, current_exe};
 use std::ffi::{CStr, OsString};
@@ -24,27 +25,31 @@ use crate::environment;
 const CGROUP: &str = "stasis";
 /// This program, also if an upgrade has removed its file.
 const OWN: &str = "/proc/self/exe";
+/// The operator's program, beside this one. The verbs and jobs of transfers are an interface
+/// between versions: an upgrade replaces this program before those that start it.
 const OPERATORS: &str = "stasis";
 /// Far more than a job for hundreds of thousands of processes has, in bytes.
 const MAX_JOB: usize = 64 << 20;
 
-/// Starts this program with `job` as the verb `verb`, which runc and crun do not have; returns the
-/// pid.
+/// Starts this program with `job` as the verb `verb`, which runc and crun do not have, with a
+/// standard input and a standard output.
 ///
 /// # Errors
 /// An error of encoding the job or of starting the process.
-pub fn start(verb: &str, job: &impl Serialize) -> io::Result<u32> {
-    let started = start_operators(verb, job, [Stdio::null(), Stdio::null()])?;
-    Ok(started.id())
-}
-
-/// As [`start`], with a standard input and a standard output.
 pub fn start_with(verb: &str, job: &impl Serialize, streams: [Stdio; 2]) -> io::Result<Child> {
     spawn(program(OWN.as_ref(), verb, job)?, streams)
 }
 
-/// As [`start_with`], but starts the operator's program beside this one: it has the client of
-/// registries.
+/// Starts a transfer; returns the pid. As [`start_with`], but of the operator's program: it has the
+/// client of registries.
+///
+/// # Errors
+/// As of [`start_with`], with the program's name.
+pub fn start_transfer(verb: &str, job: &impl Serialize) -> io::Result<u32> {
+    let started = start_operators(verb, job, [Stdio::null(), Stdio::null()])?;
+    Ok(started.id())
+}
+
 fn start_operators(verb: &str, job: &impl Serialize, streams: [Stdio; 2]) -> io::Result<Child> {
     // An upgrade may have removed this file: its directory and the other program remain.
     let path = current_exe()?.with_file_name(OPERATORS);
@@ -60,11 +65,12 @@ pub fn start_apart(verb: &str, job: &impl Serialize, streams: [Stdio; 2]) -> io:
     spawn(command, streams)
 }
 
-/// Starts a process that talks with this one; returns it, its input, and the lines of its output.
+/// As [`start_transfer`], of a transfer that talks with this process; returns it, its input, and
+/// the lines of its output.
 ///
 /// # Errors
-/// As [`start`].
-pub fn start_talking(
+/// As of [`start_transfer`].
+pub fn start_talking_transfer(
     verb: &str,
     job: &impl Serialize,
 ) -> io::Result<(Child, PipeWriter, Receiver<String>)> {
@@ -193,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_missing_program_is_named() {
-        let error = start("stasis-test", &()).unwrap_err();
+        let error = start_transfer("stasis-test", &()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
         assert!(error.to_string().contains("/stasis: "), "{error}");
     }

@@ -104,7 +104,7 @@ impl Pushing {
     /// Starts the process, and waits a moment until it has announced the image; returns also the
     /// reason if it has not.
     fn start(push: &Push) -> io::Result<(Self, Result<(), String>)> {
-        let (_, input, said) = respawn::start_talking(VERB, push)?;
+        let (_, input, said) = respawn::start_talking_transfer(VERB, push)?;
         let line = said.recv_timeout(ANSWER_WITHIN).unwrap_or_default();
         let announced = serde_json::from_str(&line);
         let no_answer = |_| Err("the process that pushes does not answer".to_owned());

@@ -71,19 +71,23 @@ fn for_nccl(spec: &Spec) -> impl Iterator<Item = (&'static str, String)> {
     variables.map(|(name, value)| (name, value.to_owned()))
 }
 
+/// A variable that mentions the setting stays. Without a value of its own, the newer one takes the
+/// older one's, which PyTorch reads then.
 fn for_the_allocator(spec: &Spec) -> Vec<(&'static str, String)> {
-    let given = ALLOCATOR.map(|name| spec.environment(name));
-    if given.iter().flatten().any(|value| value.contains(SEGMENTS)) {
-        return Vec::new();
-    }
-    let [older, newer] = given;
-    let values = [older, newer.or(older)];
-    let with_segments = |value: Option<&str>| match value.filter(|value| !value.is_empty()) {
-        Some(value) => format!("{value},{SEGMENTS}:True"),
-        None => format!("{SEGMENTS}:True"),
+    let [older, newer] = ALLOCATOR.map(|name| spec.environment(name));
+    let mentions = |value: Option<&str>| value.is_some_and(|value| value.contains(SEGMENTS));
+    let with_segments = |value: Option<&str>| match value.map(|value| value.trim_end_matches(',')) {
+        Some(value) if !value.is_empty() => format!("{value},{SEGMENTS}:True"),
+        _ => format!("{SEGMENTS}:True"),
     };
-    let variables = ALLOCATOR.into_iter().zip(values.map(with_segments));
-    variables.collect()
+    let mut variables = Vec::new();
+    if !mentions(older.or(newer)) {
+        variables.push((ALLOCATOR[0], with_segments(older)));
+    }
+    if !mentions(newer.or(older)) {
+        variables.push((ALLOCATOR[1], with_segments(newer.or(older))));
+    }
+    variables
 }
 
 /// Sets variables in the specification; returns whether it has an environment to set them in.
@@ -152,5 +156,9 @@ mod tests {
         ] {
             assert_eq!(allocator(&[own]), [], "{own}");
         }
+        // The newer one alone counts for a newer PyTorch.
+        let both = [format!("{old}={segments}"), format!("{new}=a:1,")];
+        let both = both.each_ref().map(String::as_str);
+        assert_eq!(allocator(&both), [(new, format!("a:1,{segments}"))]);
     }
 }

@@ -36,7 +36,7 @@ impl PushAgain {
     pub fn start(&self) -> io::Result<()> {
         match noted(&self.settings.restore.at_create)?.is_empty() {
             true => Ok(()),
-            false => respawn::start(VERB, self).map(drop),
+            false => respawn::start_transfer(VERB, self).map(drop),
         }
     }
 

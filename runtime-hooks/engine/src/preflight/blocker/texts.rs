@@ -20,8 +20,8 @@ pub(super) const ALL: [(BlockerKind, &str, &str); 27] = [
          job would be lost",
         "start the container with the annotation io.stasis.nccl=checkpointable, or the job with \
          NCCL_P2P_DISABLE=1 NCCL_CUMEM_ENABLE=0 NCCL_CUMEM_HOST_ENABLE=0 NCCL_NVLS_ENABLE=0 in its \
-         environment or the container's /etc/nccl.conf; the annotation keeps NVLink, and is enough \
-         against NCCL's host memory and multicast",
+         environment or the container's /etc/nccl.conf; the annotation, which keeps NVLink, is \
+         enough only against NCCL's host memory and multicast",
     ),
     (
         BlockerKind::PeerAccess,

@@ -21,6 +21,7 @@ use crate::container::spec::Spec;
 use crate::error::first_image::NoFirstImage;
 use crate::error::kind::Kind;
 use crate::image::stopped::{ENDING, LATEST};
+use crate::restore::at_create::pull_process::NotPulled;
 
 /// The first argument of the process that asks.
 const VERB: &str = "stasis-newest";
@@ -94,16 +95,25 @@ impl Query {
         respawn::job_of(VERB, c"stasis-newest")
     }
 
-    fn ask(&self) -> Result<Newest, String> {
-        let started = respawn::start_talking(VERB, self);
-        let (mut process, input, lines) = started.map_err(|error| error.to_string())?;
+    fn ask(&self) -> Result<Newest, NotPulled> {
+        let failed = |kind, why| NotPulled { kind, why };
+        let started = respawn::start_talking_transfer(VERB, self);
+        let started = started.map_err(|error| failed(Kind::Io, error.to_string()));
+        let (mut process, input, lines) = started?;
         let line = lines.recv_timeout(ENDED_WITHIN).unwrap_or_default();
         drop(input);
         // It has ended, or does not answer any more.
         let _ = process.kill();
         let _ = process.wait();
-        let no_answer = |_| Err("the process that asks it does not answer".to_owned());
-        serde_json::from_str(&line).unwrap_or_else(no_answer)
+        let answer: Option<Result<_, _>> = serde_json::from_str(&line).ok();
+        let no_answer = || {
+            failed(
+                Kind::Io,
+                "the process that asks it does not answer".to_owned(),
+            )
+        };
+        let answer = answer.ok_or_else(no_answer)?;
+        answer.map_err(|why| failed(Kind::Registry, why))
     }
 }
 
@@ -127,12 +137,18 @@ pub(super) fn newer(
     };
     let deadline = Instant::now() + settings.deadlines.stalled();
     loop {
-        let unknown = |why| unknown(&repository, why);
+        let unknown = |not_pulled| unknown(&repository, not_pulled);
         let (image, host, since) = match query.ask().map_err(unknown)? {
             Newest::Image(None) => return Ok(None),
             Newest::Image(Some(RemoteImage { reference, name })) => {
                 let reference = reference.parse();
-                let reference = reference.map_err(|_| unknown("its answer names no image".into()));
+                let reference = reference.map_err(|_| {
+                    let why = "its answer names no image".to_owned();
+                    unknown(NotPulled {
+                        kind: Kind::Registry,
+                        why,
+                    })
+                });
                 return Ok(Some((reference?, name)));
             }
             Newest::Awaited { image, host, since } => (image, host, since),
@@ -144,10 +160,10 @@ pub(super) fn newer(
     }
 }
 
-fn unknown(repository: &RepositoryName, why: String) -> NoFirstImage {
+fn unknown(repository: &RepositoryName, NotPulled { kind, why }: NotPulled) -> NoFirstImage {
     NoFirstImage::Pull {
         reference: format!("{repository}:{LATEST}"),
-        kind: Kind::Registry,
+        kind,
         why,
     }
 }

@@ -108,7 +108,7 @@ impl Process {
     /// # Errors
     /// No process can be started.
     pub fn start(pull: &Pull) -> std::io::Result<Self> {
-        let (process, input, lines) = respawn::start_talking(VERB, pull)?;
+        let (process, input, lines) = respawn::start_talking_transfer(VERB, pull)?;
         Ok(Self {
             lines,
             process,
