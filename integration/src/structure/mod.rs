@@ -12,7 +12,7 @@ mod glossary;
 mod kubernetes;
 mod modules;
 mod named_tests;
-mod prose;
+mod subjects;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -182,16 +182,23 @@ fn comments_are_narrow() {
     refuse("comments of more than 100 columns", &wide);
 }
 
+/// The lines of a document, with their places, that are not in a block of code.
+fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut is_code = false;
+    text.lines().enumerate().filter(move |(_, line)| {
+        is_code ^= line.starts_with("```");
+        !is_code
+    })
+}
+
 #[test]
 fn prose_is_narrow() {
     let mut wide = Vec::new();
     for file in all_files(".md") {
         let text = fs::read_to_string(&file).unwrap();
-        let mut is_code = false;
-        for (at, line) in text.lines().enumerate() {
-            is_code ^= line.starts_with("```");
+        for (at, line) in prose(&text) {
             // A link cannot be broken, and a table row is one line.
-            let may_be_wide = is_code || line.starts_with('|') || line.contains("](");
+            let may_be_wide = line.starts_with('|') || line.contains("](");
             if !may_be_wide && line.chars().count() > MOST_COLUMNS {
                 wide.push(format!("{}:{}", file.display(), at + 1));
             }

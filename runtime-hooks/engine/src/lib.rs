@@ -68,3 +68,6 @@ pub mod request;
 pub mod restore;
 pub mod suspend;
 pub mod workers;
+
+#[cfg(test)]
+extern crate self as stasis_engine;

@@ -10,8 +10,10 @@ use crate::container::inherited_devices::Replacer;
 use crate::low_level::hook::process::HookProcess;
 use crate::recovery::keeper::Keeper;
 
-/// Each kind: `Some` if this process is one, with whether it has done its work.
-const PROCESSES: [fn() -> Option<bool>; 7] = [
+/// A kind of such processes: `Some` if this process is one, with whether it has done its work.
+pub type Worker = fn() -> Option<bool>;
+
+const PROCESSES: [Worker; 7] = [
     || Some(Keeper::of_this_process()?.run().is_ok()),
     || Some(Replacer::of_this_process()?.run().is_ok()),
     || Some(GpuCopy::of_this_process()?.run().is_ok()),
@@ -25,6 +27,12 @@ const PROCESSES: [fn() -> Option<bool>; 7] = [
 /// code.
 #[must_use]
 pub fn run() -> Option<u8> {
-    let is_done = PROCESSES.iter().find_map(|process| process())?;
+    run_one_of(&PROCESSES)
+}
+
+/// Does the work of this process, if it is of one of these kinds; returns the exit code.
+#[must_use]
+pub fn run_one_of(workers: &[Worker]) -> Option<u8> {
+    let is_done = workers.iter().find_map(|worker| worker())?;
     Some(u8::from(!is_done))
 }

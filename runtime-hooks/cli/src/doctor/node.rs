@@ -116,24 +116,9 @@ fn selinux(enforces: &str) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use stasis_engine::low_level::criu_version::CriuVersion;
-    use stasis_engine::preflight::capabilities::{Cgroups, Criu, Kernel};
-
     use super::*;
     use crate::doctor::Verdict;
-
-    /// A machine that lacks nothing.
-    fn capable() -> Capabilities {
-        Capabilities {
-            kernel: Kernel {
-                release: "6.18.0".to_owned(),
-                page_size: 4096,
-            },
-            cgroups: Cgroups::V2,
-            criu: Criu::Version(CriuVersion::NEEDED),
-            plugin: Some("/plugin.so".into()),
-        }
-    }
+    use crate::fixtures::capable;
 
     #[test]
     fn selinux_counts_where_it_enforces() {

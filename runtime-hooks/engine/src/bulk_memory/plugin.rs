@@ -152,23 +152,9 @@ fn below(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Refusal {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-    use crate::low_level::criu_version::CriuVersion;
-    use crate::preflight::capabilities::{Cgroups, Kernel};
-
-    /// A machine that lacks nothing.
-    pub(crate) fn capable() -> Capabilities {
-        Capabilities {
-            kernel: Kernel {
-                release: "6.18.0".to_owned(),
-                page_size: PAGE,
-            },
-            cgroups: Cgroups::V2,
-            criu: Criu::Version(CriuVersion::NEEDED),
-            plugin: Some("/plugin.so".into()),
-        }
-    }
+    use crate::bulk_memory::places::tests::fixtures::capable;
 
     #[test]
     fn without_any_of_its_needs_criu_moves_the_memory() {

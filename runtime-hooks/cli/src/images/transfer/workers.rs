@@ -5,12 +5,12 @@ use stasis_engine::checkpoint::at_stop::push::Push;
 use stasis_engine::image::stopped::push_again::PushAgain;
 use stasis_engine::restore::at_create::newest::Query;
 use stasis_engine::restore::at_create::pull_process::Pull;
+use stasis_engine::workers::{Worker, run_one_of};
 
 use super::arriving::background;
 use super::at_stop::{self, again, newest};
 
-/// For each: whether this process is one, and then whether it has done its work.
-const PROCESSES: [fn() -> Option<bool>; 4] = [
+const PROCESSES: [Worker; 4] = [
     || Some(background::run(&Pull::of_this_process()?)),
     || Some(at_stop::run(&Push::of_this_process()?)),
     || Some(again::run(&PushAgain::of_this_process()?)),
@@ -20,6 +20,5 @@ const PROCESSES: [fn() -> Option<bool>; 4] = [
 /// Does the work of this process, if it was started for a transfer; returns the exit code.
 #[must_use]
 pub fn run() -> Option<u8> {
-    let is_done = PROCESSES.iter().find_map(|process| process())?;
-    Some(u8::from(!is_done))
+    run_one_of(&PROCESSES)
 }

@@ -47,11 +47,8 @@ pub(super) enum Standing {
 impl Latest {
     /// Names the tag of an image's key.
     pub(super) fn of(push: &Push) -> Result<Self, OciImageError> {
-        let text = push.repository();
         Ok(Self {
-            repository: text
-                .parse()
-                .map_err(|what| OciImageError::Reference { text, what })?,
+            repository: repository(push.repository())?,
             directory: push.image(),
             image: push.to_push.name.clone(),
             began: push.to_push.began,
@@ -230,6 +227,12 @@ impl Latest {
     }
 }
 
+/// Reads the name of a key's repository.
+pub(super) fn repository(text: String) -> Result<RepositoryName, OciImageError> {
+    let name = text.parse();
+    name.map_err(|what| OciImageError::Reference { text, what })
+}
+
 /// Returns the image that has the tag, or had it before the image being made.
 fn behind(
     registry: &Registry,
@@ -251,7 +254,7 @@ fn behind(
 }
 
 /// Returns whether it was announced lately.
-fn holds(announcement: &Announcement) -> bool {
+pub(super) fn holds(announcement: &Announcement) -> bool {
     announcement.until >= now()
 }
 

@@ -6,10 +6,11 @@ use std::time::Instant;
 use stasis_engine::image::stopped::LATEST;
 use stasis_engine::restore::at_create::newest::{ANSWERED_WITHIN, Newest, Query, RemoteImage};
 use stasis_host::respawn::say;
-use stasis_host::time::now;
 use stasis_oci_image::document::annotations::IMAGE;
-use stasis_oci_image::{Announcement, Digest, Manifest, OciImageError, RepositoryName};
+use stasis_oci_image::{Announcement, Digest, Manifest, OciImageError};
 use stasis_transfer::{Elsewhere, Registry, Tagged};
+
+use super::latest::{holds, repository};
 
 /// Asks, and reports the answer. Returns whether there is one.
 #[must_use]
@@ -19,25 +20,17 @@ pub(crate) fn run(query: &Query) -> bool {
 }
 
 fn look(query: &Query) -> Result<Newest, OciImageError> {
-    let text = &query.repository;
-    let refused = |what| OciImageError::Reference {
-        text: text.clone(),
-        what,
-    };
-    let repository: RepositoryName = text.parse().map_err(refused)?;
-    let registry = Registry::open(repository, None)?;
+    let registry = Registry::open(repository(query.repository.clone())?, None)?;
     let registry = registry.until(Instant::now() + ANSWERED_WITHIN);
     match registry.tagged(LATEST)? {
         Tagged::Nothing => Ok(Newest::Image(None)),
         Tagged::Image(image, digest) => Ok(newest(query, &image, &digest)),
         Tagged::Awaited(awaited) if is_here(query, &awaited) => Ok(Newest::Image(None)),
-        Tagged::Awaited(Announcement {
-            image,
-            host,
-            since,
-            until,
-            ..
-        }) if until >= now() => Ok(Newest::Awaited { image, host, since }),
+        Tagged::Awaited(made) if holds(&made) => Ok(Newest::Awaited {
+            image: made.image,
+            host: made.host,
+            since: made.since,
+        }),
         // The host that made it is gone, or has withdrawn it.
         Tagged::Awaited(lost) => match lost.before {
             Some(digest) => {

@@ -1,5 +1,5 @@
-//! Nodes with contents, for the tests of this crate and of the command line, which includes this
-//! file: tests of another crate are not seen.
+//! Machines, and nodes with contents, for the tests of this crate and of the command line, which
+//! includes this file: tests of another crate are not seen.
 #![allow(dead_code, reason = "each crate uses some of it")]
 
 use std::fs::{self, File};
@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
 use stasis_config::Settings;
+use stasis_engine::low_level::criu_version::CriuVersion;
+use stasis_engine::preflight::capabilities::{Capabilities, Cgroups, Criu, Kernel};
 use stasis_memory_store::{
     CHUNK, Chunk, DumpRequest, FileContents, ImageId, Index, PAGE, StoreError, Writer,
 };
@@ -16,6 +18,19 @@ use stasis_memory_store::{
 pub(crate) const START: u64 = 0x7f00_0000_0000;
 /// The files that are mapped over the holes of [`store_holes`], bytes: whole huge pages.
 pub(crate) const FILES: u64 = 5 * CHUNK as u64;
+
+/// A machine that lacks nothing.
+pub(crate) fn capable() -> Capabilities {
+    Capabilities {
+        kernel: Kernel {
+            release: "6.18.0".to_owned(),
+            page_size: PAGE,
+        },
+        cgroups: Cgroups::V2,
+        criu: Criu::Version(CriuVersion::NEEDED),
+        plugin: Some("/plugin.so".into()),
+    }
+}
 
 /// A directory for contents, and settings that name it.
 pub(crate) struct Node {

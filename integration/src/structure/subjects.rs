@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::{all_files, refuse};
+use super::{all_files, prose, refuse};
 
 const OPENINGS: [&str; 6] = ["That of", "Those", "What", "Who", "Whose", "It is"];
 /// Questions, and sentences whose subject stands behind.
@@ -30,16 +30,15 @@ fn opens_without_subject(words: &str) -> bool {
 fn found(file: &Path) -> Vec<String> {
     let is_document = file.extension().is_some_and(|ending| ending == "md");
     let text = fs::read_to_string(file).unwrap();
-    let mut is_block = false;
-    let mut found = Vec::new();
-    for (number, line) in text.lines().enumerate() {
-        is_block ^= is_document && line.starts_with("```");
-        let words = words(line, is_document).filter(|_| !is_block);
-        if words.is_some_and(opens_without_subject) {
-            found.push(format!("{}:{}: {line}", file.display(), number + 1));
-        }
-    }
+    let lines: Vec<(usize, &str)> = match is_document {
+        true => prose(&text).collect(),
+        false => text.lines().enumerate().collect(),
+    };
+    let is_found = |line| words(line, is_document).is_some_and(opens_without_subject);
+    let found = lines.into_iter().filter(|(_, line)| is_found(line));
     found
+        .map(|(at, line)| format!("{}:{}: {line}", file.display(), at + 1))
+        .collect()
 }
 
 #[test]
