@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::time::Instant;
 
 use stasis_gpu::cuda::nvml::Inventory;
 use stasis_gpu::cuda::process_set::initial_state::ProcessId;
@@ -45,13 +46,16 @@ pub(super) fn give_up_shared(
     locked: &[ProcessRef],
     shares: &[Share],
 ) -> Result<(), Failure> {
+    let began = Instant::now();
     let given_up = plan.copying.give_up_imports(shares);
+    let took = began.elapsed().as_secs_f64();
     let described = given_up.and_then(|given_up| describe(plan, captured, locked, &given_up));
     let described = described.map_err(Failure::SharedMemory)?;
     if !described.is_empty() {
         let count = described.len();
         plan.copying.add_notes(vec![format!(
-            "{count} allocations of GPU memory that processes share are given up, and shared again"
+            "{count} allocations of GPU memory that processes share are given up ({took:.3} s), and \
+             shared again"
         )]);
     }
     captured.manifest.shared = described;

@@ -49,7 +49,7 @@ fn survey(visits: &[io::Result<Visit>]) -> io::Result<Surveyed> {
     });
     let found: Vec<ProcessGpuMemory> = found.into_iter().collect::<io::Result<_>>()?;
     let known: Vec<(&Visit, &ProcessGpuMemory)> = visited.iter().copied().zip(&found).collect();
-    let shares = imported(&known).map_err(io::Error::other)?;
+    let shares = imported(&known)?;
     let mut answers = known.into_iter().map(|(visit, found)| {
         let shared = addresses(&shares, visit);
         Holding::of(found, &shared)

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use stasis_linux::{ProcessRef, error_chain};
 
@@ -83,15 +83,22 @@ impl CopyingDriver {
                 return Err(CudaError::SharedMemoryAway);
             }
         }
+        let began = Instant::now();
         let made = self.asked(&members).and_then(|asked| {
             let job = GpuCopy::ShareAgain(ShareAgain {
                 asked,
                 records: self.records(),
                 directory: self.directory.clone(),
             });
-            Copier::start(VERB, &job)?.answer(LIMIT)
+            Copier::start(VERB, &job)?.answer::<()>(LIMIT)
         });
-        made.map_err(away)
+        made.map_err(away)?;
+        let took = began.elapsed().as_secs_f64();
+        self.add_notes(vec![format!(
+            "{} allocations of GPU memory are shared again ({took:.3} s)",
+            shares.len()
+        )]);
+        Ok(())
     }
 
     /// Returns the memory that is given up, without that of importers that have ended.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use stasis_injection::imports::{Import, drop_imports};
 
-use super::{Asked, Share, Visit, record, visit_all};
+use super::{Asked, Share, Visit, at_the_same_time, record, visit_all};
 use crate::cuda::process_set::initial_state::ProcessId;
 
 /// Gives up all imports in the record in an operation's directory.
@@ -25,8 +25,9 @@ impl GiveUp {
     pub(in crate::gpu_path) fn run(&self) -> io::Result<()> {
         let mut shares = record::read(&self.directory)?;
         visit_all(&self.records, &self.asked, |visits| {
-            for visit in visits {
-                give_up(visit.as_ref().map_err(to_own)?, &mut shares)?;
+            let references = at_the_same_time(visits, |visit| give_up(visit, &shares));
+            for (visit, references) in visits.iter().zip(references) {
+                note(visit.as_ref().map_err(to_own)?, &references?, &mut shares);
             }
             Ok(())
         })?;
@@ -35,17 +36,22 @@ impl GiveUp {
     }
 }
 
-/// Gives up all imports of one process.
-fn give_up(visit: &Visit, shares: &mut [Share]) -> io::Result<()> {
+/// Gives up all imports of one process. Returns how many references each had.
+fn give_up(visit: &io::Result<Visit>, shares: &[Share]) -> io::Result<Vec<u64>> {
+    let visit = visit.as_ref().map_err(to_own)?;
+    let importer = ProcessId::of(&visit.process);
+    let own = shares.iter().filter(|share| share.importer == importer);
+    let imports: Vec<Import> = own.map(|share| share.import).collect();
+    drop_imports(&visit.visited(), &imports).map_err(io::Error::other)
+}
+
+/// Notes how many references each import of a process had.
+fn note(visit: &Visit, references: &[u64], shares: &mut [Share]) {
     let importer = ProcessId::of(&visit.process);
     let own = shares.iter_mut().filter(|share| share.importer == importer);
-    let own: Vec<&mut Share> = own.collect();
-    let imports: Vec<Import> = own.iter().map(|share| share.import).collect();
-    let references = drop_imports(&visit.visited(), &imports).map_err(io::Error::other)?;
-    for (share, references) in own.into_iter().zip(references) {
-        share.import.references = references;
+    for (share, references) in own.zip(references) {
+        share.import.references = *references;
     }
-    Ok(())
 }
 
 /// Copies an error, for a caller that only borrows it.

@@ -11,6 +11,7 @@
 //! process whose memory was shared has ended meanwhile, the processes that shared it are lost.
 
 mod give_up;
+mod hand_over;
 mod record;
 mod share_again;
 mod visit;
@@ -21,6 +22,7 @@ use stasis_injection::imports::{GpuAddress, Import};
 use crate::cuda::process_set::initial_state::ProcessId;
 
 pub use give_up::GiveUp;
+pub(super) use hand_over::hand_over;
 pub use record::write as expect;
 pub(super) use record::{forget, read, write};
 pub use share_again::ShareAgain;

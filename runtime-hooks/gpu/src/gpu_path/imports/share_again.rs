@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use stasis_injection::imports::{GpuAddress, Import, Members, export, identify, import};
+use stasis_injection::imports::{GpuAddress, Members, identify, import};
 
 use super::give_up::to_own;
+use super::hand_over::{Visits, hand_over};
 use super::{Asked, Share, Visit, record, visit_all};
 use crate::cuda::process_set::initial_state::ProcessId;
 
@@ -29,19 +29,12 @@ impl ShareAgain {
         let shares = record::read(&self.directory)?;
         visit_all(&self.records, &self.asked, |visits| {
             let visits = by_process(visits)?;
-            for (between, shares) in by_pair(&shares) {
-                make_again(&visits, between, &shares)?;
-            }
+            hand_over(&visits, &shares, import)?;
             verify(&visits, &shares)
         })?;
         record::forget(&self.directory)
     }
 }
-
-type Visits<'v> = BTreeMap<ProcessId, &'v Visit>;
-
-/// An importer and an owner.
-type Pair = (ProcessId, ProcessId);
 
 fn by_process(visits: &[io::Result<Visit>]) -> io::Result<Visits<'_>> {
     let each = visits.iter().map(|visit| {
@@ -50,37 +43,6 @@ fn by_process(visits: &[io::Result<Visit>]) -> io::Result<Visits<'_>> {
     });
     each.collect()
 }
-
-fn by_pair(shares: &[Share]) -> BTreeMap<Pair, Vec<Share>> {
-    let mut pairs = BTreeMap::<_, Vec<_>>::new();
-    for share in shares {
-        let pair = (share.importer, share.owner);
-        pairs.entry(pair).or_default().push(*share);
-    }
-    pairs
-}
-
-fn visit_of<'v>(visits: &Visits<'v>, process: ProcessId) -> io::Result<&'v Visit> {
-    let visit = visits.get(&process).copied();
-    visit.ok_or_else(|| io::Error::other(format!("process {} was not asked", process.pid)))
-}
-
-/// Makes all imports of one process from another again.
-fn make_again(visits: &Visits<'_>, (importer, owner): Pair, shares: &[Share]) -> io::Result<()> {
-    let (importer, owner) = (visit_of(visits, importer)?, visit_of(visits, owner)?);
-    for shares in shares.chunks(CHUNK) {
-        let addresses: Vec<u64> = shares.iter().map(|share| share.owned_at.address).collect();
-        let files = export(&owner.visited(), &addresses).map_err(io::Error::other)?;
-        let imports = shares.iter().map(|share| share.import);
-        let imports: Vec<(Import, BorrowedFd<'_>)> =
-            imports.zip(files.iter().map(AsFd::as_fd)).collect();
-        import(&importer.visited(), &imports).map_err(io::Error::other)?;
-    }
-    Ok(())
-}
-
-/// The most files that are open at a time.
-const CHUNK: usize = 64;
 
 /// Reads through each import what is written to its allocation.
 fn verify(visits: &Visits<'_>, shares: &[Share]) -> io::Result<()> {
