@@ -7,7 +7,7 @@ preset() { # NAME
         # Sixteen processes, and five rounds of two paths, take minutes.
         SECTION_S=${SECTION_S:-540}
         sections=(counter "through_shim gpu_bench 8 5 auto driver" "sixteen_bench 3" "replicas 8192" "cgroup_extra 8192"
-            "gpu_path 8192" other_gpu two_in_parallel "on_two_gpus 8192" "through_shim ddp_off")
+            "gpu_path 8192" other_gpu two_in_parallel "on_two_gpus 8192" "through_shim without_nvlink")
         ;;
     gpu-path-64g) # the driver's own path needs twice this machine's memory
         SECTION_S=${SECTION_S:-900}

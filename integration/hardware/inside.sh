@@ -287,7 +287,6 @@ out_of_memory() {
 . /work/torch.sh
 . /work/recipes.sh
 . /work/bulk.sh
-. /work/podman.sh
 . /work/gpu-path.sh
 . /work/many.sh
 . /work/faults.sh
@@ -296,6 +295,7 @@ out_of_memory() {
 . /work/travel.sh
 . /work/quickstart.sh
 . /work/group.sh
+. /work/ranks.sh
 
 containerd --root /var/lib/containerd --state /run/containerd >/out/containerd.txt 2>&1 </dev/null &
 containerd=$!
@@ -313,7 +313,8 @@ sections=(counter exit_and_free tree managed with_podman quickstart torch "memor
     "group_of_two ${MIB:-1024}"
     "through_shim killed_in_gpu_checkpoint" "through_shim shim_killed_in_gpu_checkpoint" runtime_killed
     forked dataloader exec_session "through_shim exec_session" earlier_image stopped_member sixteen limited_memory no_room operator stopped_in_gpu_checkpoint
-    "preempted 20" generation "through_shim first_token" "through_shim first_answer" "through_shim travel ${MIB:-8192}" second_replica jax transformers random_kills two_that_do_not_fit filled_meanwhile other_gpu two_in_parallel "through_shim ddp_off" "through_shim ddp_on")
+    "preempted 20" generation "through_shim first_token" "through_shim first_answer" "through_shim travel ${MIB:-8192}" second_replica jax transformers random_kills two_that_do_not_fit filled_meanwhile other_gpu two_in_parallel "through_shim without_nvlink" "through_shim ranks ddp 2" "ranks fsdp 2" "ranks graph 2" "ranks symm 2" "data_parallel 2" "jax_ranks 2" "ranks_killed ddp 2"
+    "ranks ddp 4" "ranks fsdp 4" "ranks graph 4" "ranks symm 4" "halves ddp 4")
 [ -z "${PRESET:-}" ] || preset "$PRESET"
 [ -z "${SECTIONS:-}" ] || IFS=, read -ra sections <<<"$SECTIONS"
 for section in "${sections[@]}"; do

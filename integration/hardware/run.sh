@@ -13,7 +13,7 @@ root=$(mktemp -d /tmp/stasis-gpu.XXXXXX)
 mount -t tmpfs -o size=100G,mode=755 tmpfs "$root"
 trap 'umount -l "$root" && rmdir "$root"' EXIT
 tar -C "$root" -xJf "$packed/root.tar.xz"
-cp "$here"/{inside,hard,torch,recipes,bulk,podman,gpu-path,many,faults,suspend,commands,travel,quickstart,group}.sh "$here"/programs/*.py "$here"/../../docs/quickstart.md "$root/work/"
+cp "$here"/{inside,hard,torch,recipes,bulk,gpu-path,many,faults,suspend,commands,travel,quickstart,group,ranks}.sh "$here"/programs/*.py "$here"/../../docs/quickstart.md "$root/work/"
 
 : >"$OUT/table.txt"
 : >"$OUT/contract-left-out.txt"

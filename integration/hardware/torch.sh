@@ -12,7 +12,7 @@ torch_run() { # ID ENVIRONMENT... -- COMMAND: a container with the machine's Pyt
     mkdir -p /run/torch
     cp /work/*.py /run/torch/
     ctr run -d "${network[@]}" "${through[@]}" "${extra[@]}" \
-        --device /dev/nvidia0 --device /dev/nvidiactl --device /dev/nvidia-uvm \
+        $(printf -- '--device /dev/nvidia%s ' ${gpus:-0}) --device /dev/nvidiactl --device /dev/nvidia-uvm \
         "${binds[@]}" --mount "type=bind,src=$nvidia,dst=$nvidia,options=rbind:ro" --mount type=bind,src=/run/torch,dst=/run/torch,options=rbind:rw \
         --env LD_LIBRARY_PATH=$nvidia/lib64 --env OMP_NUM_THREADS=2 --env HOME=/root --env USER=root --env PATH=/usr/bin:/bin \
         "${environment[@]}" localhost/stasis-test:latest "$id" /bin/sh -c "$2" </dev/null
