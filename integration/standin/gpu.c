@@ -157,6 +157,9 @@ static int serve(void) {
 static void *restore_thread(void *unused) {
     (void)unused;
     is_exempt = 1;
+    /* The C library makes an arena for the thread, which has allocated before, as the real one has. */
+    void *volatile any = malloc(1);
+    free(any);
     __atomic_store_n(&box->restore_thread, (int32_t)syscall(SYS_gettid), __ATOMIC_RELEASE);
     for (;;) {
         uint32_t asked = __atomic_load_n(&box->asked, __ATOMIC_ACQUIRE);

@@ -1,7 +1,8 @@
 /*
  * sharing [PORT [MIB [OPTION...]]]: a parent without CUDA forks an owner on GPU 0 and an importer on GPU 1 (or 0, if there is one). The owner has
  * MIB of memory (default: 2), of which the importer has a mapping, through a descriptor. For each packet the owner's kernel counts in that memory and the
- * importer reads it: "OWNER IMPORTER", or "ended" for one that is no more.
+ * importer reads it: "OWNER IMPORTER", or "ended" for one that is no more. Before it reads, the importer maps the memory anew by the handle that it
+ * has kept, as torch's symmetric memory keeps its own.
  *
  * OPTION "released": the importer gives back the handle of what it has mapped. "legacy": memory of cuMemAlloc, through cuIpcGetMemHandle.
  * "own": each has memory of its own that cannot be shared, and counts there.
@@ -29,6 +30,7 @@ static int asked[MEMBERS][2]; /* the parent's end and the member's, of a socket 
 static int between[MEMBERS];  /* the members' */
 static size_t bytes;
 static int is_legacy, is_own, is_released;
+static CUmemGenericAllocationHandle imported; /* 0: it keeps none */
 
 static void send_message(const CUipcMemHandle *handle, int file) {
     union {
@@ -61,12 +63,16 @@ static int receive_message(CUipcMemHandle *handle) {
     return file;
 }
 
-static CUdeviceptr map(CUmemGenericAllocationHandle handle, int device) {
-    CUdeviceptr address;
+static void map_at(CUdeviceptr address, CUmemGenericAllocationHandle handle, int device) {
     CUmemAccessDesc access = {.location = {ON_DEVICE, device}, .flags = READ_WRITE};
-    CUDA(cuMemAddressReserve(&address, bytes, 0, 0, 0));
     CUDA(cuMemMap(address, bytes, 0, handle, 0));
     CUDA(cuMemSetAccess(address, bytes, &access, 1));
+}
+
+static CUdeviceptr map(CUmemGenericAllocationHandle handle, int device) {
+    CUdeviceptr address;
+    CUDA(cuMemAddressReserve(&address, bytes, 0, 0, 0));
+    map_at(address, handle, device);
     return address;
 }
 
@@ -110,6 +116,8 @@ static CUdeviceptr import(int device) {
     memory = map(handle, device);
     if (is_released)
         CUDA(cuMemRelease(handle));
+    else
+        imported = handle;
     return memory;
 }
 
@@ -129,6 +137,10 @@ static void be_member(int member) {
     char byte;
     while (read(asked[member][1], &byte, 1) == 1) {
         uint32_t count;
+        if (imported) {
+            CUDA(cuMemUnmap(memory, bytes));
+            map_at(memory, imported, device);
+        }
         if (is_own || member == OWNER)
             count = counter_increment(memory);
         else

@@ -31,7 +31,7 @@ const IMAGES: [Image; 2] = [
         name: "survey",
         source: "../injected-survey",
         described_by: "SurveyImage",
-        places: &["survey", "board"],
+        places: &["survey", "calloc", "free", "board"],
     },
 ];
 const SECTION: &str = ".image";

@@ -5,14 +5,23 @@
 #include "vmm.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #define ALLOCATIONS 512
 /* driver 580 exports no allocation of this size or more that was restored. */
 #define LOST_FOR_EXPORT (512ULL << 20)
+/* A handle is the address of as many bytes, from calloc, which are freed with the last reference (driver 580). */
+#define HANDLE_BYTES 784
 
 static struct vmm_allocation allocations[ALLOCATIONS];
-static vmm_handle last_handle;
+
+static vmm_handle new_handle(void) { return (vmm_handle)calloc(1, HANDLE_BYTES); }
+
+static void free_handle(struct vmm_allocation *of) {
+    free((void *)of->handle);
+    of->handle = 0;
+}
 
 struct vmm_allocation *vmm_next_allocation(const struct vmm_allocation *before) {
     struct vmm_allocation *next = allocations;
@@ -36,9 +45,9 @@ static struct vmm_allocation *new_entry(struct vmm_allocation values) {
     for (struct vmm_allocation *each = allocations; each < allocations + ALLOCATIONS; each++)
         if (!each->handle) {
             *each = values;
-            each->handle = ++last_handle;
+            each->handle = new_handle();
             each->given_out = 1;
-            return each;
+            return each->handle ? each : NULL;
         }
     return NULL;
 }
@@ -71,7 +80,7 @@ int vmm_create(vmm_handle *handle, size_t bytes, const struct properties *proper
         return OUT_OF_MEMORY;
     new->file = make_file(new);
     if (new->file < 0) {
-        new->handle = 0;
+        free_handle(new);
         return OUT_OF_MEMORY;
     }
     count(new, 1);
@@ -125,7 +134,7 @@ void vmm_drop_unused(struct vmm_allocation *allocation) {
     if (allocation->file >= 0)
         close(allocation->file);
     count(allocation, -1);
-    allocation->handle = 0;
+    free_handle(allocation);
 }
 
 int vmm_release(vmm_handle handle) {

@@ -40,6 +40,8 @@ fn an_import_is_given_up_and_comes_back_with_its_owner() -> Result<()> {
             let again = pair(&owner, &importer, 8 * MIB);
             let again = again.with_context(|| format!("{options:?} again before {counts}"))?;
             assert_eq!(again.1.address, of.address);
+            // Programs keep it.
+            assert_eq!(again.0.handle, place.handle);
             for member in [owner, importer] {
                 let pid = member.goes()?;
                 ByPid::unlock(driver(), pid)?;
@@ -190,6 +192,7 @@ fn as_import(allocation: &Allocation) -> Import {
         bytes: allocation.bytes,
         access: allocation.access,
         references: 1,
+        handle: allocation.handle,
     }
 }
 

@@ -105,6 +105,7 @@ fn look(
     driver.release_handle(handle)?;
     if let Ok(properties) = properties {
         found.kind = Kind::Virtual as u64;
+        found.handle = handle;
         found.location_type = u64::from(properties.location.kind.cast_unsigned());
         found.location = u64::from(properties.location.id.cast_unsigned());
         found.handle_types = u64::from(properties.handle_types.cast_unsigned());

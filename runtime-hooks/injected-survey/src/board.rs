@@ -13,6 +13,8 @@ use core::sync::atomic::AtomicU64;
 
 pub use crate::driver::DEVICES;
 use crate::driver::FUNCTIONS;
+use crate::hooks::Hooks;
+pub use crate::hooks::SLOTS;
 pub use allocation::{Allocation, Kind};
 pub use answer::{Answer, Read, VisitState};
 
@@ -29,6 +31,7 @@ pub struct Board {
     /// How often the asking process has let the thread continue.
     pub(crate) host: AtomicU64,
     pub(crate) answer: Answer,
+    pub(crate) hooks: Hooks,
 }
 
 /// A request to the thread.
@@ -39,6 +42,10 @@ pub struct Request {
     pub frame: u64,
     /// The addresses of [`FUNCTIONS`].
     pub functions: [u64; FUNCTIONS.len()],
+    /// The addresses of the slots through which libcuda calls calloc(3) and free(3).
+    pub slots: [u64; SLOTS],
+    /// The addresses of the code that the slots lead to while imports are worked on.
+    pub hooks: [u64; SLOTS],
     /// A [`What`].
     pub what: u64,
     /// The device whose context asks for allocations, as one that may use them; [`NO_CONTEXT`]: the
@@ -103,6 +110,8 @@ pub struct Item {
     pub first: u64,
     /// Of [`What::Identify`], the tag's second word; of [`What::Import`], a [`Where`].
     pub second: u64,
+    /// Of [`What::Import`], the value of the handle.
+    pub handle: u64,
 }
 
 /// Where memory is mapped.
@@ -124,6 +133,8 @@ impl Board {
     pub const HOST: usize = offset_of!(Self, host);
     /// Offset of the words for [`Answer::read`].
     pub const ANSWER: usize = offset_of!(Self, answer);
+    /// Offset of the number that is not 0 once other threads may have come to the code.
+    pub const LED: usize = offset_of!(Self, hooks) + offset_of!(Hooks, led);
     /// Offset of the answer's state.
     pub const STATE: usize = Self::ANSWER + offset_of!(Answer, state);
 }
@@ -134,6 +145,8 @@ impl Request {
         let Self {
             frame,
             functions,
+            slots,
+            hooks,
             what,
             device,
             limit_ns,
@@ -146,6 +159,7 @@ impl Request {
         [*frame]
             .into_iter()
             .chain(*functions)
+            .chain(slots.iter().chain(hooks).copied())
             .chain([*what, *device, *limit_ns, *patience_ns])
             .chain([from.range, from.address, *count])
             .chain(items.flat_map(|item| item.words()))
@@ -153,14 +167,15 @@ impl Request {
 }
 
 impl Item {
-    fn words(self) -> [u64; 5] {
+    fn words(self) -> [u64; 6] {
         let Self {
             address,
             bytes,
             device,
             first,
             second,
+            handle,
         } = self;
-        [address, bytes, device, first, second]
+        [address, bytes, device, first, second, handle]
     }
 }

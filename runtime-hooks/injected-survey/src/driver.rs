@@ -38,7 +38,7 @@ pub const FUNCTIONS: [&str; 26] = [
 ];
 
 /// The other failures, numbered behind [`FUNCTIONS`].
-const OTHERS: [&str; 7] = [
+const OTHERS: [&str; 8] = [
     "socketpair(2)",
     "recvmsg(2)",
     "close(2)",
@@ -46,6 +46,7 @@ const OTHERS: [&str; 7] = [
     "access that is not to read and write",
     "references without end",
     "contents that cannot be put back",
+    "a handle whose value does not stay",
 ];
 
 /// A failure that is not of a function of libcuda's.
@@ -66,6 +67,8 @@ pub enum Other {
     References,
     /// GPU memory has a tag of ours. The result is a `CUresult`.
     PutBack,
+    /// libcuda does not allocate handles as it is known to.
+    Handle,
 }
 
 impl Other {

@@ -10,11 +10,6 @@ use crate::driver::{Driver, Location, Other, READ_WRITE, Result};
 use crate::errand::Errand;
 use crate::system::now;
 
-/// More references than any program has.
-const MOST: u64 = 64;
-/// `CUDA_ERROR_INVALID_VALUE`: the handle is of no memory.
-const NO_HANDLE: c_int = 1;
-
 /// Drops until the time is over; returns where to continue. The value of each item: how many
 /// references there were, with one of ours.
 pub(crate) fn drop_imports(errand: Errand<'_>, contexts: &Contexts) -> Result<Cursor> {
@@ -22,7 +17,7 @@ pub(crate) fn drop_imports(errand: Errand<'_>, contexts: &Contexts) -> Result<Cu
     let mut next = errand.request.from;
     let first = usize::try_from(next.range).unwrap_or(usize::MAX);
     for (index, item) in errand.items().filter(|(index, _)| *index >= first) {
-        let references = drop_one(errand.driver, contexts, item);
+        let references = drop_one(errand, contexts, item);
         errand.set_value(index, [errand.of(index, references)?, 0]);
         next.range += 1;
         if now() - began > errand.request.limit_ns {
@@ -33,7 +28,8 @@ pub(crate) fn drop_imports(errand: Errand<'_>, contexts: &Contexts) -> Result<Cu
 }
 
 /// Drops one import. A failure changes nothing; without memory there, it was dropped before.
-fn drop_one(driver: Driver<'_>, contexts: &Contexts, item: Item) -> Result<u64> {
+fn drop_one(errand: Errand<'_>, contexts: &Contexts, item: Item) -> Result<u64> {
+    let driver = errand.driver;
     let Ok(handle) = driver.retain_handle(item.address) else {
         return Ok(0);
     };
@@ -42,7 +38,7 @@ fn drop_one(driver: Driver<'_>, contexts: &Contexts, item: Item) -> Result<u64> 
     if unmapped.is_err() {
         return unmapped.and(driver.release_handle(handle)).map(|()| 0);
     }
-    release_all(driver, handle)
+    errand.hooks.release_all(driver, handle)
 }
 
 /// Fails if a device has access other than read and write: it could not be restored.
@@ -58,17 +54,4 @@ fn can_come_back(driver: Driver<'_>, contexts: &Contexts, address: u64) -> Resul
         }
     }
     Ok(())
-}
-
-/// Releases all references; returns how many there were.
-pub(crate) fn release_all(driver: Driver<'_>, handle: u64) -> Result<u64> {
-    let mut released = 0;
-    while released < MOST {
-        match driver.release_handle(handle) {
-            Ok(()) => released += 1,
-            Err(failed) if failed.result == NO_HANDLE && released > 0 => return Ok(released),
-            Err(failed) => return Err(failed),
-        }
-    }
-    Err(Other::References.failed(0))
 }

@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::board::{Answer, ITEMS, Item, Request, VisitState};
 use crate::driver::{Driver, Result};
+use crate::hooks::Hooks;
 use crate::system::{nap, now};
 
 /// Between two looks at the host word.
@@ -17,6 +18,7 @@ pub(crate) struct Errand<'b> {
     pub(crate) request: &'b Request,
     pub(crate) host: &'b AtomicU64,
     pub(crate) answer: &'b Answer,
+    pub(crate) hooks: &'b Hooks,
 }
 
 /// How waiting has ended.

@@ -58,9 +58,9 @@ fn map_all(errand: Errand<'_>) -> Result<()> {
     for (index, item) in errand.items().take(FILES) {
         let [file, _] = errand.value(index);
         let mapped = if item.second == Where::Elsewhere as u64 {
-            rehearse(errand.driver, item, file)
+            rehearse(errand, item, file)
         } else {
-            map_again(errand.driver, item, file)
+            map_again(errand, item, file)
         };
         errand.of(index, mapped)?;
     }

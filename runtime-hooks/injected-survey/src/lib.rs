@@ -21,8 +21,8 @@
 //!
 //! The files, from the bottom: `board` (the layout), `system` (calls of the kernel), `driver`
 //! (calls of libcuda), `contexts` and `errand` (used by all), `peers` and `allocations` (the
-//! survey's questions), `identify`, `drop_import`, `export`, `mapping` and `import` (work on
-//! imports), `survey` (the whole).
+//! survey's questions), `hooks` (handles keep their values), `identify`, `drop_import`, `export`,
+//! `mapping` and `import` (work on imports), `survey` (the whole).
 #![cfg_attr(not(test), no_std)]
 
 mod allocations;
@@ -32,6 +32,7 @@ mod driver;
 mod drop_import;
 mod errand;
 mod export;
+mod hooks;
 mod identify;
 mod import;
 mod mapping;
@@ -41,7 +42,7 @@ mod system;
 
 pub use board::{
     Allocation, Answer, Board, Cursor, DEVICES, FILES, ITEMS, Item, Kind, NO_CONTEXT, Read,
-    Request, VisitState, What, Where,
+    Request, SLOTS, VisitState, What, Where,
 };
 pub use driver::{FUNCTIONS, Other, name_of};
 pub use survey::survey;

@@ -2,20 +2,24 @@
 
 use crate::board::Item;
 use crate::driver::{Driver, Result};
+use crate::errand::Errand;
 
-/// Maps an import at its address, with as many references beside the mapping as it had. Memory that
-/// is mapped there already stays as it is.
-pub(crate) fn map_again(driver: Driver<'_>, item: Item, file: u64) -> Result<()> {
+/// Maps an import at its address, with as many references beside the mapping as it had, and a
+/// handle of the same value. Memory that is mapped there already stays as it is.
+pub(crate) fn map_again(errand: Errand<'_>, item: Item, file: u64) -> Result<()> {
+    let Errand { driver, hooks, .. } = errand;
     if let Ok(handle) = driver.retain_handle(item.address) {
         return driver.release_handle(handle);
     }
-    let handle = driver.import(file)?;
+    let handle = hooks.import_as(driver, file, item.handle)?;
     let mapped = map(driver, item.address, item, handle);
     if mapped.is_err() {
         let _ = driver.release_handle(handle);
         return mapped;
     }
-    leave_references(driver, item, handle)
+    leave_references(driver, item, handle)?;
+    hooks.release_value();
+    Ok(())
 }
 
 /// Leaves `item.first` references. A new handle has one.
@@ -38,15 +42,30 @@ fn leave_references(driver: Driver<'_>, item: Item, handle: u64) -> Result<()> {
     left
 }
 
-/// Maps an import at free addresses, and unmaps it.
-pub(crate) fn rehearse(driver: Driver<'_>, item: Item, file: u64) -> Result<()> {
+/// Maps an import at free addresses, unmaps it, and imports it again with the same handle.
+pub(crate) fn rehearse(errand: Errand<'_>, item: Item, file: u64) -> Result<()> {
+    let Errand { driver, hooks, .. } = errand;
     let address = driver.reserve(item.bytes)?;
     let mapped = driver.import(file).and_then(|handle| {
         let mapped = map(driver, address, item, handle);
         let unmapped = mapped.and_then(|()| driver.unmap(address, item.bytes));
-        unmapped.and(driver.release_handle(handle))
+        let again = hooks
+            .release_all(driver, handle)
+            .and_then(|_| again(errand, handle, file));
+        unmapped.and(again)
     });
     mapped.and(driver.give_back(address, item.bytes))
+}
+
+/// Imports memory with a handle whose value is kept, and releases both.
+fn again(Errand { driver, hooks, .. }: Errand<'_>, handle: u64, file: u64) -> Result<()> {
+    let imported = hooks.import_as(driver, file, handle);
+    if imported.is_err() {
+        hooks.free_value(handle);
+    } else {
+        hooks.release_value();
+    }
+    driver.release_handle(imported?)
 }
 
 fn map(driver: Driver<'_>, address: u64, item: Item, handle: u64) -> Result<()> {

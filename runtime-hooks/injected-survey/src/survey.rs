@@ -12,6 +12,7 @@ use crate::driver::{CaptureMode, Driver, Failed, Result};
 use crate::drop_import::drop_imports;
 use crate::errand::Errand;
 use crate::export::export;
+use crate::hooks::{Hooks, led};
 use crate::identify::identify;
 use crate::import::import;
 use crate::peers::peers;
@@ -23,19 +24,20 @@ use crate::peers::peers;
 /// the host word. Its request has the addresses of libcuda's functions, in this process and on a
 /// thread that may call them.
 pub unsafe fn survey(board: *mut Board) {
-    // SAFETY: as the caller promises; the three do not overlap.
-    let (request, host, answer) = unsafe {
-        let (request, host, answer) = (
+    // SAFETY: as the caller promises; the four do not overlap.
+    let (request, host, answer, hooks) = unsafe {
+        let (request, host, answer, hooks) = (
             addr_of_mut!((*board).request),
             addr_of_mut!((*board).host),
             addr_of_mut!((*board).answer),
+            addr_of_mut!((*board).hooks),
         );
-        (&*request, &*host, &mut *answer)
+        (&*request, &*host, &mut *answer, &*hooks)
     };
     // SAFETY: as the caller promises.
     let driver = unsafe { Driver::new(&request.functions) };
     begin(answer);
-    if let Err(Failed { call, result }) = ask(driver, request, host, answer) {
+    if let Err(Failed { call, result }) = ask(driver, request, (host, hooks), answer) {
         answer.failed = call + 1;
         answer.result = u64::from(result.cast_unsigned());
     }
@@ -57,7 +59,12 @@ fn begin(answer: &mut Answer) {
     }
 }
 
-fn ask(driver: Driver<'_>, request: &Request, host: &AtomicU64, answer: &mut Answer) -> Result<()> {
+fn ask(
+    driver: Driver<'_>,
+    request: &Request,
+    (host, hooks): (&AtomicU64, &Hooks),
+    answer: &mut Answer,
+) -> Result<()> {
     Contexts::with(driver, |contexts| {
         answer.active = contexts.active();
         if request.what == What::Peers as u64 {
@@ -70,6 +77,7 @@ fn ask(driver: Driver<'_>, request: &Request, host: &AtomicU64, answer: &mut Ans
                 request,
                 host,
                 answer,
+                hooks,
             };
             answer.next = unseen_by_captures(driver, || {
                 contexts.with_some_current(driver, || of_imports(errand, contexts))
@@ -90,16 +98,24 @@ fn ask(driver: Driver<'_>, request: &Request, host: &AtomicU64, answer: &mut Ans
 
 /// Returns where to continue.
 fn of_imports(errand: Errand<'_>, contexts: &Contexts) -> Result<Cursor> {
-    let what = errand.request.what;
+    let Request {
+        what, slots, hooks, ..
+    } = *errand.request;
     if what == What::Drop as u64 {
-        return drop_imports(errand, contexts);
+        // SAFETY: the request has the slots and the code for them.
+        return unsafe {
+            led(errand.hooks, slots, hooks, || {
+                drop_imports(errand, contexts)
+            })
+        };
     }
     let done = if what == What::Identify as u64 {
         identify(errand, contexts)
     } else if what == What::Export as u64 {
         export(errand)
     } else {
-        import(errand)
+        // SAFETY: as above.
+        unsafe { led(errand.hooks, slots, hooks, || import(errand)) }
     };
     done.map(|()| Cursor {
         range: errand.request.count,

@@ -2,6 +2,8 @@
 #![allow(unsafe_code)] // boards of zeros, and a library of the test's
 
 mod fake;
+mod handles;
+mod heap;
 mod identify;
 mod imported;
 mod imports;
@@ -30,6 +32,8 @@ fn request(what: What, device: u64, from: Cursor, limit_ns: u64) -> Request {
     Request {
         frame: 0,
         functions: fake::functions(),
+        slots: heap::slots(),
+        hooks: heap::hooks(),
         what: what as u64,
         device,
         limit_ns,
@@ -49,7 +53,8 @@ fn ask<T>(request: &Request, read: impl FnOnce(&board::Read<'_>) -> T) -> T {
     unsafe {
         let to = place.byte_add(Board::REQUEST).cast::<u64>();
         std::ptr::copy_nonoverlapping(words.as_ptr(), to, words.len());
-        survey(place);
+        heap::with_board(place, || survey(place));
+        assert!(heap::is_as_it_was());
         let answer = place.byte_add(Board::ANSWER).cast::<[u64; Answer::WORDS]>();
         read(&Answer::read(&*answer))
     }

@@ -25,7 +25,7 @@ pub struct Image {
 pub const IMAGE: Image = include!(concat!(env!("OUT_DIR"), "/copy.rs"));
 
 /// Position-independent code for the checkpoint thread (`stasis-injected-survey`), and the offsets
-/// of its parts in bytes. Its board may lie anywhere.
+/// of its parts in bytes. It lies as the other image does.
 #[derive(Clone, Copy, Debug)]
 pub struct SurveyImage {
     /// The code.
@@ -33,7 +33,11 @@ pub struct SurveyImage {
     /// The entry of the thread: its board is in `rdi`. The thread goes back by the frame that the
     /// board names.
     pub survey: usize,
-    /// The end of the code: whole pages behind its begin.
+    /// The stand-in for calloc(3).
+    pub calloc: usize,
+    /// The stand-in for free(3).
+    pub free: usize,
+    /// The begin of the board: whole pages behind the begin of the code.
     pub board: usize,
 }
 

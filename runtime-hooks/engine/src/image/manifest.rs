@@ -30,7 +30,7 @@ pub use shared::SharedAllocation;
 /// The file's name in an image directory.
 pub const FILE_NAME: &str = "stasis.json";
 /// The version that is written, and the only one that is read.
-const VERSION: u32 = 6;
+const VERSION: u32 = 7;
 /// [`MAX_PROCESSES`] fit, each with eight GPUs: about 750 bytes for one; and as many files as an
 /// image has, each with 130 bytes.
 const MAX_BYTES: u64 = 96 << 20;

@@ -19,6 +19,8 @@ pub struct Allocation {
     pub handle_types: u64,
     /// By bits: the devices that may use it.
     pub access: u64,
+    /// The value of its handle, if it has one.
+    pub handle: u64,
 }
 
 /// The kind of an allocation.

@@ -128,7 +128,7 @@ impl Read<'_> {
 
     /// The allocations in the answer.
     pub fn allocations(&self) -> impl Iterator<Item = Allocation> {
-        let (each, _) = self.allocations.as_chunks::<7>();
+        let (each, _) = self.allocations.as_chunks::<8>();
         each.iter().take(self.count).map(|words| {
             let [
                 address,
@@ -138,6 +138,7 @@ impl Read<'_> {
                 location,
                 handle_types,
                 access,
+                handle,
             ] = *words;
             Allocation {
                 address,
@@ -147,6 +148,7 @@ impl Read<'_> {
                 location,
                 handle_types,
                 access,
+                handle,
             }
         })
     }

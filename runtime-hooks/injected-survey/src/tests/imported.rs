@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::os::fd::IntoRawFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::fake;
+use super::{fake, heap};
 use crate::driver::{Access, Location};
 use crate::{FUNCTIONS, name_of};
 
@@ -27,8 +27,10 @@ pub(super) struct Mapped {
 #[derive(Debug, Default, PartialEq, Eq, Clone)]
 pub(super) struct World {
     pub(super) mapped: BTreeMap<u64, Mapped>,
-    /// References beside the mappings. A handle is ten times its place, plus a counter.
+    /// References beside the mappings, by handles.
     pub(super) references: BTreeMap<u64, u64>,
+    /// The places of handles.
+    pub(super) places: BTreeMap<u64, u64>,
     /// Contents of places.
     pub(super) contents: BTreeMap<u64, [u64; 2]>,
     /// Copies to places: no process sees them before a synchronization.
@@ -40,7 +42,8 @@ pub(super) struct World {
     /// Which call fails, after how many, and how often.
     pub(super) failing: Option<(&'static str, usize, usize)>,
     pub(super) mode: c_int,
-    pub(super) imported: u64,
+    /// Handles are neither allocated nor freed through the slots.
+    pub(super) is_other_build: bool,
 }
 
 static WORLD: Mutex<Option<World>> = Mutex::new(None);
@@ -67,18 +70,32 @@ impl World {
     /// Adds a place of the process's own, or of another's.
     pub(super) fn with(mut self, address: u64, place: u64, references: u64) -> Self {
         let mapped = Mapped {
-            handle: place * 10,
+            handle: heap::new_handle(),
             bytes: 4096,
             access: 0b10,
         };
         self.mapped.insert(address, mapped);
+        self.places.insert(mapped.handle, place);
         self.references.insert(mapped.handle, references);
         self.contents.insert(place, [place, place + 1]);
         self
     }
 
     fn place(&self, address: u64) -> Option<u64> {
-        self.mapped.get(&address).map(|mapped| mapped.handle / 10)
+        let mapped = self.mapped.get(&address)?;
+        self.places.get(&mapped.handle).copied()
+    }
+
+    /// Frees a handle that nothing refers to.
+    fn free_unused(&mut self, handle: u64) {
+        let is_mapped = self.mapped.values().any(|mapped| mapped.handle == handle);
+        if !is_mapped && self.references.get(&handle) == Some(&0) {
+            self.references.remove(&handle);
+            self.places.remove(&handle);
+            if !self.is_other_build {
+                heap::free_handle(handle);
+            }
+        }
     }
 
     /// Whether this call fails.
@@ -197,8 +214,11 @@ extern "C" fn map(address: u64, bytes: u64, offset: usize, handle: u64, flags: u
 
 extern "C" fn unmap(address: u64, bytes: u64) -> c_int {
     call("cuMemUnmap", |world| {
-        let is_it = world.mapped.get(&address)?.bytes == bytes;
-        is_it.then(|| world.mapped.remove(&address)).map(drop)
+        let mapped = *world.mapped.get(&address)?;
+        (mapped.bytes == bytes).then(|| {
+            world.mapped.remove(&address);
+            world.free_unused(mapped.handle);
+        })
     })
 }
 
@@ -231,9 +251,12 @@ extern "C" fn import(handle: &mut u64, file: u64, kind: c_int) -> c_int {
     call("cuMemImportFromShareableHandle", |world| {
         let place = fs::read_to_string(format!("/proc/self/fd/{file}")).ok()?;
         let place: u64 = place.trim().parse().ok()?;
-        world.imported += 1;
-        *handle = place * 10 + world.imported % 10;
+        *handle = match world.is_other_build {
+            true => heap::elsewhere(),
+            false => heap::new_handle(),
+        };
         world.references.insert(*handle, 1);
+        world.places.insert(*handle, place);
         Some(())
     })
 }
@@ -250,6 +273,7 @@ pub(super) fn release(handle: u64) -> c_int {
     call("cuMemRelease", |world| {
         let references = world.references.get_mut(&handle)?;
         *references = references.checked_sub(1)?;
+        world.free_unused(handle);
         Some(())
     })
 }

@@ -1,5 +1,6 @@
 //! Imports, given up and mapped again, and descriptors.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{IoSlice, Write};
 use std::mem::MaybeUninit;
@@ -10,15 +11,15 @@ use std::thread::{scope, yield_now};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use super::fake::with_driver;
-use super::imported::{Mapped, World, with_world, world};
+use super::imported::{World, with_world, world};
 use super::*;
 
-const ONE: u64 = 0x1000;
-const OTHER: u64 = 0x2000;
+pub(super) const ONE: u64 = 0x1000;
+pub(super) const OTHER: u64 = 0x2000;
 const SECOND: u64 = 1_000_000_000;
 
 /// The asking process, while the thread works.
-pub(super) struct Host<'b>(&'b Board);
+pub(super) struct Host<'b>(pub(super) &'b Board);
 
 impl Host<'_> {
     pub(super) fn until(&self, state: VisitState) {
@@ -41,10 +42,12 @@ pub(super) fn item(address: u64) -> Item {
     }
 }
 
-fn import_of(address: u64, references: u64) -> Item {
+pub(super) fn import_of(address: u64, references: u64) -> Item {
     Item {
         device: 0b11,
         first: references,
+        // As after a drop: nobody uses it, and nobody else gets it.
+        handle: heap::elsewhere(),
         ..item(address)
     }
 }
@@ -73,8 +76,11 @@ pub(super) fn with_host<T>(
     board.request = request_of(what, items, 60 * SECOND);
     let place = &raw mut *board as usize;
     scope(|scope| {
-        // SAFETY: the host uses only the words that both share.
-        scope.spawn(move || unsafe { survey(place as *mut Board) });
+        scope.spawn(move || {
+            let board = place as *mut Board;
+            // SAFETY: the host uses only the words that both share.
+            heap::with_board(board, || unsafe { survey(board) });
+        });
         // SAFETY: as above.
         host(&Host(unsafe { &*(place as *const Board) }));
     });
@@ -88,7 +94,7 @@ fn descriptors() -> usize {
 }
 
 /// Makes a file that names a place.
-fn file_of(place: u64) -> File {
+pub(super) fn file_of(place: u64) -> File {
     let name = name_of_file();
     let path = std::env::temp_dir().join(name);
     let mut file = File::create_new(&path).unwrap();
@@ -101,7 +107,7 @@ fn name_of_file() -> String {
     format!("stasis-survey-{}", std::process::id())
 }
 
-fn send(host: &Host<'_>, files: &[&File]) {
+pub(super) fn send(host: &Host<'_>, files: &[&File]) {
     host.until(VisitState::Holding);
     let socket = host.0.answer.socket.load(Acquire);
     // SAFETY: the socket is open until the thread continues.
@@ -117,7 +123,7 @@ fn send(host: &Host<'_>, files: &[&File]) {
     host.release_turn(1);
 }
 
-fn imports(items: &[Item], files: &[&File], read: impl FnOnce(&board::Read<'_>)) {
+pub(super) fn imports(items: &[Item], files: &[&File], read: impl FnOnce(&board::Read<'_>)) {
     let before = descriptors();
     with_host(What::Import, items, |host| send(host, files), read);
     assert_eq!(descriptors(), before);
@@ -127,6 +133,7 @@ fn imports(items: &[Item], files: &[&File], read: impl FnOnce(&board::Read<'_>))
 fn dropping_counts_references_and_may_be_done_again() {
     with_driver(|| {
         let before = World::default().with(ONE, 1, 2).with(OTHER, 2, 0);
+        let handles = [ONE, OTHER].map(|address| before.handle(address));
         let left = with_world(before, || {
             let items = [item(ONE), item(OTHER)];
             for references in [[3, 1], [0, 0]] {
@@ -138,7 +145,9 @@ fn dropping_counts_references_and_may_be_done_again() {
             }
         });
         assert_eq!(left.mapped.len(), 0);
-        assert!(left.references.values().all(|left| *left == 0));
+        assert_eq!(left.references, BTreeMap::new());
+        // Nothing else gets the addresses.
+        assert!(handles.into_iter().all(heap::is_live));
     });
 }
 
@@ -196,32 +205,9 @@ fn descriptors_are_closed_once_they_were_taken_or_nobody_comes() {
                 );
             });
             assert_eq!(descriptors(), before);
-            assert_eq!(
-                world(|world| world.references.clone()),
-                [(10, 1), (20, 1)].into()
-            );
+            let references = world(|world| world.references());
+            assert_eq!(references, [(ONE, 1), (OTHER, 1)]);
         });
-    });
-}
-
-#[test]
-fn an_import_is_mapped_with_its_access_and_references_and_may_be_again() {
-    with_driver(|| {
-        let left = with_world(World::default(), || {
-            let items = [import_of(ONE, 0), import_of(OTHER, 3), import_of(0x3000, 1)];
-            let files = [&file_of(1), &file_of(2), &file_of(3)];
-            for _ in 0..2 {
-                imports(&items, &files, |answer| assert_eq!(answer.failed, None));
-            }
-        });
-        let mapped = |handle| Mapped {
-            handle,
-            bytes: 4096,
-            access: 0b11,
-        };
-        let all = [(ONE, mapped(11)), (OTHER, mapped(22)), (0x3000, mapped(33))];
-        assert_eq!(left.mapped, all.into());
-        assert_eq!(left.references, [(11, 0), (22, 3), (33, 1)].into());
     });
 }
 
@@ -238,10 +224,12 @@ fn a_rehearsal_leaves_nothing_and_says_what_fails() {
                 failing: call.map(|call| (call, 0, 1)),
                 ..World::default().with(ONE, 1, 1)
             };
+            let before = heap::count();
             let left = with_world(world, || {
                 let rehearsal = Item {
                     second: Where::Elsewhere as u64,
-                    ..import_of(ONE, 1)
+                    device: 0b11,
+                    ..item(ONE)
                 };
                 imports(&[rehearsal], &[&file_of(1)], |answer| {
                     let name = answer.failed.and_then(|(call, _)| name_of(call));
@@ -251,6 +239,7 @@ fn a_rehearsal_leaves_nothing_and_says_what_fails() {
             let there: Vec<u64> = left.mapped.into_keys().collect();
             assert_eq!((there, left.reserved.len()), (vec![ONE], 0));
             assert_eq!(left.references.values().sum::<u64>(), 1);
+            assert_eq!(heap::count(), before);
         });
     }
 }

@@ -108,6 +108,7 @@ fn tagged(tags: &mut Tags, whose: (usize, usize), place: GpuAddress) -> Item {
         device: place.device,
         first,
         second,
+        ..Item::default()
     }
 }
 

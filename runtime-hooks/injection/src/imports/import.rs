@@ -75,5 +75,6 @@ fn item(import: &Import, place: Where) -> Item {
         device: import.access,
         first: import.references,
         second: place as u64,
+        handle: import.handle,
     }
 }

@@ -41,6 +41,8 @@ pub struct Import {
     pub access: u64,
     /// The references that the program has beside the mapping.
     pub references: u64,
+    /// The value of its handle, which the program may have kept.
+    pub handle: u64,
 }
 
 /// A place in GPU memory, and a device whose context may use it.

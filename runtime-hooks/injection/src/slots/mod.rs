@@ -71,15 +71,23 @@ pub fn build_id(process: &ProcessRef) -> Result<BuildId, Refusal> {
     found
 }
 
-/// Finds the addresses of functions that the driver's library offers. Changes nothing; takes as
-/// long as [`inspect`].
+/// Finds the addresses of functions that the driver's library offers, and of the slots through
+/// which it calls calloc(3) and free(3). Changes nothing; takes as long as [`inspect`].
 ///
 /// # Errors
 /// Why they are not known; also for a traced process: only its tracer can stop a thread of it.
-pub fn functions(process: &ProcessRef, names: &[&'static str]) -> Result<Vec<u64>, Refusal> {
-    let found = untraced(process.pid())
-        .and_then(|()| the_driver(process))
-        .and_then(|driver| symbols::functions(&driver, names));
+pub fn functions(
+    process: &ProcessRef,
+    names: &[&'static str],
+) -> Result<(Vec<u64>, [u64; 2]), Refusal> {
+    let pid = process.pid();
+    let found = untraced(pid).and_then(|()| {
+        let driver = the_driver(process)?;
+        let symbols = Symbols::read(&driver)?;
+        let slot = |function| Ok::<u64, Refusal>(slot(pid, &symbols, function)?.address);
+        let slots = [slot(Function::Calloc)?, slot(Function::Free)?];
+        Ok((symbols::functions(&driver, names)?, slots))
+    });
     if process.is_gone() {
         return Err(Refusal::Ended);
     }

@@ -10,6 +10,10 @@ pub enum Function {
     Memcpy,
     /// Maps memory.
     Mmap,
+    /// Allocates memory of zeros.
+    Calloc,
+    /// Frees memory.
+    Free,
 }
 
 impl Function {
@@ -17,6 +21,8 @@ impl Function {
         match name {
             b"memcpy" => Some(Self::Memcpy),
             b"mmap" => Some(Self::Mmap),
+            b"calloc" => Some(Self::Calloc),
+            b"free" => Some(Self::Free),
             _ => None,
         }
     }
@@ -27,6 +33,8 @@ impl fmt::Display for Function {
         f.write_str(match self {
             Self::Memcpy => "memcpy",
             Self::Mmap => "mmap",
+            Self::Calloc => "calloc",
+            Self::Free => "free",
         })
     }
 }

@@ -31,6 +31,8 @@ pub(crate) fn request(record: &VisitRecord, what: What, items: &[Item]) -> Reque
     let mut request = Request {
         frame: stack_pointer_of(record.frame()),
         functions: record.functions(),
+        slots: record.slots(),
+        hooks: record.hooks(),
         what: what as u64,
         device: NO_CONTEXT,
         limit_ns: nanoseconds(LIMIT),

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use nix::libc;
 use serde::{Deserialize, Serialize};
-use stasis_injected_survey::{Board, FUNCTIONS};
+use stasis_injected_survey::{Board, FUNCTIONS, SLOTS};
 use stasis_linux::ProcessRef;
 use stasis_linux::procfs::{for_each_mapping, waiting};
-use stasis_remote_call::{FRAME_BYTES, Numbered, Proxy, memory, reap};
+use stasis_remote_call::{FRAME_BYTES, Numbered, Proxy, memory, reap, wait_until_outside};
 
 use crate::area::{in_process, make};
 use crate::code::SURVEY;
@@ -24,12 +24,12 @@ const STACK: u64 = 1 << 20;
 const NUMBER: u64 = 64;
 
 /// From the bottom: a page without rights, the stack, the frame by which the thread goes back, a
-/// page of ours, the board, the code.
+/// page of ours, the code, the board.
 const FRAME: u64 = PAGE + STACK;
 const OWN_PAGE: u64 = FRAME + FRAME_BYTES;
-const BOARD: u64 = OWN_PAGE + PAGE;
-const CODE: u64 = BOARD + Board::LENGTH as u64;
-const LENGTH: u64 = CODE + SURVEY.board as u64;
+const CODE: u64 = OWN_PAGE + PAGE;
+const BOARD: u64 = CODE + SURVEY.board as u64;
+const LENGTH: u64 = BOARD + Board::LENGTH as u64;
 
 /// The most time for a thread of the driver to go back.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -45,6 +45,8 @@ pub struct VisitRecord {
     thread: i32,
     /// The addresses of libcuda's functions.
     functions: [u64; FUNCTIONS.len()],
+    /// The addresses of libcuda's slots.
+    slots: [u64; SLOTS],
 }
 
 /// Result of a removal.
@@ -54,7 +56,8 @@ pub enum Removed {
     Ended,
     /// The process has nothing of ours any more.
     Gone,
-    /// The driver's thread is still there: in a call of libcuda, which must not be interrupted.
+    /// A thread is still there: the driver's, in a call of libcuda, which must not be interrupted,
+    /// or one that was not seen outside.
     InUse,
 }
 
@@ -65,6 +68,15 @@ impl VisitRecord {
 
     pub(super) fn functions(&self) -> [u64; FUNCTIONS.len()] {
         self.functions
+    }
+
+    pub(super) fn slots(&self) -> [u64; SLOTS] {
+        self.slots
+    }
+
+    /// Returns the code that the slots can lead to.
+    pub(super) fn hooks(&self) -> [u64; SLOTS] {
+        [SURVEY.calloc, SURVEY.free].map(|offset| self.at(CODE) + offset as u64)
     }
 
     /// Returns the entry of the thread.
@@ -117,11 +129,11 @@ impl VisitRecord {
 /// [`InjectionError::Prepare`]: the process is as it was.
 pub fn prepare(process: &ProcessRef, thread: i32) -> Result<VisitRecord, InjectionError> {
     let found = functions(process, &FUNCTIONS).map_err(of_refusal);
-    let placed = found.and_then(|functions| {
+    let placed = found.and_then(|(functions, slots)| {
         let functions = functions
             .try_into()
             .map_err(|_| io::ErrorKind::InvalidData)?;
-        in_process(process, |proxy| place(proxy, thread, functions))
+        in_process(process, |proxy| place(proxy, thread, functions, slots))
     });
     placed.map_err(InjectionError::Prepare)
 }
@@ -134,6 +146,7 @@ fn place(
     proxy: &mut Proxy,
     thread: i32,
     functions: [u64; FUNCTIONS.len()],
+    slots: [u64; SLOTS],
 ) -> io::Result<VisitRecord> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -146,6 +159,7 @@ fn place(
         mark: fastrand::u64(1..),
         thread,
         functions,
+        slots,
     };
     fill(proxy, &record).inspect_err(|_| {
         let _ = proxy.call(libc::SYS_munmap, &[start, LENGTH]);
@@ -168,7 +182,7 @@ fn fill(proxy: &mut Proxy, record: &VisitRecord) -> io::Result<()> {
             (libc::SYS_mprotect, [start, PAGE, none, 0, 0, 0]),
             (
                 libc::SYS_mprotect,
-                [code, LENGTH - CODE, executable, 0, 0, 0],
+                [code, BOARD - CODE, executable, 0, 0, 0],
             ),
         ],
     )
@@ -197,6 +211,13 @@ fn try_remove(process: &ProcessRef, record: &VisitRecord) -> io::Result<Removed>
             return Ok(Removed::InUse);
         }
         std::thread::sleep(Duration::from_micros(100));
+    }
+    // Threads of the program may have come to the hooks while slots led there.
+    let code = record.at(CODE)..record.at(BOARD);
+    if memory::word(pid, record.at(BOARD) + Board::LED as u64)? != 0
+        && wait_until_outside(pid, &code, is_gone).is_err()
+    {
+        return Ok(Removed::InUse);
     }
     let mut number = [0; 4];
     memory::read(pid, record.proxy().listed, &mut number)?;

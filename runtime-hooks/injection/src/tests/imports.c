@@ -1,7 +1,7 @@
 /*
  * A driver's library and a program that uses it, in one: `imports [FILE...]` has 70 allocations of its own, or maps these files. It
- * prints the thread that passes for the one that carries out checkpoints, and for each allocation its address and its descriptor. For each
- * line that it reads it prints how often that thread has waited, or 0 if it has waited badly.
+ * prints the thread that passes for the one that carries out checkpoints, and for each allocation its address, its descriptor, and its handle.
+ * For each line that it reads it prints how often that thread has waited, or 0 if it has waited badly or a handle has another value.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -28,7 +29,8 @@
     } while (0)
 
 static struct allocation {
-    int is_used, file, references, mapped;
+    void *handle;
+    int file, references, mapped;
 } allocations[MOST];
 static struct mapping {
     uint64_t address;
@@ -38,11 +40,14 @@ static struct mapping {
 static __thread int contexts;
 static int mode;
 
-static uint64_t number_of(const struct allocation *of) { return (uint64_t)(of - allocations) + 1; }
+/* As libcuda's. */
+static void *new_handle(void) { return calloc(1, 784); }
 
 static struct allocation *find(uint64_t handle) {
-    struct allocation *found = &allocations[handle - 1];
-    return handle && handle <= MOST && found->is_used && found->references ? found : NULL;
+    for (struct allocation *each = allocations; each < allocations + MOST; each++)
+        if (handle && (uint64_t)each->handle == handle && each->references)
+            return each;
+    return NULL;
 }
 
 static struct mapping *at(uint64_t address) {
@@ -56,18 +61,19 @@ static void drop_unused(struct allocation *of) {
     if (of->references || of->mapped)
         return;
     close(of->file);
-    of->is_used = 0;
+    free(of->handle);
+    of->handle = NULL;
 }
 
 static int has_rights(const struct mapping *mapping) { return mapping->access ? PROT_READ | PROT_WRITE : PROT_NONE; }
 
 int cuMemImportFromShareableHandle(uint64_t *handle, void *file, int type) {
     for (struct allocation *each = allocations; each < allocations + MOST; each++)
-        if (!each->is_used) {
+        if (!each->handle) {
             int own = fcntl((int)(intptr_t)file, F_DUPFD_CLOEXEC, 0);
             HAVE(own >= 0);
-            *each = (struct allocation){1, own, 1, 0};
-            *handle = number_of(each);
+            *each = (struct allocation){new_handle(), own, 1, 0};
+            *handle = (uint64_t)each->handle;
             return 0;
         }
     return 2;
@@ -80,7 +86,7 @@ int cuMemExportToShareableHandle(int *file, uint64_t handle, int type, uint64_t 
 int cuMemRetainAllocationHandle(uint64_t *handle, uint64_t address) {
     HAVE(at(address));
     at(address)->of->references++;
-    *handle = number_of(at(address)->of);
+    *handle = (uint64_t)at(address)->of->handle;
     return 0;
 }
 int cuMemRelease(uint64_t handle) {
@@ -163,17 +169,32 @@ int cuMemAddressReserve(uint64_t *address, size_t bytes, size_t alignment, uint6
 int cuMemImportFromShareableHandle(uint64_t *handle, void *file, int type);
 int cuMemMap(uint64_t address, size_t bytes, size_t offset, uint64_t handle, uint64_t flags);
 int cuMemSetAccess(uint64_t address, size_t bytes, const int *accesses, size_t count);
+int cuMemRetainAllocationHandle(uint64_t *handle, uint64_t address);
+int cuMemRelease(uint64_t handle);
 
+static uint64_t addresses[OWN], handles[OWN];
 static volatile uint64_t waits, bad;
 static volatile int thread_id;
 
 static void *wait_in_poll(void *unused) {
+    /* The C library makes an arena for the thread. */
+    void *volatile any = calloc(1, 1);
+    free(any);
     thread_id = (int)syscall(SYS_gettid);
     for (;;) {
         bad += poll(NULL, 0, 5) != 0;
         waits++;
     }
     return unused;
+}
+
+static int are_as_they_were(int count) {
+    for (int i = 0; i < count; i++) {
+        uint64_t handle;
+        if (cuMemRetainAllocationHandle(&handle, addresses[i]) || handle != handles[i] || cuMemRelease(handle))
+            return 0;
+    }
+    return 1;
 }
 
 static int create(void) {
@@ -188,7 +209,8 @@ int main(int argc, char **argv) {
     while (!thread_id)
         usleep(100);
     printf("%d", thread_id);
-    for (int i = 1; i <= (argc > 1 ? argc - 1 : OWN); i++) {
+    int count = argc > 1 ? argc - 1 : OWN;
+    for (int i = 1; i <= count; i++) {
         uint64_t address, handle;
         int file = argc > 1 ? open(argv[i], O_RDWR | O_CLOEXEC) : create();
         if (cuMemAddressReserve(&address, BYTES, 0, 0, 0) || cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)file, 1) ||
@@ -196,7 +218,8 @@ int main(int argc, char **argv) {
             return 1;
         for (unsigned j = 0; j < BYTES && argc == 1; j++)
             ((char *)address)[j] = (char)(j * 7 + i);
-        printf(" %lu %d", (unsigned long)address, file);
+        addresses[i - 1] = address, handles[i - 1] = handle;
+        printf(" %lu %d %lu", (unsigned long)address, file, (unsigned long)handle);
     }
     puts("");
     fflush(stdout);
@@ -204,7 +227,7 @@ int main(int argc, char **argv) {
         uint64_t before = waits;
         while (waits < before + 2 && !bad)
             usleep(100);
-        printf("%lu\n", bad ? 0UL : (unsigned long)waits);
+        printf("%lu\n", bad || !are_as_they_were(count) ? 0UL : (unsigned long)waits);
         fflush(stdout);
     }
 }

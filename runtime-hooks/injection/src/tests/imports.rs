@@ -12,27 +12,31 @@ use crate::survey::VisitError;
 use members::{BYTES, Pair};
 
 /// A place that device 0 may use.
-fn place(address: &u64) -> GpuAddress {
+fn place((address, _): &Place) -> GpuAddress {
     GpuAddress {
         address: *address,
         device: 0,
     }
 }
 
-fn import_at(address: &u64) -> Import {
+fn import_at((address, handle): &Place) -> Import {
     Import {
         address: *address,
         bytes: BYTES,
         access: 1,
         references: 1,
+        handle: *handle,
     }
 }
 
 /// More than the descriptors of one request.
 const COUNT: usize = 70;
 
-/// A visited process, and the addresses of its allocations.
-type Visit<'p> = (Visited<'p>, &'p [u64]);
+/// Address and handle of an allocation.
+type Place = (u64, u64);
+
+/// A visited process, and its allocations.
+type Visit<'p> = (Visited<'p>, &'p [Place]);
 
 /// Finds the owner of each place of the importer, by asking both.
 fn owners([owner, importer]: [Visit<'_>; 2]) -> Result<Vec<Option<(usize, usize)>>, VisitError> {
@@ -61,7 +65,7 @@ fn give_up([_, (importer, places)]: [Visit<'_>; 2]) -> Result<Vec<u64>, VisitErr
 
 /// Maps it again.
 fn map_again([(owner, own), (importer, places)]: [Visit<'_>; 2]) -> Result<(), VisitError> {
-    let own: Vec<u64> = own.iter().rev().copied().collect();
+    let own: Vec<u64> = own.iter().rev().map(|(address, _)| *address).collect();
     let files = export(&owner, &own)?;
     let files = files.iter().map(AsFd::as_fd);
     let imports: Vec<_> = places.iter().map(import_at).zip(files).collect();
@@ -98,7 +102,7 @@ fn a_call_that_fails_is_named_with_its_item() {
     let mut pair = Pair::start();
     pair.prepare();
     let [(owner, own), _] = pair.visits();
-    let error = export(&owner, &[own[0], 1]).unwrap_err();
+    let error = export(&owner, &[own[0].0, 1]).unwrap_err();
     let VisitError::Call { call, result, item } = error else {
         panic!("{error}");
     };

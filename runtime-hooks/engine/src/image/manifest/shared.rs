@@ -33,6 +33,7 @@ pub(super) fn check(all: &[SharedAllocation], pids: &BTreeSet<i32>) -> Result<()
             bytes,
             access,
             references,
+            handle,
             ..
         } = shared.import;
         pids.contains(&shared.importer)
@@ -40,6 +41,7 @@ pub(super) fn check(all: &[SharedAllocation], pids: &BTreeSet<i32>) -> Result<()
             && bytes > 0
             && access != 0
             && references <= MOST_REFERENCES
+            && handle != 0
     };
     match all.len() <= MOST && all.iter().all(is_possible) {
         true => Ok(()),
@@ -61,6 +63,7 @@ mod tests {
                 bytes: 2 << 20,
                 access: 0b10,
                 references: 1,
+                handle: 0x5555_0000_0000,
             },
             owner: 7,
             owned_at: OwnedAt {
@@ -84,6 +87,7 @@ mod tests {
         assert!(changed(|shared| shared.import.bytes = 0).is_err());
         assert!(changed(|shared| shared.import.access = 0).is_err());
         assert!(changed(|shared| shared.import.references = 65).is_err());
+        assert!(changed(|shared| shared.import.handle = 0).is_err());
         let crowd = vec![shared(); MOST + 1];
         assert!(check(&crowd, &BTreeSet::from([7, 8])).is_err());
     }

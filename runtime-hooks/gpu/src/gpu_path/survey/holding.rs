@@ -161,6 +161,7 @@ mod tests {
             location: 0,
             handle_types,
             access,
+            handle: 0,
         }
     }
 

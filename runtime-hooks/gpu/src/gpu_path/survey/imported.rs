@@ -2,21 +2,21 @@
 //! the allocation is read through the import, while no process can use either.
 
 use std::collections::BTreeMap;
-use std::os::fd::AsFd;
+use std::io;
 
-use stasis_injection::imports::{GpuAddress, Import, Members, export, identify, rehearse};
-use stasis_injection::survey::{Allocation, Kind, ProcessGpuMemory, VisitError};
+use stasis_injection::imports::{GpuAddress, Import, Members, identify, rehearse};
+use stasis_injection::survey::{Allocation, Kind, ProcessGpuMemory};
 
 use super::holding::DEVICE;
 use crate::cuda::process_set::initial_state::ProcessId;
-use crate::gpu_path::imports::{OwnedAt, Share, Visit};
+use crate::gpu_path::imports::{OwnedAt, Share, Visit, hand_over};
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
 const BY_DESCRIPTOR: u64 = 1;
 
 /// Finds the memory that these processes share among each other. Nothing is changed that lasts; one
 /// import of each process from each other is rehearsed, elsewhere.
-pub(super) fn imported(all: &[(&Visit, &ProcessGpuMemory)]) -> Result<Vec<Share>, VisitError> {
+pub(super) fn imported(all: &[(&Visit, &ProcessGpuMemory)]) -> io::Result<Vec<Share>> {
     let members: Vec<_> = all
         .iter()
         .map(|(visit, found)| (visit.visited(), members_of(found)))
@@ -24,7 +24,7 @@ pub(super) fn imported(all: &[(&Visit, &ProcessGpuMemory)]) -> Result<Vec<Share>
     if members.iter().all(|(_, of)| of.candidates.is_empty()) {
         return Ok(Vec::new());
     }
-    let owners = identify(&members)?;
+    let owners = identify(&members).map_err(io::Error::other)?;
     let mut shares = Vec::new();
     for ((importer, found), owners) in all.iter().zip(owners) {
         for (allocation, owner) in found.allocations.iter().filter(is_candidate).zip(owners) {
@@ -40,6 +40,7 @@ pub(super) fn imported(all: &[(&Visit, &ProcessGpuMemory)]) -> Result<Vec<Share>
                     access: allocation.access,
                     // The count of NCCL, and of symmetric memory of torch.
                     references: 1,
+                    handle: allocation.handle,
                 },
                 owner: ProcessId::of(&all[owner].0.process),
                 owned_at: OwnedAt { address, device },
@@ -77,7 +78,7 @@ fn is_of_device(allocation: &Allocation) -> bool {
 }
 
 /// Finds limits of descriptors, security modules and the like before anything is changed.
-fn try_each_pair(all: &[(&Visit, &ProcessGpuMemory)], shares: &[Share]) -> Result<(), VisitError> {
+fn try_each_pair(all: &[(&Visit, &ProcessGpuMemory)], shares: &[Share]) -> io::Result<()> {
     let mut largest = BTreeMap::<_, Share>::new();
     for share in shares {
         let pair = largest.entry((share.importer, share.owner));
@@ -86,19 +87,9 @@ fn try_each_pair(all: &[(&Visit, &ProcessGpuMemory)], shares: &[Share]) -> Resul
             *kept = *share;
         }
     }
-    let visit_of = |process: ProcessId| {
-        let mut visits = all.iter().map(|(visit, _)| *visit);
-        visits.find(|visit| ProcessId::of(&visit.process) == process)
-    };
-    for ((importer, owner), share) in largest {
-        if let (Some(importer), Some(owner)) = (visit_of(importer), visit_of(owner)) {
-            let files = export(&owner.visited(), &[share.owned_at.address])?;
-            let imports: Vec<_> = files
-                .iter()
-                .map(|file| (share.import, file.as_fd()))
-                .collect();
-            rehearse(&importer.visited(), &imports)?;
-        }
-    }
-    Ok(())
+    let visits = all
+        .iter()
+        .map(|(visit, _)| (ProcessId::of(&visit.process), *visit));
+    let largest: Vec<Share> = largest.into_values().collect();
+    hand_over(&visits.collect(), &largest, rehearse)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use stasis_linux::ProcessRef;
 
 use super::members::Pair;
-use super::{Visit, give_up, map_again, owners, reversed};
+use super::{Place, Visit, give_up, map_again, owners, reversed};
 use crate::imports::Visited;
 use crate::survey::VisitRecord;
 
@@ -18,7 +18,7 @@ const ROUNDS: u32 = 20;
 /// How much later each time.
 const LATER: Duration = Duration::from_micros(2500);
 
-type Told = (String, Vec<(i32, VisitRecord, Vec<u64>)>);
+type Told = (String, Vec<(i32, VisitRecord, Vec<Place>)>);
 
 /// Not a test: the process that is killed. It repeats its work.
 #[test]

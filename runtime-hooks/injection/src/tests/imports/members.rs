@@ -9,7 +9,7 @@ use stasis_linux::ProcessRef;
 use stasis_remote_call::memory;
 use tempfile::TempDir;
 
-use super::{COUNT, Visit};
+use super::{COUNT, Place, Visit};
 use crate::imports::Visited;
 use crate::survey::{Removed, VisitRecord, prepare, remove};
 use crate::tests::program::build_with_library;
@@ -20,8 +20,8 @@ pub(super) const BYTES: u64 = 64 << 10;
 /// A program, and its state before.
 struct Program {
     process: ProcessRef,
-    /// Addresses of its allocations.
-    places: Vec<u64>,
+    /// Addresses and handles of its allocations.
+    places: Vec<Place>,
     files: Vec<String>,
     thread: i32,
     child: Child,
@@ -96,7 +96,8 @@ impl Pair {
 
     fn read(&self) -> Vec<Vec<u8>> {
         let all = [&self.owner, &self.importer].into_iter();
-        let all = all.flat_map(|program| program.places.iter().map(|place| program.read(*place)));
+        let all =
+            all.flat_map(|program| program.places.iter().map(|(place, _)| program.read(*place)));
         all.collect()
     }
 }
@@ -115,9 +116,12 @@ impl Program {
         let pid = child.id();
         let mut program = Self {
             process: ProcessRef::open(pid.try_into().unwrap()).unwrap().unwrap(),
-            places: numbers[1..].chunks(2).map(|each| each[0]).collect(),
+            places: numbers[1..]
+                .chunks(3)
+                .map(|each| (each[0], each[2]))
+                .collect(),
             files: numbers[1..]
-                .chunks(2)
+                .chunks(3)
                 .map(|each| format!("/proc/{pid}/fd/{}", each[1]))
                 .collect(),
             thread: numbers[0].try_into().unwrap(),
