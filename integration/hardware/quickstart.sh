@@ -1,11 +1,15 @@
 #!/bin/bash
 # docs/quickstart.md on a GPU, its blocks as they stand there; sourced by inside.sh. Not here: dpkg, systemd, Docker.
 
-block() { # HEADING NUMBER
+block() { # HEADING NUMBER: its commands, without the output that it shows
     awk -v heading="## $1" -v number="$2" '
         /^## / { within = $0 == heading }
         within && /^```/ { fences++; next }
-        within && fences == 2 * number - 1' /work/quickstart.md
+        within && fences == 2 * number - 1' /work/quickstart.md | awk '
+        { lines[NR] = $0 }
+        sub(/^\$ /, "") { shows = 1; commands[NR] = $0; goes_on = /\\$/; next }
+        goes_on { commands[NR] = $0; goes_on = /\\$/ }
+        END { for (i = 1; i <= NR; i++) if (!shows) print lines[i]; else if (i in commands) print commands[i] }'
 }
 # Makes this a node: a CDI file, and the image, whose training is a counter in GPU memory.
 is_a_node() {

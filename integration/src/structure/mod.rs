@@ -1,6 +1,6 @@
 //! Checks of this repository's layout: how many entries a folder has, how long files and lines are,
-//! that no circle ties modules together, that imports point downwards, and that the tests that
-//! documents name exist.
+//! that no circle ties modules together, that imports point downwards, and that the tests and pages
+//! that documents name exist.
 //!
 //! A module is a file. Inside each folder its entries are compared with each other: a file counts
 //! for the entry of that folder that holds it. A folder's own `mod.rs` is the parent of the other
@@ -10,6 +10,7 @@ mod circles;
 mod dependencies;
 mod glossary;
 mod kubernetes;
+mod links;
 mod modules;
 mod named_tests;
 mod subjects;

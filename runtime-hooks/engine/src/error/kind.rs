@@ -249,10 +249,10 @@ mod tests {
 
     /// But for sessions of `exec`, which are refused only if the settings say so.
     #[test]
-    fn readme_lists_all_blockers() {
-        let readme = document("README.md");
-        let (_, limits) = readme.split_once("\n## Limits\n").unwrap();
-        let (refused, _) = limits.split_once("\nFurther limits:\n").unwrap();
+    fn limits_list_all_blockers() {
+        let limits = document("docs/limits.md");
+        let (_, refused) = limits.split_once("\n## What is refused\n").unwrap();
+        let (refused, _) = refused.split_once("\n## ").unwrap();
         for kind in BlockerKind::ALL {
             let is_listed = refused.contains(&format!("`{kind}`"));
             assert_eq!(is_listed, *kind != BlockerKind::ExecSession, "{kind}");

@@ -1,9 +1,6 @@
 //! docs/quickstart.md as written: each of its blocks is run in a host, in the page's order.
 
-use std::fs;
-use std::path::Path;
-
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use serde_json::json;
 use stasis_integration::client::cri::settings;
 use stasis_integration::host::HostKind;
@@ -12,6 +9,7 @@ use stasis_integration::host::image::Image;
 use stasis_integration::host::installed::{DEVICES, DRIVER, StasisHost};
 use stasis_integration::{needs, on_hosts};
 
+use super::{blocks, page, run};
 use crate::packages::{package, without_make_install};
 use crate::setup::{CONTAINERS, DAEMON, DOCKER, PODMAN};
 
@@ -44,8 +42,7 @@ on_hosts!(every_block_does_what_is_said: sid_v2);
 
 fn every_block_does_what_is_said(kind: HostKind) -> Result<()> {
     needs!(StandIn);
-    let page =
-        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/quickstart.md"))?;
+    let page = page("docs/quickstart.md")?;
     let stasis = &StasisHost::of(kind)?;
     is_a_node(stasis, kind)?;
 
@@ -115,26 +112,4 @@ fn has_the_image(stasis: &StasisHost, engine: &str) -> Result<()> {
         _ => &["ctr", "image", "import", ARCHIVE],
     };
     stasis.host.run(load).map(drop)
-}
-
-/// Returns the blocks below a heading.
-fn blocks<'p, const N: usize>(page: &'p str, heading: &str) -> Result<[&'p str; N]> {
-    let heading = format!("\n## {heading}\n");
-    let (_, below) = page.split_once(&heading).with_context(|| heading.clone())?;
-    let section = below.split("\n## ").next().unwrap_or_default();
-    let blocks: Vec<&str> = section.split("```\n").skip(1).step_by(2).collect();
-    let found = blocks.len();
-    let blocks = blocks.try_into().ok();
-    blocks.with_context(|| format!("{heading} has {found} blocks, and {N} are known"))
-}
-
-/// Runs a block in the directory of the package, as a person would.
-fn run(stasis: &StasisHost, block: &str) -> Result<String> {
-    // Test hosts with cgroups of version 1 have no controller for processors.
-    let block = block.replace("ctr run -d", "ctr run -d --cpu-shares 0");
-    let script = format!("cd /root\n{block}");
-    let done = stasis
-        .host
-        .run_for_text(&["timeout", "120", "bash", "-ec", &script]);
-    done.with_context(|| block.clone())
 }
