@@ -8,6 +8,7 @@
 
 mod circles;
 mod dependencies;
+mod figures;
 mod glossary;
 mod kubernetes;
 mod links;

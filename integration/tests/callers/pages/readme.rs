@@ -1,5 +1,5 @@
-//! README.md: the commands of its terminal, with those of docs/sizing.md; and two minutes with podman
-//! on a node without a GPU, a network or an image.
+//! README.md: the commands of its terminal, with those of docs/sizing.md, and two minutes with
+//! podman on a node without a GPU, a network or an image.
 
 use std::path::Path;
 
