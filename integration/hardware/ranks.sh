@@ -18,6 +18,7 @@ train() { # NAME MODE FIRST-GPU COUNT PAUSE ENVIRONMENT...
         "cd /run/torch; for rank in \$(seq 0 $last); do RANK=\$rank $python $program $name $mode $pause >>$name-\$rank-output.txt 2>&1 & done; wait"
     grow_shm $name
     for try in 1 2; do until_steps $name 30; [ "$(losses $name | wc -l)" -lt 30 ] || return 0; ctr t ls | grep -q "^$name .*RUNNING" || break; done
+    cp /run/torch/$name-*-output.txt /out/
     say "$name | does not train: $(tail -n 2 /run/torch/$name-$last-output.txt | tr '\n' ' ')"
     remove $name
     return 1
@@ -117,6 +118,56 @@ ranks() { # MODE COUNT ENVIRONMENT...
 jax_ranks() { ranks jax $1 JAX_PLATFORMS=cuda XLA_PYTHON_CLIENT_PREALLOCATE=false PATH=/usr/local/cuda/bin:/usr/bin:/bin; } # a process a GPU
 data_parallel() { RANKS=1 ranks dp $1; } # one process on all GPUs
 without_nvlink() { ranks ddp ${1:-2} NCCL_P2P_DISABLE=1 NCCL_CUMEM_ENABLE=0; } # NCCL over host memory
+
+# PyTorch gives a collective 10 minutes, and its watchdog 8: here 15 s, and longer pauses. Jobs of different settings at the same time.
+pauses() { # SECONDS COUNT
+    has_gpus $2 && has_torch pauses || return
+    local jobs=() job
+    paused $1 $2 pause-default
+    say "$(/bin/busybox dmesg | grep -i xid | tail -n 2 | tr '\n' ' ')"
+    [ -z "${ALL_PAUSES:-}" ] && return
+    paused $1 $2 pause-unwatched TORCH_NCCL_ENABLE_MONITORING=0 &
+    jobs+=($!)
+    paused $1 $2 pause-patient TORCH_NCCL_ENABLE_MONITORING=0 TORCH_NCCL_ASYNC_ERROR_HANDLING=0 &
+    jobs+=($!)
+    for job in ${jobs[@]}; do wait $job; done
+}
+paused() { # SECONDS COUNT NAME ENVIRONMENT...
+    local seconds=$1 name=$3 pod=/run/netns/$3
+    train $name ddp 0 $2 0.02 TIMEOUT=15 TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC=15 "${@:4}" || return
+    stasis suspend --root $runc_root $name >&2
+    sleep $seconds
+    stasis resume --root $runc_root $name >&2
+    say "$name | suspended for $seconds s, with a timeout of 15: goes on: $(goes_on $name && echo yes || echo "no: $(grep -h 'rror\|imed out' /run/torch/$name-?-output.txt | tail -n 2 | cut -c1-300 | tr '\n' ' ')")"
+    ctr t ls | grep -q "^$name .*RUNNING" || { remove $name; train $name ddp 0 $2 0.02 TIMEOUT=15 TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC=15 "${@:4}" || return; }
+    ctr c checkpoint --rw --image --task $name $name:1 || { say "$name | checkpoint failed: $(tail -n 3 /out/log.txt | cut -c1-600)"; return; }
+    remove $name
+    sleep $seconds
+    new_pod
+    ctr c restore --rw --live $name $name:1
+    say "$name | saved, restored after $seconds s: goes on: $(goes_on $name && echo yes || echo "no: $(grep -h 'rror\|imed out' /run/torch/$name-?-output.txt | tail -n 2 | cut -c1-300 | tr '\n' ' ')")"
+    cp /run/torch/$name*.txt /out/
+    remove $name
+}
+
+# Two jobs on the same GPUs are suspended and resumed at the same time, and then checkpointed and restored.
+neighbours() { # MODE COUNT
+    local jobs=($1-left $1-right) job
+    has_gpus $2 && has_torch "$1" || return
+    for job in ${jobs[@]}; do train $job $1 0 $2 0.02 || return; done
+    for job in ${jobs[@]}; do neighbour $job & done
+    wait
+    for job in ${jobs[@]}; do cycle $job $job:1 & done
+    wait
+    for job in ${jobs[@]}; do ended $job $2; done
+    cp /run/torch/$1-{left,right}* /out/
+}
+neighbour() { # NAME
+    stasis suspend --root $runc_root $1 >&2
+    sleep 5
+    stasis resume --root $runc_root $1 >&2
+    say "$1 | suspended and resumed beside another job on its GPUs: goes on: $(goes_on $1 && echo yes || echo no); $(/bin/busybox dmesg | grep -i xid | tail -n 2 | tr '\n' ' ')"
+}
 
 # Two jobs of half of the GPUs each, in two containers, are checkpointed and restored at the same time.
 halves() { # MODE COUNT

@@ -3,6 +3,7 @@
 MODE: ddp, fsdp (training), graph (an all-reduce in a CUDA graph), symm (torch's symmetric memory), dp (one rank on all GPUs).
 The files NAME.measure and NAME.finish ask all ranks to measure the bus, and to end as a job does.
 """
+import datetime
 import os
 import sys
 import time
@@ -16,7 +17,8 @@ base = f"/run/torch/{name}"
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 device = torch.device("cuda", rank)
 torch.cuda.set_device(device)
-dist.init_process_group("nccl", device_id=device)
+timeout = datetime.timedelta(seconds=int(os.environ.get("TIMEOUT", 600)))
+dist.init_process_group("nccl", device_id=device, timeout=timeout)
 
 
 def training(wrap):
