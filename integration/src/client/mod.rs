@@ -1,5 +1,6 @@
 //! The programs and APIs by which users come to stasis.
 
+pub mod answer;
 #[cfg(feature = "clients")]
 pub mod containerd;
 #[cfg(feature = "clients")]

@@ -178,7 +178,7 @@ fn programs_are_missing(stasis: &StasisHost, tree: &Bundle<'_>) -> Result<()> {
         .run(&["mv", "/usr/sbin/criu.away", "/usr/sbin/criu"])?;
     assert_contains(
         &message?,
-        &["[criu]", "no criu is in PATH", "nothing was changed"],
+        &["[criu]", "criu is not installed", "nothing was changed"],
     );
     Ok(())
 }

@@ -13,6 +13,7 @@ use anyhow::{Context, Result, ensure};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use serde_json::{Value, json};
+use stasis_integration::client::answer::listed;
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::container::contents::{Contents, DISK, MEMORY};
 use stasis_integration::container::image_files::{contents, manifest};
@@ -84,8 +85,7 @@ fn whole(stasis: &StasisHost, directory: &str) -> Result<(Option<i32>, Value)> {
 
 fn asked(stasis: &StasisHost, arguments: &[&str]) -> Result<(Option<i32>, Value)> {
     let output = stasis.command(PROGRAM).args(arguments).output()?;
-    let rows: Value = serde_json::from_slice(&output.stdout)?;
-    Ok((output.status.code(), rows[0].clone()))
+    Ok((output.status.code(), listed(&output.stdout)?.remove(0)))
 }
 
 fn restorable(stasis: &StasisHost, job: &Bundle<'_>) -> Result<Value> {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::client::answer::listed;
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::container::contents::{Contents, DISK, IN_MEMORY, MEMORY, ON_DISK};
 use stasis_integration::container::memory_container::names_in;
@@ -52,8 +53,7 @@ fn pack_in(directory: &Path) -> Result<PathBuf> {
 
 fn asked(stasis: &StasisHost, arguments: &[&str]) -> Result<(Option<i32>, Vec<Value>)> {
     let output = stasis.command(PROGRAM).args(arguments).output()?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    let rows = serde_json::from_str(&said).with_context(|| format!("{output:?}"))?;
+    let rows = listed(&output.stdout).with_context(|| format!("{output:?}"))?;
     Ok((output.status.code(), rows))
 }
 

@@ -3,11 +3,13 @@
 
 use std::collections::BTreeSet;
 use std::env;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
-use stasis::answer::{Format, Output, answer, show, show_error};
+use stasis::answer::exit::Exit;
+use stasis::answer::{Format, Output, answer_failure, show, show_error};
 use stasis::check::{CheckError, check_by_engine};
 use stasis::command_error::{CommandError, refuse_others};
 use stasis::cuda_checkpoint;
@@ -20,7 +22,8 @@ use stasis::recover::{self, Which};
 use stasis::setup::{self, setup};
 use stasis::suspend::{self, Goal};
 use stasis::through_engine::{checkpoint, restore};
-use stasis::{documents, gone, log, metrics, ps};
+use stasis::version::Version;
+use stasis::{documents, log, metrics, ps, usage};
 use stasis_config::Settings;
 use stasis_engine::error::chain;
 use stasis_engine::workers;
@@ -29,97 +32,108 @@ use stasis_linux::open_files;
 
 /// Checkpoint and restore running GPU containers.
 ///
-/// Works with containers of podman, Docker, containerd, Kubernetes, or of a low-level runtime
-/// called by hand. Also shows what runs and what a checkpoint of it would take, what was done,
-/// which images there are, and what is wrong with this node. Only root can use it.
+/// Works with containers of podman, Docker, containerd and Kubernetes, and of runc and crun called
+/// by hand. Needs root.
 ///
-/// `stasis doctor` is a good first command, and `man stasis-COMMAND` the manual of each.
+/// Begin with `stasis doctor`. `man stasis-COMMAND` is the manual of a command.
 #[derive(Debug, Parser)]
 #[command(name = "stasis", version)]
 struct Arguments {
     #[command(subcommand)]
     verb: Verb,
-    /// The settings, in place of /etc/stasis/stasis.toml.
+    /// Read the settings from this file instead of /etc/stasis/stasis.toml.
     #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
 }
 
+/// The verbs, in the order of the help.
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Say what this machine can do, what is wrong with it, and what to do.
+    Ps(ps::Arguments),
+    /// Show whether a container can be checkpointed, and why not.
     ///
-    /// Each finding has an id, a verdict (fault, warning, ok), the evidence and the remedy. This
-    /// build of the driver is tried, if it was not yet: some seconds, and 1 GiB of a GPU's memory.
+    /// Exit code 0: a checkpoint would begin; 1: it would be refused; 2: there is no such
+    /// container, or it cannot be read.
+    Check {
+        /// The container: its id, the beginning of its id, or its name.
+        #[arg(value_name = "ID|NAME")]
+        id: String,
+        /// The root of its low-level runtime. Default: all usual roots.
+        #[arg(long, value_name = "DIRECTORY")]
+        root: Option<PathBuf>,
+        #[command(flatten)]
+        output: Output,
+    },
+    Checkpoint(checkpoint::Arguments),
+    Restore(restore::Arguments),
+    /// Free the GPUs of containers in place: GPU contents move to host memory.
     ///
-    /// Exit code 0: nothing is at fault, though there may be warnings; 1: something is.
+    /// The processes run until they call CUDA, and wait there. Ctrl-C undoes all.
+    ///
+    /// Exit code 0: all are suspended; 1: some are not, and are unchanged unless reported
+    /// otherwise; 2: there is no such container.
+    Suspend(suspend::Arguments),
+    /// Give suspended containers their GPUs back.
+    ///
+    /// A container without room on its GPUs is refused, or waits with --wait. Ctrl-C undoes all.
+    ///
+    /// Exit code 0: all run; 1: some do not, and are unchanged unless reported otherwise; 2: there
+    /// is no such container.
+    Resume(suspend::Arguments),
+    /// List images: container, size, and whether this machine can restore them.
+    ///
+    /// This reads no GPU contents: `stasis verify` does.
+    ///
+    /// Exit code 0: the images are listed; 2: they cannot be.
+    Images(images::Arguments),
+    Inspect(inspect::Arguments),
+    /// Read images in full and compare checksums; --here: would they run here?
+    ///
+    /// An image is "unknown" if nothing lists its files: it has no stasis.json, or one without
+    /// them.
+    ///
+    /// Exit code 0: all images are whole, and with --here this machine can restore them; 1: some
+    /// are damaged or unknown, or this machine cannot restore them; 2: an image in a registry or an
+    /// OCI layout cannot be read.
+    Verify(images::VerifyArguments),
+    Push(push::Arguments),
+    Pull(pull::Arguments),
+    Gc(gc::Arguments),
+    /// Check this machine: GPUs, driver, CRIU, runtimes, engines, with remedies.
+    ///
+    /// Each finding has an id, a verdict (fault, warning, ok), the evidence and the remedy. The
+    /// first run tries this build of the driver: this takes some seconds and 1 GiB of GPU memory.
+    ///
+    /// Exit code 0: there is no fault; 1: there is one; 2: you are not root.
     Doctor {
-        /// Try this build of the driver, if it was not yet, and look at nothing else.
+        /// Only try this build of the driver, unless it was tried before.
         #[arg(long)]
         self_test: bool,
         #[command(flatten)]
         output: Output,
     },
     Setup(setup::Arguments),
-    /// Say whether a container could be checkpointed, and why not.
+    /// Undo operations that were killed together with their keepers.
     ///
-    /// Exit code 0: it would begin; 1: it would be refused; 2: that cannot be told.
-    Check {
-        /// The container's id (or the beginning of it) or name.
+    /// The keeper of an operation is a process that undoes the operation if it is killed. This
+    /// command undoes operations whose keeper was killed, too. It does not touch operations that
+    /// run. It continues interrupted copies and pushes.
+    ///
+    /// Exit code 0: nothing is left to undo; 1: something is; 2: there is no such container, or a
+    /// record cannot be read.
+    Recover {
+        /// The container: its id, the beginning of its id, or its name. Default: all containers.
         #[arg(value_name = "ID|NAME")]
-        id: String,
-        /// The root of its low-level runtime; without it the usual roots are searched.
-        #[arg(long, value_name = "DIRECTORY")]
-        root: Option<PathBuf>,
+        id: Option<String>,
         #[command(flatten)]
         output: Output,
     },
-    Ps(ps::Arguments),
     Log(log::Arguments),
-    Checkpoint(checkpoint::Arguments),
-    Restore(restore::Arguments),
     Metrics(metrics::Arguments),
-    /// Free the GPUs of containers in place: their GPU contents wait in host memory.
+    /// Show the version of stasis.
     ///
-    /// Their processes go on until they call CUDA, and wait there. Ctrl-C undoes all.
-    ///
-    /// Exit code 0: all are suspended; 1: some are not, and are unchanged unless reported
-    /// otherwise.
-    Suspend(suspend::Arguments),
-    /// Give suspended containers their GPUs back.
-    ///
-    /// One for which there is no room is refused, or waits with --wait. Ctrl-C undoes all.
-    ///
-    /// Exit code 0: all run; 1: some do not, and are unchanged unless reported otherwise.
-    Resume(suspend::Arguments),
-    /// List images: whose they are, how big, and whether they can be restored here.
-    ///
-    /// Their contents are not read: `stasis verify` does that.
-    ///
-    /// Exit code 0: they are listed; 2: they cannot be.
-    Images(images::Arguments),
-    /// Read images in full and compare checksums; with --here also ask whether they would run here.
-    ///
-    /// An image that nothing vouches for is "unknown": one without stasis.json, or without a list
-    /// of its files.
-    ///
-    /// Exit code 0: all are whole, and with --here can be restored here; 1: some are not, or that
-    /// is unknown.
-    Verify(images::VerifyArguments),
-    Inspect(inspect::Arguments),
-    Push(push::Arguments),
-    Pull(pull::Arguments),
-    Gc(gc::Arguments),
-    /// Undo what killed operations have left to undo.
-    ///
-    /// Each has a keeper, a process that does so if the operation is killed: this is for a killed
-    /// keeper. Operations under way are left alone. Interrupted copies and pushes go on.
-    ///
-    /// Exit code 0: nothing is left; 1: something is; 2: no such container is known, or what is
-    /// recorded cannot be read.
-    Recover {
-        /// The container's id (or the beginning of it) or name; without it all containers.
-        #[arg(value_name = "ID|NAME")]
-        id: Option<String>,
+    /// Exit code 0: always.
+    Version {
         #[command(flatten)]
         output: Output,
     },
@@ -131,9 +145,6 @@ enum Verb {
     },
 }
 
-const REFUSED: u8 = 1;
-const NO_ANSWER: u8 = 2;
-
 fn main() -> ExitCode {
     open_files::raise_limit();
     let called = env::args_os().next().unwrap_or_default();
@@ -142,19 +153,27 @@ fn main() -> ExitCode {
     } else if Path::new(&called).file_name() == Some(cuda_checkpoint::NAME.as_ref()) {
         cuda_checkpoint::main(env::args_os())
     } else {
-        // A wrong command line ends the process with code 2.
-        let matches = documents::with_examples(Arguments::command()).try_get_matches();
-        let matches =
-            matches.unwrap_or_else(|error| gone::with_successor(error, env::args_os()).exit());
-        let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-        let format = format_of(&matches);
-        run(arguments).unwrap_or_else(|error| {
-            report_error(&error, format);
-            NO_ANSWER
-        })
+        carry_out(&env::args_os().collect::<Vec<_>>()).code()
     };
     watchdog::exit_despite_hung_calls(code);
     ExitCode::from(code)
+}
+
+/// Carries a command line out.
+fn carry_out(words: &[OsString]) -> Exit {
+    let command = documents::with_examples(usage::grouped(Arguments::command()));
+    let parsed = command.clone().try_get_matches_from(words);
+    let parsed = parsed.and_then(|matches| {
+        let format = format_of(&matches);
+        Ok((Arguments::from_arg_matches(&matches)?, format))
+    });
+    match parsed {
+        Err(error) => usage::report(error, &command, words),
+        Ok((arguments, format)) => run(arguments).unwrap_or_else(|error| {
+            report_error(&error, format);
+            Exit::Unable
+        }),
+    }
 }
 
 /// Returns the format in which the verb is to answer.
@@ -168,11 +187,11 @@ fn format_of(mut matches: &ArgMatches) -> Format {
     }
 }
 
-fn run(arguments: Arguments) -> Result<u8, CommandError> {
+fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     let Arguments { verb, config } = arguments;
     let config = config.as_deref();
     let settings = || Settings::load(config);
-    if !matches!(verb, Verb::Documents { .. }) {
+    if !matches!(verb, Verb::Documents { .. } | Verb::Version { .. }) {
         refuse_others()?;
     }
     match verb {
@@ -180,7 +199,7 @@ fn run(arguments: Arguments) -> Result<u8, CommandError> {
             let located = locate(&id, root.as_deref()).map_err(CheckError::from)?;
             let report = check_by_engine(&settings()?, &located, &BTreeSet::new())?;
             show(&report, output.format())?;
-            Ok(if report.checkpointable { 0 } else { REFUSED })
+            Ok(Exit::of(report.checkpointable))
         }
         Verb::Recover { id, output } => {
             let which = id.map_or(Which::All, Which::Named);
@@ -210,16 +229,20 @@ fn run(arguments: Arguments) -> Result<u8, CommandError> {
                 false => doctor(settings()),
             };
             show(&found, output.format())?;
-            Ok(if found.is_sound() { 0 } else { REFUSED })
+            Ok(Exit::of(found.is_sound()))
         }
         Verb::Setup(arguments) => {
             show(&setup(&arguments)?, arguments.output.format())?;
-            Ok(0)
+            Ok(Exit::Done)
+        }
+        Verb::Version { output } => {
+            show(&Version::own(), output.format())?;
+            Ok(Exit::Done)
         }
         Verb::Documents { share } => {
             let commands = [Arguments::command(), cuda_checkpoint::command_line()];
             documents::write(commands, &share)?;
-            Ok(0)
+            Ok(Exit::Done)
         }
     }
 }
@@ -229,9 +252,8 @@ fn report_error(error: &CommandError, format: Format) {
     let (text, diagnosis) = (chain(error), error.diagnosis());
     show_error(&format!("{text} [{}]", diagnosis.kind));
     if format == Format::Json {
-        let (kind, state) = (diagnosis.kind, diagnosis.state);
         // No channel is left to report that this write failed.
-        let _ = answer(&serde_json::json!({ "error": text, "kind": kind, "state": state }));
+        let _ = answer_failure(&text, diagnosis);
     }
 }
 

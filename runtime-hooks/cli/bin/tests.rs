@@ -39,17 +39,51 @@ fn an_option_or_a_verb_that_is_gone_names_its_successor() {
     ] {
         let error = Arguments::command().try_get_matches_from(line.split(' '));
         let words = line.split(' ').map(OsString::from);
-        let error = gone::with_successor(error.unwrap_err(), words);
+        let error = usage::with_successor(error.unwrap_err(), words);
         assert_eq!(error.exit_code(), 2);
         assert!(error.to_string().contains(successor), "{line}: {error}");
     }
     let line = ["/usr/bin/cuda-checkpoint", "--toggle", "--tree", "12"];
     let error = cuda_checkpoint::command_line().try_get_matches_from(line);
     let words = line.map(OsString::from).into_iter();
-    let error = gone::with_successor(error.unwrap_err(), words);
+    let error = usage::with_successor(error.unwrap_err(), words);
     assert!(error.to_string().contains("names a container"), "{error}");
     let error = Arguments::command().try_get_matches_from(["stasis", "ps", "--listen"]);
     let words = ["stasis", "ps", "--listen"].map(OsString::from);
-    let error = gone::with_successor(error.unwrap_err(), words.into_iter());
+    let error = usage::with_successor(error.unwrap_err(), words.into_iter());
     assert!(!error.to_string().contains("--textfile"), "{error}");
+}
+
+#[test]
+fn the_help_has_each_verb_in_one_of_three_groups_and_there_are_18_at_most() {
+    let mut command = usage::grouped(Arguments::command());
+    let help = command.render_help().to_string();
+    let grouped = usage::GROUPS.iter().flat_map(|(_, verbs)| *verbs);
+    let grouped: Vec<&str> = grouped.copied().chain(["version"]).collect();
+    let shown = command.get_subcommands().filter(|verb| !verb.is_hide_set());
+    let shown = shown.filter(|verb| verb.get_name() != "help");
+    let verbs: Vec<&str> = shown.map(clap::Command::get_name).collect();
+    assert_eq!(verbs, grouped, "the manual has the order of the help");
+    assert!(verbs.len() <= 18);
+    for verb in command.get_subcommands() {
+        assert!(
+            !verb.has_subcommands(),
+            "{} has a second level",
+            verb.get_name()
+        );
+    }
+    for (group, verbs) in usage::GROUPS {
+        assert!(
+            help.contains(&format!("\n{group}:\n  {} ", verbs[0])),
+            "{help}"
+        );
+    }
+    assert!(
+        help.contains("\n  help        ") && help.contains("\n  version     "),
+        "{help}"
+    );
+    let long = help
+        .lines()
+        .find(|line| line.len() > 80 && line.starts_with("  "));
+    assert_eq!(long, None);
 }

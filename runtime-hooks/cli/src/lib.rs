@@ -9,7 +9,6 @@ pub mod documents;
 #[cfg(test)]
 #[path = "../../engine/src/bulk_memory/places/tests/fixtures.rs"]
 mod fixtures;
-pub mod gone;
 pub mod images;
 pub mod locate;
 pub mod log;
@@ -20,3 +19,5 @@ pub mod recover;
 pub mod setup;
 pub mod suspend;
 pub mod through_engine;
+pub mod usage;
+pub mod version;

@@ -18,6 +18,7 @@ use stasis_engine::recovery::waiting::waits_for;
 use stasis_engine::recovery::{begin_recovery, take_up};
 use stasis_host::cancel::Cancel;
 
+use crate::answer::exit::Exit;
 use crate::answer::{Format, name, show_all, write_line};
 use crate::command_error::CommandError;
 use crate::locate::{LocateError, locate};
@@ -30,9 +31,6 @@ pub enum Which {
     /// The container of this id or name, or the containers whose ids begin so.
     Named(String),
 }
-
-/// The exit code if something is left.
-const LEFT: u8 = 1;
 
 /// A container on which an operation has left something to undo.
 #[derive(Debug, Serialize)]
@@ -73,7 +71,7 @@ enum Outcome {
 ///
 /// # Errors
 /// The container is not known, or the state directory cannot be read.
-pub fn run(settings: &Settings, which: &Which, format: Format) -> Result<u8, CommandError> {
+pub fn run(settings: &Settings, which: &Which, format: Format) -> Result<Exit, CommandError> {
     let found = match which {
         Which::All => recover(settings, |_| true)?,
         Which::Named(name) => {
@@ -83,10 +81,10 @@ pub fn run(settings: &Settings, which: &Which, format: Format) -> Result<u8, Com
     };
     match format {
         Format::Text if found.is_empty() => write_line(&"nothing to recover")?,
-        _ => show_all(&found, format)?,
+        _ => show_all("containers", &found, format)?,
     }
     let is_undone = |found: &ContainerRecovery| found.result == Outcome::Undone;
-    Ok(if found.iter().all(is_undone) { 0 } else { LEFT })
+    Ok(Exit::of_all(found.iter().map(is_undone)))
 }
 
 /// Returns the beginning of the ids that a name stands for: of operations, or of a known container.
@@ -140,7 +138,7 @@ fn unreadable(
             result: Outcome::Unreadable,
             state: None,
             error: Some(format!(
-                "{}; run `stasis recover` of the stasis that has written it, or kill the container",
+                "{}; run `stasis recover` of the version that wrote it, or kill the container",
                 chain(&error)
             )),
         })
@@ -214,13 +212,16 @@ fn attempt(settings: &Settings, undo: &Undo) -> Result<Recovered, OperationError
 impl fmt::Display for ContainerRecovery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (id, root) = (name(&self.container), name(&self.root.display()));
-        write!(f, "{id} ({root}): a {} was cut off; ", self.operation)?;
+        if let (Outcome::UnderWay, Some(error)) = (self.result, &self.error) {
+            return write!(f, "{id} ({root}): {}; nothing to recover", name(error));
+        }
+        write!(f, "{id} ({root}): a {} was killed; ", self.operation)?;
         match self.result {
             Outcome::Undone => f.write_str("undone")?,
-            Outcome::Lost => f.write_str("the container is lost")?,
-            Outcome::Waiting => f.write_str("not undone yet, which is tried again")?,
-            Outcome::UnderWay => f.write_str("left alone")?,
-            Outcome::Unreadable => f.write_str("what is recorded of it cannot be read")?,
+            Outcome::Lost => f.write_str("the container is lost, kill it")?,
+            Outcome::Waiting => f.write_str("not undone yet, stasis tries again")?,
+            Outcome::UnderWay => f.write_str("an operation is running")?,
+            Outcome::Unreadable => f.write_str("its record cannot be read")?,
         }
         match &self.error {
             Some(error) => write!(f, ": {}", name(error)),
@@ -267,7 +268,7 @@ mod tests {
         let said = found[0].to_string();
         assert!(said.starts_with("c1 (/run/runc): "), "{said}");
         assert!(said.contains("of_a_later_version_s"), "{said}");
-        assert!(said.contains("cannot be read") && said.contains("that has written it"));
+        assert!(said.contains("cannot be read") && said.contains("that wrote it"));
         assert_eq!(unreadable(state.path(), |_| false).unwrap().len(), 0);
     }
 

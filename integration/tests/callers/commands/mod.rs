@@ -15,6 +15,7 @@ mod terminal;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
+use stasis_integration::client::answer::listed;
 use stasis_integration::container::bundle::ROOT;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{PROGRAM, StasisHost};
@@ -80,8 +81,7 @@ pub(crate) fn run(
 /// Runs `stasis` with `--json`, which has to answer with a list.
 pub(crate) fn json(stasis: &StasisHost, arguments: &[&str]) -> Result<(Option<i32>, Vec<Value>)> {
     let (code, stdout, stderr) = run(stasis, &[arguments, &["--json"]].concat())?;
-    let list = serde_json::from_str(&stdout);
-    Ok((code, list.with_context(|| format!("{stdout}{stderr}"))?))
+    Ok((code, listed(stdout.as_bytes()).context(stderr)?))
 }
 
 /// Has `stasis` find the containers of bundles, as if they were in runc's own root directory.

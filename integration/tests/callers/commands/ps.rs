@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::client::answer::listed;
 use stasis_integration::host::installed::{PROGRAM, StasisHost};
 
 use super::{cells, run};
@@ -50,10 +51,7 @@ fn for_others_nothing_looks_as_if_it_were_not_there(stasis: &StasisHost) -> Resu
     let other = other.args(["--reuid=65534", "--clear-groups", PROGRAM, "check", "job"]);
     let output = other.output()?;
     assert_eq!(output.status.code(), Some(2));
-    assert_contains(
-        &String::from_utf8(output.stderr)?,
-        &["only root can use it"],
-    );
+    assert_contains(&String::from_utf8(output.stderr)?, &["stasis needs root"]);
     Ok(())
 }
 
@@ -108,7 +106,7 @@ pub(crate) fn those_that_use_a_gpu_are_shown_by_name(stasis: &StasisHost) -> Res
     assert_contains(
         &stderr,
         &[
-            "no running container has the id or the name nobody",
+            "no running container has the id or name nobody",
             "[no-container]",
         ],
     );
@@ -172,9 +170,7 @@ pub(crate) fn who_does_not_answer_delays_nobody(stasis: &StasisHost) -> Result<(
     let output = ps.args(["80", PROGRAM, "ps", "--json"]).output()?;
     stasis.inject("")?;
     stasis.set("runc", "")?;
-    let stdout = String::from_utf8_lossy(&output.stdout);
-    let rows: Vec<Value> =
-        serde_json::from_str(&stdout).with_context(|| format!("{}: {stdout}", output.status))?;
+    let rows = listed(&output.stdout)?;
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(rows.len(), 3, "{rows:?}");
     for name in ["ctr-job", "docker-job"] {

@@ -45,7 +45,7 @@ pub(super) fn changes_nothing_and_names_what_is_in_the_way(stasis: &StasisHost) 
     let (_, stdout, _) = run(stasis, &dry_run)?;
     assert_contains(
         &stdout,
-        &["hook \"/bin/nil now\" would be run in it, for up to 30 s"],
+        &["hook \"/bin/nil now\" would run in it, for up to 30 s"],
     );
 
     // A process that was started by exec ends with its container, and is in no image.

@@ -29,6 +29,15 @@ pub(super) fn counter_is_checkpointed_by_its_name(stasis: &StasisHost) -> Result
     assert!(stdout.trim_end().ends_with("it has ended"), "{stdout}");
     assert_eq!(stasis.podman_status("job")?, "exited");
     assert_eq!(stasis.gpu_descriptors()?, 0);
+    // Its name is known as long as podman has it.
+    let (code, stdout, stderr) = run(stasis, &["log", "--container", "job"])?;
+    assert_eq!(code, Some(0), "{stderr}");
+    let last = stdout.lines().last().unwrap_or_default();
+    assert!(
+        last.split("  ").any(|cell| cell.trim() == "job"),
+        "{stdout}"
+    );
+    assert_eq!(run(stasis, &["log", "--container", "nobody"])?.0, Some(2));
     // podman knows of the checkpoint, as if it had been asked for it directly.
     let (code, answer) = object(stasis, &["restore", "job", "--dry-run"])?;
     assert_eq!((code, &answer["begins"]), (Some(0), &true.into()));
@@ -52,6 +61,8 @@ pub(super) fn counter_is_checkpointed_by_its_name(stasis: &StasisHost) -> Result
     assert_eq!(outcome["kind"], "unsupported", "{outcome}");
     assert_eq!(outcome["state"], "unharmed");
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("107"));
+    a_failure_is_told_once_and_by_name(stasis)?;
+    what_podman_would_refuse_has_a_way_out(stasis)?;
 
     let archive = "/images/job.tar";
     let (code, outcome) = object(stasis, &["checkpoint", "job", "--image", archive])?;
@@ -64,26 +75,65 @@ pub(super) fn counter_is_checkpointed_by_its_name(stasis: &StasisHost) -> Result
     stasis.podman_remove("job")
 }
 
+fn a_failure_is_told_once_and_by_name(stasis: &StasisHost) -> Result<()> {
+    stasis.inject("checkpoint job error:801 1")?;
+    let (code, _, stderr) = run(stasis, &["checkpoint", "job"])?;
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(
+        stderr.starts_with("stasis: job: gpu checkpoint of process "),
+        "{stderr}"
+    );
+    assert_eq!(stderr.matches("unsupported").count(), 1, "{stderr}");
+    let is_hex = |word: &str| word.len() == 64 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    assert!(!stderr.split([' ', ':', ',', ';']).any(is_hex), "{stderr}");
+    Ok(())
+}
+
+fn what_podman_would_refuse_has_a_way_out(stasis: &StasisHost) -> Result<()> {
+    stasis.podman(&["pause", "job"])?;
+    let (code, _, stderr) = run(stasis, &["checkpoint", "job"])?;
+    assert_eq!(code, Some(1), "{stderr}");
+    assert_contains(&stderr, &["podman unpause job", "[container-paused]"]);
+    stasis.podman(&["unpause", "job"])?;
+    let criu = "/usr/sbin/criu";
+    let aside = "/usr/sbin/criu-aside";
+    stasis.host.run(&["mv", criu, aside])?;
+    let (code, _, stderr) = run(stasis, &["checkpoint", "job"])?;
+    stasis.host.run(&["mv", aside, criu])?;
+    assert_eq!(code, Some(1), "{stderr}");
+    assert_contains(
+        &stderr,
+        &["job: criu is not installed; install CRIU", "[criu]"],
+    );
+    Ok(())
+}
+
 fn what_runs_is_not_restored(stasis: &StasisHost) -> Result<()> {
     let (code, outcome) = object(stasis, &["restore", "job"])?;
     assert_eq!((code, &outcome["kind"]), (Some(1), &"engine".into()));
     let error = outcome["error"].as_str().unwrap_or_default();
-    assert_contains(error, &["job runs, and a restore", "nothing was done"]);
+    assert_contains(error, &["job runs; a restore", "nothing was done"]);
     for (asked, kind, said) in [
         (
             &["nobody"][..],
             "no-container",
-            &["podman: it says", "no such container", "--bundle"][..],
+            &["no engine has a container nobody to restore", "--bundle"][..],
         ),
         (
             &["nobody", "--engine=podman"],
             "no-container",
-            &["(podman: it says", "without --engine"],
+            &[
+                "no engine has a container nobody to restore",
+                "try without --engine",
+            ],
         ),
         (
             &["job", "--engine=docker"],
             "no-container",
-            &["(docker: it says", "without --engine"],
+            &[
+                "no engine has a container job to restore",
+                "try without --engine",
+            ],
         ),
         (
             &["x", "--engine=podman", "--image=/nil"],
@@ -92,9 +142,10 @@ fn what_runs_is_not_restored(stasis: &StasisHost) -> Result<()> {
         ),
     ] {
         let (code, outcome) = object(stasis, &[&["restore"], asked].concat())?;
+        let exit = if kind == "no-container" { 2 } else { 1 };
         assert_eq!(
             (code, &outcome["kind"]),
-            (Some(1), &kind.into()),
+            (Some(exit), &kind.into()),
             "{outcome}"
         );
         assert_contains(outcome["error"].as_str().unwrap_or_default(), said);

@@ -47,7 +47,7 @@ pub(super) fn ctrl_c_takes_a_restore_back(
     stasis.let_criu_go()?;
     let (code, shown) = terminal.end()?;
     assert_eq!(code, Some(130), "{shown}");
-    let told = format!("{name}: the restore was taken back, and nothing is left of it");
+    let told = format!("{name}: the restore was undone; nothing is left of it");
     assert_contains(&shown, &[&told, "[cancelled]"]);
     stasis.nothing_to_put_right()
 }
@@ -68,7 +68,7 @@ pub(super) fn ctrl_c_may_come_too_late(
     let (code, shown) = terminal.end()?;
     assert_eq!(code, Some(0), "{shown}");
     let told = format!("{name}: restored in ");
-    assert_contains(&shown, &[&told, "too late to take it back"]);
+    assert_contains(&shown, &[&told, "too late to undo it"]);
     stasis.inject("")
 }
 
@@ -87,7 +87,7 @@ pub(super) fn ctrl_c_takes_a_checkpoint_back(
     stasis.let_driver_go("cancel")?;
     let (code, shown) = terminal.end()?;
     assert_eq!(code, Some(130), "{shown}");
-    let told = format!("{name}: the checkpoint was taken back, and it is as it was");
+    let told = format!("{name}: the checkpoint was undone; it runs as before");
     assert_contains(&shown, &[&told, "[cancelled]"]);
     let logged = stasis.operation("checkpoint")?;
     ensure!(logged["kind"] == "cancelled" && logged["state"] == "unharmed");

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::client::answer::listed;
 use stasis_integration::container::bundle::ROOT;
 use stasis_integration::host::installed::PROGRAM;
 
@@ -28,7 +29,7 @@ pub(super) fn left_running(three: &mut Three<'_>) -> Result<()> {
         "{said}"
     );
     ensure!(
-        said.ends_with(&format!(" s, into {again}; they go on\n")),
+        said.ends_with(&format!(" s, into {again}; all keep running\n")),
         "{said}"
     );
     let group = std::fs::read(three.stasis.host.path(format!("{into}/group.json")))?;
@@ -63,8 +64,7 @@ pub(super) fn ended_and_restored(three: &mut Three<'_>) -> Result<()> {
     }
     three.stasis.inject("")?;
     let output = three.restore_command(&into, &["--dry-run"]).output()?;
-    let all = answer(&output)?;
-    let all = all.as_array().context("no list")?;
+    let all = listed(&output.stdout)?;
     ensure!(
         all.len() == 3 && all.iter().all(|one| one["begins"] == true),
         "{all:#?}"
@@ -105,7 +105,7 @@ pub(super) fn a_blocker_in_one(three: &mut Three<'_>) -> Result<()> {
         String::from_utf8(output.stderr)?,
     );
     ensure!(
-        stdout == "3 containers: none is checkpointed, and all are as they were\n",
+        stdout == "3 containers: none is checkpointed, and all are as before\n",
         "{stdout}"
     );
     let begins = "stasis: b: checkpoint of container b failed [unsupported]: ";
@@ -222,8 +222,7 @@ pub(super) fn a_dry_run(three: &mut Three<'_>) -> Result<()> {
     let output = three
         .command(&IDS, &into, &["--dry-run", "--json"])
         .output()?;
-    let all = answer(&output)?;
-    let all = all.as_array().context("no list")?;
+    let all = listed(&output.stdout)?;
     ensure!(
         all.len() == 3 && all.iter().all(|one| one["checkpointable"] == true),
         "{all:#?}"

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
+use stasis_integration::client::answer::listed;
 use stasis_integration::container::bundle::ROOT;
 use stasis_integration::host::installed::{CUDA_CHECKPOINT, PROGRAM};
 
@@ -16,8 +17,7 @@ fn stasis(job: &Job<'_>, verb: &str) -> Result<Value> {
     let output = command
         .args([verb, "--json", "--root", ROOT, "counter"])
         .output()?;
-    let answer: Value = serde_json::from_slice(&output.stdout)?;
-    Ok(answer[0].clone())
+    Ok(listed(&output.stdout)?.remove(0))
 }
 
 pub(super) fn in_place(job: &mut Job<'_>) -> Result<()> {

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use stasis_engine::error::kind::State;
 use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::client::answer::listed;
 use stasis_integration::container::bundle::{Bundle, ROOT};
 use stasis_integration::container::failure::Failure;
 use stasis_integration::container::memory_container::{Inventory, difference};
@@ -209,8 +210,7 @@ impl<'l> Trial<'l> {
             .args([PROGRAM, "resume", "--json", "--root", ROOT, "hostile"])
             .output()?;
         let said = String::from_utf8_lossy(&output.stderr);
-        let all: Value = serde_json::from_slice(&output.stdout)
-            .with_context(|| format!("{}: {said}", output.status))?;
+        let all = listed(&output.stdout).with_context(|| format!("{}: {said}", output.status))?;
         Ok(match output.status.success() {
             true => Outcome::Done,
             false => Outcome::Refused(Failure::of(&all[0])?),

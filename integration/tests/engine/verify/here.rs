@@ -4,6 +4,7 @@ use std::fs;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use stasis_integration::client::answer::listed;
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::container::image_files::manifest;
 use stasis_integration::host::installed::{DRIVER as LIBRARIES, PROGRAM, StasisHost};
@@ -120,8 +121,7 @@ fn here(stasis: &StasisHost, job: &Bundle<'_>) -> Result<(Option<i32>, Value)> {
     let (image, bundle) = (job.image("image"), job.directory());
     let arguments = ["verify", "--here", "--json", "--bundle", &bundle, &image];
     let output = stasis.command(PROGRAM).args(arguments).output()?;
-    let rows: Value = serde_json::from_slice(&output.stdout)?;
-    Ok((output.status.code(), rows[0].clone()))
+    Ok((output.status.code(), listed(&output.stdout)?.remove(0)))
 }
 
 fn begins(stasis: &StasisHost, job: &Bundle<'_>) -> Result<Value> {

@@ -10,6 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use serde_json::json;
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::process_tree::descendant;
+use stasis_integration::client::answer::listed;
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::breaking_proxy::BreakingProxy;
@@ -116,9 +117,9 @@ impl Arrives<'_> {
         for (verb, restorable) in [("images", true), ("verify", false)] {
             let mut command = self.stasis.command(PROGRAM);
             let output = command.args([verb, INTO, "--json"]).output()?;
-            let rows: serde_json::Value = serde_json::from_slice(&output.stdout)?;
-            ensure!(rows[0]["restorable"] == restorable, "{verb}: {rows}");
-            assert_contains(&rows.to_string(), &["arriving"]);
+            let row = listed(&output.stdout)?.remove(0);
+            ensure!(row["restorable"] == restorable, "{verb}: {row}");
+            assert_contains(&row.to_string(), &["arriving"]);
         }
         Ok(())
     }

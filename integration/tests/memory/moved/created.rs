@@ -5,6 +5,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::client::answer::listed;
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::container::memory_container::names_in;
 use stasis_integration::host::HostKind;
@@ -168,20 +169,14 @@ fn what_would_not_run_here_is_not_fetched(
         let mut command = stasis.command(PROGRAM);
         let output = command.args(["verify", "--here", "--json", &image("image")]);
         let output = output.output()?;
-        Ok((
-            output.status.code(),
-            serde_json::from_slice(&output.stdout)?,
-        ))
+        Ok((output.status.code(), listed(&output.stdout)?.remove(0)))
     };
-    let (code, rows) = here()?;
-    ensure!(code == Some(0) && rows[0]["restorable"] == true, "{rows}");
-    ensure!(rows[0]["gpu_bytes"].is_u64(), "{rows}");
+    let (code, row) = here()?;
+    ensure!(code == Some(0) && row["restorable"] == true, "{row}");
+    ensure!(row["gpu_bytes"].is_u64(), "{row}");
     stasis.inject("driver 580.105.08")?;
-    let (code, rows) = here()?;
-    ensure!(
-        code == Some(1) && rows[0]["kind"] == "other-driver",
-        "{rows}"
-    );
+    let (code, row) = here()?;
+    ensure!(code == Some(1) && row["kind"] == "other-driver", "{row}");
     let (kind, error) = fails(stasis, &["pull", "--background", &image("image"), INTO])?;
     ensure!(kind == "other-driver", "{kind}: {error}");
     let other = apart(stasis, "other")?;
@@ -201,7 +196,7 @@ fn what_would_not_run_here_is_not_fetched(
 /// A digest names one image of its repository: another team's repository has none of this digest.
 fn it_is_named_by_its_digest(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     let shown = [PROGRAM, "inspect", "--json", &image("image")];
-    let shown: Value = serde_json::from_str(&stasis.host.run_for_text(&shown)?)?;
+    let shown = listed(stasis.host.run_for_text(&shown)?.as_bytes())?;
     let digest = shown[0]["digest"].as_str().context("no digest")?;
     job.begin_with(&format!("localhost:{BREAKING}/{REPOSITORY}@{digest}"))?;
     job.create()?;

@@ -3,6 +3,7 @@
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
+use stasis_integration::client::answer::listed;
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::host::installed::{PROGRAM, StasisHost};
 
@@ -32,11 +33,11 @@ pub(super) fn an_image_is_named_by_its_digest_and_shown(
     ensure!(shown["blobs"] == 2 && shown["archive"] == false, "{shown}");
     let pulled = moved(stasis, &["pull", &by_digest, INTO])?;
     ensure!(pulled["digest"] == digest.as_str(), "{pulled}");
-    is_noted(stasis, INTO, "/0/origin/pulled/reference", &by_digest)?;
+    is_noted(stasis, INTO, "/origin/pulled/reference", &by_digest)?;
     is_noted(
         stasis,
         &job.image("second"),
-        "/0/origin/pushed/0/digest",
+        "/origin/pushed/0/digest",
         &digest,
     )?;
     stasis.host.run(&["rm", "-r", INTO])?;
@@ -105,7 +106,7 @@ fn is_noted(stasis: &StasisHost, image: &str, at: &str, expected: &str) -> Resul
     let shown = stasis
         .host
         .run_for_text(&[PROGRAM, "images", image, "--json"])?;
-    let shown: Value = serde_json::from_str(&shown)?;
+    let shown = listed(shown.as_bytes())?.remove(0);
     ensure!(
         shown.pointer(at).is_some_and(|found| found == expected),
         "{shown}"
@@ -115,6 +116,5 @@ fn is_noted(stasis: &StasisHost, image: &str, at: &str, expected: &str) -> Resul
 
 fn inspected(stasis: &StasisHost, reference: &str) -> Result<Value> {
     let shown = [PROGRAM, "inspect", reference, "--json"];
-    let mut shown: Value = serde_json::from_str(&stasis.host.run_for_text(&shown)?)?;
-    Ok(shown[0].take())
+    Ok(listed(stasis.host.run_for_text(&shown)?.as_bytes())?.remove(0))
 }

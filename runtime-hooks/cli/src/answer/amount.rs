@@ -41,6 +41,14 @@ pub(crate) fn took(seconds: f64) -> String {
     }
 }
 
+/// Counts things of this name, which takes an "s" for more than one.
+pub(crate) fn counted(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        _ => format!("{count} {what}s"),
+    }
+}
+
 /// Returns how long ago a time of RFC 3339 is; `None` for a time in the future.
 pub(crate) fn since(time: &str, now: SystemTime) -> Option<Duration> {
     now.duration_since(parsed(time)?).ok()
@@ -58,6 +66,12 @@ mod tests {
         let ages =
             [0, 119, 120, 7199, 7200, 200_000].map(|seconds| age(Duration::from_secs(seconds)));
         assert_eq!(ages, ["0 s", "119 s", "2 min", "119 min", "2 h", "2 d"]);
+    }
+
+    #[test]
+    fn one_is_not_plural() {
+        let counts = [0, 1, 2].map(|count| counted(count, "container"));
+        assert_eq!(counts, ["0 containers", "1 container", "2 containers"]);
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! How the operator's program answers.
 
 pub(crate) mod amount;
+pub mod exit;
+pub(crate) mod names;
 pub(crate) mod table;
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io::{self, Write};
 
@@ -10,6 +13,7 @@ use clap::Args;
 use serde::Serialize;
 use signal_hook::consts::SIGPIPE;
 use signal_hook::low_level::emulate_default_handler;
+use stasis_engine::error::kind::{Diagnosis, Kind, State};
 use stasis_linux::escape::escaped;
 
 /// The format of an answer.
@@ -24,7 +28,7 @@ pub enum Format {
 /// How a command answers: the option of every one that has something to show.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Output {
-    /// Print the answer as one JSON document.
+    /// Print the answer as one JSON document (its fields: docs/commands.md).
     #[arg(long)]
     json: bool,
 }
@@ -52,13 +56,17 @@ pub fn show(report: &(impl Serialize + Display), format: Format) -> io::Result<(
     Ok(())
 }
 
-/// Shows a list, a line each.
+/// Shows a list, a line each; `list` is its name in JSON.
 ///
 /// # Errors
 /// It cannot be written as JSON.
-pub fn show_all(found: &[impl Serialize + Display], format: Format) -> io::Result<()> {
+pub(crate) fn show_all(
+    list: &'static str,
+    found: &[impl Serialize + Display],
+    format: Format,
+) -> io::Result<()> {
     match format {
-        Format::Json => answer(&found)?,
+        Format::Json => answer_all(list, found)?,
         Format::Text => found
             .iter()
             .try_for_each(|found| write_line(&lines(found)))?,
@@ -116,12 +124,68 @@ fn lines(report: &impl Display) -> String {
 /// # Errors
 /// It cannot be written as JSON.
 pub fn answer(answer: &impl Serialize) -> io::Result<()> {
-    write_line(&serde_json::to_string_pretty(answer)?)
+    write_line(&document(answer)?)
+}
+
+/// Writes the answer of a command that lists something, in a field of this name.
+pub(crate) fn answer_all(list: &'static str, found: &[impl Serialize]) -> io::Result<()> {
+    answer(&BTreeMap::from([(list, found)]))
+}
+
+/// Writes the answer of a command that has failed as a whole: all have the same three fields.
+pub fn answer_failure(error: &str, diagnosis: Diagnosis) -> io::Result<()> {
+    answer(&Failure {
+        error,
+        kind: diagnosis.kind,
+        state: diagnosis.state,
+    })
+}
+
+/// A document with `--json`. Scripts tell by `schema` what its fields mean: the number rises once a
+/// field goes, or means something else.
+#[derive(Serialize)]
+struct Document<'a, T> {
+    schema: u32,
+    #[serde(flatten)]
+    answer: &'a T,
+}
+
+const SCHEMA: u32 = 1;
+
+#[derive(Serialize)]
+struct Failure<'a> {
+    error: &'a str,
+    kind: Kind,
+    state: State,
+}
+
+fn document(answer: &impl Serialize) -> io::Result<String> {
+    let schema = SCHEMA;
+    Ok(serde_json::to_string_pretty(&Document { schema, answer })?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_document_is_an_object_with_its_schema() {
+        let compact = |document: io::Result<String>| {
+            let value: serde_json::Value = serde_json::from_str(&document.unwrap()).unwrap();
+            value.to_string()
+        };
+        let list = document(&BTreeMap::from([("images", ["a", "b"])]));
+        assert_eq!(compact(list), r#"{"images":["a","b"],"schema":1}"#);
+        let failure = Failure {
+            error: "no container job",
+            kind: Kind::NoContainer,
+            state: State::Unharmed,
+        };
+        let failure = compact(document(&failure));
+        let three =
+            r#"{"error":"no container job","kind":"no-container","schema":1,"state":"unharmed"}"#;
+        assert_eq!(failure, three);
+    }
 
     #[test]
     fn a_name_neither_ends_a_line_nor_acts_on_a_terminal() {

@@ -52,14 +52,15 @@ impl From<Hooks> for DeclaredHooks {
 impl fmt::Display for DeclaredHook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (hook, seconds) = (name(&self.name), self.timeout_seconds);
-        write!(f, "{hook} would be run in it, for up to {seconds} s")
+        write!(f, "{hook} would run in it, for up to {seconds} s")
     }
 }
 
 impl CheckReport {
     pub(super) fn declare(&mut self, hooks: Hooks) {
         if hooks.before_checkpoint.is_some() && !self.checkpointable {
-            let note = "its before-checkpoint hook may remove these; a checkpoint looks after it";
+            let note =
+                "its before-checkpoint hook may remove these blockers: a checkpoint runs it first";
             self.notes.push(note.to_owned());
         }
         self.hooks = hooks.into();

@@ -10,7 +10,7 @@ impl CheckReport {
     pub(super) fn leave_to_the_lock(&mut self, sharing: Sharing, found: &mut Vec<Finding>) {
         if sharing == Sharing::AtTheLock {
             let later = known_later(found).into_iter();
-            let told = "whether that is in the way is known once it is locked";
+            let told = "a checkpoint finds out at the lock whether this is a blocker";
             self.notes
                 .extend(later.map(|finding| format!("{finding}: {told}")));
         }

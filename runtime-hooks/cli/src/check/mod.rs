@@ -113,8 +113,8 @@ pub enum CheckError {
     Look(#[from] Refusal),
     /// The container is paused, and driver queries would hang.
     #[error(
-        "container {0} is paused, and the driver answers nothing for a paused process; resume it \
-         and check again (a checkpoint of a paused container does so itself)"
+        "container {0} is paused, and the driver does not answer for paused processes; resume it \
+         and check again (a checkpoint resumes it by itself)"
     )]
     Paused(String),
 }
@@ -162,8 +162,8 @@ pub fn check(
     if Undo::is_cut_off(&directory_of(state_dir, &context.root, container.id())) {
         let id = container.id();
         report.notes.push(format!(
-            "an operation on it was killed, and what it had begun stands still: `stasis recover \
-             {id}` undoes that, as does the next operation"
+            "an operation on it was killed, and it stands still; run: stasis recover {id} (the \
+             next operation undoes it, too)"
         ));
     }
     // An operation may have begun meanwhile.

@@ -47,6 +47,8 @@ impl CheckReport {
         });
         let by_criu = route.by_criu(captured);
         self.by_criu_bytes = by_criu.as_ref().map_or(0, |by_criu| by_criu.bytes);
+        // Without a CRIU nothing moves GPU contents.
+        let by_criu = by_criu.filter(|_| has.criu.usable().is_ok());
         self.notes
             .extend(by_criu.map(|by_criu| by_criu.to_string()));
         admit_to_host(limits, captured, &route, room)?;

@@ -10,27 +10,22 @@ use stasis_engine::error::kind::Kind;
 #[derive(Debug, thiserror::Error)]
 pub enum GroupError {
     /// `--group` is missing.
-    #[error(
-        "{0} containers are named; checkpoint them together with --group --into DIR, or one by one"
-    )]
+    #[error("name one container, or use --group --into DIR for all {0} together")]
     NotAsked(usize),
     /// Two names are one container's.
     #[error("{0} and {1} name the same container; name each once")]
     Twice(String, String),
     /// No pod of this name runs here.
-    #[error("no pod {0} has a container here; say NAMESPACE/POD, as `stasis ps` shows them")]
+    #[error("no container of a pod {0} runs here; name it NAMESPACE/POD, as in `stasis ps`")]
     NoPod(String),
     /// Pods of several namespaces have the name.
-    #[error("there are several pods {0}: say NAMESPACE/{0}")]
+    #[error("several namespaces have a pod {0}: name it NAMESPACE/{0}")]
     SeveralPods(String),
     /// The directory has the images of an earlier group.
-    #[error(
-        "{0} holds the images of a group already; name another directory, and remove that one when \
-         nobody needs it"
-    )]
+    #[error("{0} already holds the images of a group; name another directory")]
     Holds(PathBuf),
     /// Another group is being checkpointed into it.
-    #[error("another group is being checkpointed into {0}; name another directory")]
+    #[error("another checkpoint into {0} is running; name another directory")]
     Busy(PathBuf),
     /// The directory cannot be used.
     #[error("cannot use {path}")]
@@ -42,14 +37,14 @@ pub enum GroupError {
         source: io::Error,
     },
     /// There is no complete group.
-    #[error("{0} holds no complete group: there is no group.json in it")]
+    #[error("{0} holds no complete group: it has no group.json")]
     NoGroup(PathBuf),
     /// The group's file is not as stasis writes it.
-    #[error("{0}/group.json is not as stasis writes it; restore from a whole copy")]
+    #[error("{0}/group.json is damaged; restore from a whole copy")]
     Malformed(PathBuf),
     /// No bundle is named for a container.
     #[error(
-        "no bundle is named for {name}; say --bundle {name}=DIRECTORY{}",
+        "no bundle is named for {name}; add --bundle {name}=DIRECTORY{}",
         of_engine(.engine.as_deref())
     )]
     NoBundle {
@@ -59,7 +54,7 @@ pub enum GroupError {
         engine: Option<String>,
     },
     /// A bundle is not "NAME=DIRECTORY".
-    #[error("--bundle {0}: say NAME=DIRECTORY, for each container of the group")]
+    #[error("--bundle {0}: write NAME=DIRECTORY, for each container of the group")]
     Bundle(String),
     /// A bundle is named for a container that the group does not have.
     #[error("the group in {1} has no container {0}")]
@@ -91,6 +86,6 @@ impl GroupError {
 
 /// Names the engine that had a container: engines restore containers one by one.
 fn of_engine(engine: Option<&str>) -> String {
-    let text = |engine| format!(" ({engine} had it, and restores none together with others)");
+    let text = |engine| format!(" ({engine} made it, and cannot restore several together)");
     engine.map(text).unwrap_or_default()
 }

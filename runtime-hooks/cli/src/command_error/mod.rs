@@ -24,7 +24,7 @@ use stasis_engine::image::manifest::ManifestError;
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
     /// The caller is not root.
-    #[error("only root can use it: call it by sudo, or as root")]
+    #[error("stasis needs root: use sudo; rootless containers are not supported")]
     NotRoot,
     /// The settings cannot be used.
     #[error(transparent)]
@@ -65,13 +65,13 @@ pub enum CommandError {
         source: std::io::Error,
     },
     /// `stasis gc` was asked for a container that has left nothing.
-    #[error("no container whose id is, or begins with, {0} has left anything here")]
+    #[error("no container {0} has left an image or GPU contents here")]
     NoImages(String),
     /// `stasis recover` was asked for a container that is not known.
-    #[error("no container {0} is known, and no operation of stasis has left anything of it")]
+    #[error("there is no container {0}, and no operation left anything to undo of it")]
     NothingOf(String),
     /// An abbreviated id is the beginning of several containers' ids.
-    #[error("{name} is the beginning of the ids of several containers: {found}; give more of it")]
+    #[error("several containers match {name}: {found}; name one by its whole id")]
     ImagesOfSeveral {
         /// The text.
         name: String,
@@ -79,7 +79,7 @@ pub enum CommandError {
         found: String,
     },
     /// `stasis recover` or `stasis gc` cannot read what is recorded.
-    #[error("cannot read what is recorded of operations")]
+    #[error("cannot read the records of operations")]
     Recover(#[source] std::io::Error),
     /// There is not exactly one running container of that id or name.
     #[error(transparent)]
@@ -97,7 +97,7 @@ impl CommandError {
     #[must_use]
     pub fn diagnosis(&self) -> Diagnosis {
         let kind = match self {
-            Self::NotRoot => Kind::Io,
+            Self::NotRoot => Kind::NotRoot,
             Self::Settings(error) => of_settings(error),
             Self::Check(error) => error.kind(),
             Self::Image(error) => error.kind(),

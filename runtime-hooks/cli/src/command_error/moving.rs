@@ -33,25 +33,25 @@ pub enum MoveError {
     /// The image lists no files, so a pull could not check that it is whole.
     #[error(
         "the image in {0} does not list its files: stasis did not make it, or its checkpoint \
-         was cut off; push one that lists them"
+         was killed; push one that lists them"
     )]
     Unlisted(PathBuf),
     /// The image has a part of its memory in another image, which would not be pushed with it.
     #[error(
-        "the image in {0} has a part of its memory in another one (its link {PARENT}); push one that \
-         was made without --parent-path"
+        "the image in {0} needs another image (its link {PARENT}); push one that was made without \
+         --parent-path"
     )]
     Parent(PathBuf),
     /// A file is no archive with an image.
     #[error(
         "{0} is no archive of a checkpoint: it has no directory {CHECKPOINT}; name an image's \
-         directory, or what an engine has exported"
+         directory, or an archive that an engine exported"
     )]
     NoArchive(PathBuf),
     /// The image has no files of an engine, which could make no container of it.
     #[error(
-        "{0} has no files of an engine, so there is no archive of it: it was pushed from a directory; \
-         pull it into a directory, or push the archive that the engine has exported"
+        "{0} was pushed from a directory and has no engine's files, so that it cannot become an \
+         archive; pull it into a directory, or push the engine's archive"
     )]
     NoEngine(String),
     /// The pulled image cannot be used.
@@ -79,17 +79,20 @@ pub enum MoveError {
         free: u64,
     },
     /// The image's path exists and is not an empty directory.
-    #[error("{0} is there and not an empty directory; name one that is not there")]
+    #[error("{0} exists and is not an empty directory; name a new one")]
     There(PathBuf),
     /// Another pull is at work there.
-    #[error("another pull into {0} is at work; wait for it, or name another directory")]
+    #[error("another pull into {0} is running; wait for it, or name another directory")]
     Busy(PathBuf),
     /// No data has come for `deadlines.stalled_s`.
     #[error(
-        "nothing more of the image {0} has come for deadlines.stalled_s; look at the registry and \
-         the network, and pull it again into the same directory"
+        "no more data of the image {0} came for deadlines.stalled_s; check the registry and the \
+         network, and pull it again into the same directory"
     )]
     Stalled(String),
+    /// `stasis verify` reads all of an image, which lies elsewhere.
+    #[error("{0} is not on this machine: pull it first, or use `stasis verify --here`")]
+    NotHere(String),
     /// An error of the process that pulls.
     #[error("{why}")]
     Background {
@@ -139,7 +142,7 @@ impl MoveError {
             Self::Memory(error) => of_store(error),
             Self::Unlisted(_) | Self::Parent(_) | Self::NoEngine(_) => Kind::Unsupported,
             Self::NoImage { .. } => Kind::ImageDamaged,
-            Self::There(_) | Self::NoArchive(_) => Kind::ImageDirectory,
+            Self::There(_) | Self::NoArchive(_) | Self::NotHere(_) => Kind::ImageDirectory,
             Self::NoRoom { .. } => Kind::NoSpace,
             Self::Busy(_) => Kind::Busy,
             Self::Stalled(_) => Kind::Hung,

@@ -23,8 +23,8 @@ use stasis_gpu::cuda::failure::ProcessFailure;
 use stasis_gpu::cuda::{CudaDriver, CudaError, CudaState, Driver, OpenError};
 
 use crate::answer::write;
-use crate::gone;
 use crate::locate::LocateError;
+use crate::usage;
 use arguments::Arguments;
 
 /// The program name that selects this command line.
@@ -119,7 +119,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
     let arguments = match Arguments::try_parse_from(&words) {
         Ok(arguments) => arguments,
         Err(error) => {
-            let error = gone::with_successor(error, words.into_iter());
+            let error = usage::with_successor(error, words.into_iter());
             // Help is not an error, and goes to standard output.
             let _ = error.print();
             return if error.use_stderr() { FAILURE } else { 0 };

@@ -21,27 +21,25 @@ use super::origin::Origin;
 use super::transfer::login::Login;
 use super::whose::Whose;
 use super::{bytes_in, reference};
-use crate::answer::{Format, Output, answer, write_line};
+use crate::answer::exit::Exit;
+use crate::answer::{Format, Output, answer_all, write_line};
 use crate::command_error::{CommandError, ImageError, MoveError};
 use crate::locate::engine::Engine;
 
-/// Show the manifests of images.
+/// Show what images hold: container, GPUs, driver, sizes, origin.
 ///
-/// Shows their containers, GPUs and memory, their origin, and on request more. CRIU's own files,
-/// with processes, open files, sockets and mounts, are read by `crit` and `checkpointctl`. Whether
-/// an image is whole is not looked at: `stasis verify` does that.
+/// `crit` and `checkpointctl` read CRIU's own files: processes, open files, sockets and mounts. This
+/// verifies nothing: `stasis verify` does.
 ///
-/// Exit code 0: they are shown; 2: one of them cannot be.
+/// Exit code 0: the images are shown; 2: one cannot be read.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Image directories; archives of engines, each of which is unpacked beside itself for that;
-    /// or containers, of which the last image is meant. Or an image in a registry or an OCI
-    /// layout, of which two small documents are fetched: REGISTRY/REPOSITORY:TAG,
-    /// oci:/DIRECTORY:TAG, or @DIGEST in the place of :TAG.
+    /// Image directories, engines' archives (unpacked beside themselves meanwhile), or containers
+    /// (their last image). Or images in registries and OCI layouts, of which two small documents
+    /// are fetched: REGISTRY/REPOSITORY:TAG, oci:/DIRECTORY:TAG, or @DIGEST instead of :TAG.
     #[arg(value_name = "IMAGE", required = true)]
     images: Vec<PathBuf>,
-    /// Show the processes with GPU state, the phases before the dump, and the files with their
-    /// checksums, too.
+    /// Also show processes with GPU state, phases before the dump, and files with checksums.
     #[arg(long)]
     all: bool,
     #[command(flatten)]
@@ -93,7 +91,7 @@ struct Elsewhere {
 ///
 /// # Errors
 /// An image cannot be shown.
-pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandError> {
+pub fn run(settings: &Settings, arguments: &Arguments) -> Result<Exit, CommandError> {
     let mut reports = Vec::new();
     for named in &arguments.images {
         reports.push(match reference(named) {
@@ -105,7 +103,7 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandErro
         });
     }
     match arguments.output.format() {
-        Format::Json => answer(&reports)?,
+        Format::Json => answer_all("images", &reports)?,
         Format::Text => {
             let text = |report: &ImageDescription| match arguments.all {
                 true => report.summary() + &report.details(),
@@ -114,7 +112,7 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandErro
             write_line(&reports.iter().map(text).collect::<Vec<_>>().join("\n\n"))?;
         }
     }
-    Ok(0)
+    Ok(Exit::Done)
 }
 
 impl ImageDescription {

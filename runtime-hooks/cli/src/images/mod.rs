@@ -9,7 +9,7 @@ mod origin;
 mod table;
 pub mod transfer;
 pub mod verify;
-mod whose;
+pub(crate) mod whose;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,8 @@ use clap::Args;
 use stasis_config::Settings;
 use stasis_oci_image::{OciImageError, Reference};
 
-use crate::answer::{Format, Output, answer, show_note, write_line};
+use crate::answer::exit::Exit;
+use crate::answer::{Format, Output, answer_all, show_note, write_line};
 use crate::command_error::{CommandError, MoveError};
 use named::Named;
 use transfer::login::Login;
@@ -27,9 +28,8 @@ use verify::{Reading, VerifyReport, look, look_elsewhere, look_here};
 /// The images, and what of them is read.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Image directories, archives of engines (each is unpacked beside itself for that), or
-    /// containers, of which the last image is meant; without any, all images that checkpoints on
-    /// this machine have written.
+    /// Image directories, engines' archives (unpacked beside themselves meanwhile), or containers
+    /// (their last image). Default: all images that checkpoints on this machine wrote.
     #[arg(value_name = "IMAGE")]
     images: Vec<PathBuf>,
     #[command(flatten)]
@@ -41,32 +41,34 @@ pub struct Arguments {
 pub struct VerifyArguments {
     #[command(flatten)]
     images: Arguments,
-    /// Say whether they would run here, too: driver and its libraries, GPUs, CPU, kernel, CRIU,
-    /// memory. Of an image in a registry or an OCI layout (REGISTRY/REPOSITORY:TAG,
-    /// oci:/DIRECTORY:TAG) no contents are fetched.
+    /// Also show whether the images would run here: driver and its libraries, GPUs, CPU, kernel,
+    /// CRIU, memory. Takes images in registries and OCI layouts, too (REGISTRY/REPOSITORY:TAG,
+    /// oci:/DIRECTORY:TAG), without a download of contents.
     #[arg(long, requires = "images")]
     here: bool,
-    /// The bundle of the new container: look for the image's mounts, and the files that its
-    /// processes had open or mapped, in that, too.
+    /// Also look in this bundle of the new container for the image's mounts, and for the files that
+    /// its processes had open or mapped.
     #[arg(long, value_name = "BUNDLE", requires = "here")]
     bundle: Option<PathBuf>,
     #[command(flatten)]
     login: Login,
 }
 
-const NOT_ALL: u8 = 1;
 /// The title of the answer, unless only wholeness is asked for.
 const RESTORABLE: &str = "RESTORABLE";
-const NOTHING_KNOWN: &str = "no directory with an image is known; those that an engine has packed \
-    are its own: see `ctr images ls`, and podman's exported archives";
+const NOTHING_KNOWN: &str = "no image directories are known; engines list their own images and \
+    archives (`ctr images ls`), and `stasis images job.tar` shows an archive";
 
 /// Verifies the images and returns the exit code.
 ///
 /// # Errors
 /// As [`run`]; an image elsewhere cannot be read.
-pub fn verify(settings: &Settings, arguments: &VerifyArguments) -> Result<u8, CommandError> {
+pub fn verify(settings: &Settings, arguments: &VerifyArguments) -> Result<Exit, CommandError> {
     let row = |image: &PathBuf| match arguments.here {
         true => here(settings, image, arguments),
+        false if reference(image).is_some() => {
+            Err(MoveError::NotHere(image.display().to_string()).into())
+        }
         false => read(settings, image, |settings, image| {
             look(settings, image, Reading::Contents)
         }),
@@ -78,8 +80,9 @@ pub fn verify(settings: &Settings, arguments: &VerifyArguments) -> Result<u8, Co
         &rows,
         if arguments.here { RESTORABLE } else { "WHOLE" },
     )?;
-    let is_well = rows.iter().all(|row| row.restorable == Some(true));
-    Ok(if is_well { 0 } else { NOT_ALL })
+    Ok(Exit::of_all(
+        rows.iter().map(|row| row.restorable == Some(true)),
+    ))
 }
 
 /// Returns whether an image would run here, wherever it lies.
@@ -135,7 +138,7 @@ impl Arguments {
 ///
 /// # Errors
 /// The machine's stored contents cannot be listed.
-pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandError> {
+pub fn run(settings: &Settings, arguments: &Arguments) -> Result<Exit, CommandError> {
     let row = |image: &PathBuf| {
         read(settings, image, |settings, image| {
             look(settings, image, Reading::Records)
@@ -144,12 +147,12 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandErro
     let rows = arguments.all(settings)?;
     let rows: Vec<VerifyReport> = rows.iter().map(row).collect::<Result<_, _>>()?;
     show(arguments.output.format(), &rows, RESTORABLE)?;
-    Ok(0)
+    Ok(Exit::Done)
 }
 
 fn show(format: Format, rows: &[VerifyReport], asked: &'static str) -> Result<(), CommandError> {
     match format {
-        Format::Json => answer(&rows)?,
+        Format::Json => answer_all("images", rows)?,
         Format::Text if rows.is_empty() => show_note(NOTHING_KNOWN),
         Format::Text => write_line(&table::of(rows, asked))?,
     }

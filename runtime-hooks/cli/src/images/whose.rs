@@ -6,14 +6,14 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::locate::engine::{Engine, Known, read};
+use crate::locate::engine::{Engine, Known, podman_name, read};
 use crate::locate::locate;
 
 /// The container of an image, as far as it is known.
 #[derive(Debug, Default)]
-pub(in crate::images) struct Whose {
-    pub(in crate::images) id: Option<String>,
-    pub(in crate::images) known: Known,
+pub(crate) struct Whose {
+    pub(crate) id: Option<String>,
+    pub(crate) known: Known,
     /// The image that the container was made from.
     pub(in crate::images) container_image: Option<String>,
     /// The container image as the user asked for it.
@@ -59,10 +59,12 @@ struct DockerImage {
 impl Whose {
     /// Finds the container of the image in `directory`, whose manifest names `container`. Facts
     /// from missing or malformed files are unknown.
-    pub(in crate::images) fn of(directory: &Path, container: Option<&str>) -> Self {
+    pub(crate) fn of(directory: &Path, container: Option<&str>) -> Self {
         let in_archive = directory.parent().and_then(Self::in_archive);
         let of_docker = || directory.ancestors().nth(2).and_then(Self::of_docker);
-        let mut whose = in_archive.or_else(of_docker).unwrap_or_default();
+        let of_podman = || Self::of_podman(directory.parent()?);
+        let found = in_archive.or_else(of_docker).or_else(of_podman);
+        let mut whose = found.unwrap_or_default();
         if whose.id.is_none() {
             whose.id = container.map(str::to_owned);
         }
@@ -88,6 +90,21 @@ impl Whose {
             asked_image: config.image,
             image_id: config.image_id,
             runtime: config.runtime,
+        })
+    }
+
+    /// podman's list of containers, beside the directories of the containers; the image is in a
+    /// container's `userdata`, also once the container has ended.
+    fn of_podman(userdata: &Path) -> Option<Self> {
+        let id = userdata.parent()?.file_name()?.to_str()?;
+        let name = podman_name(id, userdata)?;
+        Some(Self {
+            id: Some(id.to_owned()),
+            known: Known {
+                engine: Some(Engine::Podman),
+                name: Some(name),
+            },
+            ..Self::default()
         })
     }
 

@@ -126,7 +126,7 @@ fn by_root(root: &Path, spec: Option<&Spec>) -> Known {
 
 /// Finds the name in podman's storage, which has a list of containers beside their directories, of
 /// which the bundle is one (`STORAGE/DRIVER-containers/ID/userdata`).
-fn podman_name(id: &str, bundle: &Path) -> Option<String> {
+pub(crate) fn podman_name(id: &str, bundle: &Path) -> Option<String> {
     let all = bundle.parent()?.parent()?;
     let volatile = Path::new(PODMAN_RUN_ROOT).join(all.file_name()?);
     let lists = [

@@ -68,8 +68,8 @@ pub enum LocateError {
     Invalid(String),
     /// No root has such a container.
     #[error(
-        "no running container has the id or the name {id} below {searched}; `stasis ps` shows those that \
-         use a GPU, and --root names another root"
+        "no running container has the id or name {id}; `stasis ps` lists those with a GPU \
+         (searched: {searched}; --root names another root)"
     )]
     NotFound {
         /// The id that was searched for.
@@ -78,7 +78,7 @@ pub enum LocateError {
         searched: String,
     },
     /// Several containers match.
-    #[error("there are several containers {id}: {found}; say which with --root or the whole id")]
+    #[error("several containers match {id}: {found}; name one by its whole id, or use --root")]
     Ambiguous {
         /// The id that was searched for.
         id: String,

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stasis_engine::error::operations_log::{EARLIER, FILE_NAME};
+use stasis_engine::error::without_heading;
 use stasis_engine::operation::timeline::{Phase, most_bytes, seconds_of};
 use stasis_host::time::parsed;
 use stasis_linux::file;
@@ -75,6 +76,20 @@ impl Line {
     #[must_use]
     pub fn bytes(&self) -> Option<u64> {
         most_bytes(&self.phases, self.bulk_memory.as_ref())
+    }
+
+    /// Returns the cause and the state of a failure: a reader sees operation, container and kind
+    /// beside it.
+    #[must_use]
+    pub fn cause(&self) -> Option<&str> {
+        let (error, kind) = (self.error.as_ref()?, self.kind.as_deref());
+        let kind = kind.unwrap_or_default();
+        Some(without_heading(
+            error,
+            &self.operation,
+            &self.container,
+            kind,
+        ))
     }
 
     /// Returns whether it failed, or was refused.

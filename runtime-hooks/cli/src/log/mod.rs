@@ -1,6 +1,7 @@
 //! `stasis log`: the operations on this machine, from `operations.log`.
 
 pub mod line;
+mod names;
 pub(crate) mod past;
 pub(crate) mod since;
 mod table;
@@ -11,32 +12,35 @@ use std::time::SystemTime;
 use clap::Args;
 use stasis_config::Settings;
 
-use crate::answer::{Format, Output, answer, show_note, write_line};
+use crate::answer::exit::Exit;
+use crate::answer::{Format, Output, answer_all, show_note, write_line};
 use crate::command_error::CommandError;
 use crate::locate::locate;
 use line::{Line, read};
+use names::Named;
 use since::Since;
 
-/// Show the operations on this machine, and how they went.
+/// Show the operations on this machine and their outcomes.
 ///
-/// When, on which container, how long they took, what has become of them, and who asked for them.
+/// Shows time, container, duration, outcome, caller and image of each.
 ///
-/// Exit code 0: they are shown, if there are any; 2: the log cannot be read.
+/// Exit code 0: the operations are shown, or there are none; 2: the log cannot be read, or there is
+/// no such container.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Only those on the container of this id (or the beginning of it) or name.
+    /// Only operations on this container: its id, the beginning of its id, or its name.
     #[arg(long, value_name = "ID|NAME")]
     container: Option<String>,
-    /// Only those that began since: 30s, 20min, 2h, 7d ago, or a time such as 2026-11-25T10:30:00Z.
+    /// Only operations since 30s, 20min, 2h, 7d ago, or since a time such as 2026-11-25T10:30:00Z.
     #[arg(long, value_name = "TIME")]
     since: Option<Since>,
-    /// Only those that failed or were refused, with their errors.
+    /// Only operations that failed or were refused, with their errors.
     #[arg(long)]
     failed: bool,
-    /// Only the last of them, so many.
+    /// Only the last NUMBER operations.
     #[arg(short = 'n', long, value_name = "NUMBER")]
     lines: Option<usize>,
-    /// Show the phases of each as bars.
+    /// Draw the phases of each operation as bars.
     #[arg(long, conflicts_with = "json")]
     timeline: bool,
     #[command(flatten)]
@@ -47,39 +51,54 @@ pub struct Arguments {
 ///
 /// # Errors
 /// The log cannot be read.
-pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandError> {
-    let mut lines = matching(settings, arguments).map_err(CommandError::Log)?;
+pub fn run(settings: &Settings, arguments: &Arguments) -> Result<Exit, CommandError> {
+    let mut lines = matching(settings, arguments)?;
     if let Some(most) = arguments.lines {
         lines.drain(..lines.len().saturating_sub(most));
     }
+    let lines = Named::all(lines);
     if arguments.output.format() == Format::Json {
-        answer(&lines)?;
+        answer_all("operations", &lines)?;
     } else if lines.is_empty() {
-        show_note("no operation is logged that matches");
+        show_note("no operation in the log matches");
     } else if arguments.timeline {
         write_line(&timeline::of(&lines))?;
     } else {
         write_line(&table::of(&lines))?;
     }
-    Ok(0)
+    Ok(Exit::Done)
 }
 
-fn matching(settings: &Settings, arguments: &Arguments) -> std::io::Result<Vec<Line>> {
+fn matching(settings: &Settings, arguments: &Arguments) -> Result<Vec<Line>, CommandError> {
     let now = SystemTime::now();
     let since = arguments.since.as_ref().map(|since| since.before(now));
-    // The name is known of a container that runs.
-    let id = arguments.container.as_ref().map(|name| {
-        let located = locate(name, None).ok();
-        located.map_or_else(|| name.clone(), |found| found.container.id().to_owned())
-    });
-    let mut lines = Vec::new();
-    read(&settings.paths.log_dir, |line| {
+    let mut all = Vec::new();
+    read(&settings.paths.log_dir, |line| all.push(line)).map_err(CommandError::Log)?;
+    let id = arguments.container.as_ref();
+    let id = id.map(|name| meant(name, &all)).transpose()?;
+    all.retain(|line| {
         let is_of_it = id.as_ref().is_none_or(|id| line.container.starts_with(id));
         let is_late = since.is_none_or(|since| line.began() >= Some(since));
         let is_asked_for = !arguments.failed || line.has_failed();
-        if is_of_it && is_late && is_asked_for {
-            lines.push(line);
-        }
-    })?;
-    Ok(lines)
+        is_of_it && is_late && is_asked_for
+    });
+    Ok(all)
+}
+
+/// Returns the id, or the beginning of the id, of the container that a name stands for.
+fn meant(name: &str, all: &[Line]) -> Result<String, CommandError> {
+    let error = match locate(name, None) {
+        Ok(found) => return Ok(found.container.id().to_owned()),
+        Err(error) => error,
+    };
+    if !name.is_empty() && all.iter().any(|line| line.container.starts_with(name)) {
+        return Ok(name.to_owned());
+    }
+    // It has ended, and its engine still knows its name.
+    let named = Named::all(all.to_vec()).into_iter();
+    let mut named = named.filter(|named| named.name.as_deref() == Some(name));
+    match named.next() {
+        Some(named) => Ok(named.line.container),
+        None => Err(error.into()),
+    }
 }

@@ -46,6 +46,15 @@ impl Predicted {
         let bytes = self.bytes.map(|bytes| format!(", {}", size(bytes)));
         took(self.seconds) + &bytes.unwrap_or_default()
     }
+
+    /// Formats it with its basis.
+    pub(crate) fn text_with_basis(&self) -> String {
+        let basis = match self.from {
+            1 => "last run".to_owned(),
+            from => format!("median of the last {from}"),
+        };
+        format!("{} ({basis})", self.text())
+    }
 }
 
 impl Past {
@@ -124,11 +133,16 @@ mod tests {
         let predicted = past.predicted(Verb::Checkpoint, "job").unwrap();
         assert_eq!((predicted.from, predicted.bytes), (5, Some(3 << 20)));
         assert!((predicted.seconds - 3.0).abs() < 1e-9);
+        assert_eq!(
+            predicted.text_with_basis(),
+            "3.0 s, 3.0 MiB (median of the last 5)"
+        );
         let image = past.last_image("job", parsed("2026-11-25T07:01:04Z").unwrap());
         let image = image.unwrap();
         assert_eq!(image.path, Some("/images/4".into()));
         assert_eq!(image.age_seconds, Some(60));
         let restore = past.predicted(Verb::Restore, "job").unwrap();
+        assert_eq!(restore.text_with_basis(), "41.0 s, 41.0 MiB (last run)");
         assert_eq!((restore.from, restore.bytes), (1, Some(41 << 20)));
         assert_eq!(past.predicted(Verb::Restore, "other"), None);
         assert_eq!(past.predicted(Verb::Checkpoint, "nobody"), None);

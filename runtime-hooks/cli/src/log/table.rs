@@ -1,10 +1,13 @@
 //! Operations as a table.
 
 use comfy_table::Cell;
+use stasis_engine::operation::verb::Verb;
 
 use super::line::Line;
+use super::names::Named;
 use crate::answer::amount::size;
 use crate::answer::name;
+use crate::answer::names::by_name;
 use crate::answer::table::{BAD, GOOD, cell, id, or_none, table};
 
 const COLUMNS: [(&str, u8); 8] = [
@@ -18,24 +21,36 @@ const COLUMNS: [(&str, u8); 8] = [
     ("IMAGE", 7),
 ];
 
-pub(super) fn of(lines: &[Line]) -> String {
+pub(super) fn of(lines: &[Named]) -> String {
     let mut text = table(&COLUMNS, lines.iter().map(row).collect());
-    for line in lines {
-        if let Some(error) = &line.error {
-            let error = name(error);
-            text += &format!("\n{} {}: {error}", line.time, line.operation);
+    for named in lines {
+        for remark in remarks(named) {
+            let (time, operation) = (name(&named.line.time), name(&named.line.operation));
+            text += &format!("\n{time} {operation}: {remark}");
         }
     }
     text
 }
 
-fn row(line: &Line) -> Vec<Cell> {
+/// Lists why it failed or, of a container that was to be created from an image, the notes: why it
+/// was started cold is no error.
+fn remarks(named: &Named) -> Vec<String> {
+    let line = &named.line;
+    let shown = |text: &str| name(&by_name(text, &line.container, named.container()));
+    let of_create = line.operation == Verb::Create.to_string();
+    let notes = line.notes.iter().filter(|_| of_create);
+    let notes = notes.map(|note| shown(note));
+    line.cause().map(shown).into_iter().chain(notes).collect()
+}
+
+fn row(named: &Named) -> Vec<Cell> {
+    let line = &named.line;
     let image = line.image_path.as_ref();
     let tone = if line.has_failed() { BAD } else { GOOD };
     vec![
         cell(&line.time),
         cell(&line.operation),
-        id(&line.container),
+        id(named.container()),
         cell(format!("{:.2}", line.seconds())),
         or_none(line.bytes().map(size)),
         cell(outcome(line)).fg(tone),

@@ -4,6 +4,7 @@ use comfy_table::Table;
 use stasis_engine::operation::timeline::Phase;
 
 use super::line::Line;
+use super::names::Named;
 use super::table::outcome;
 use crate::answer::amount::size;
 use crate::answer::name;
@@ -24,10 +25,10 @@ struct Placed<'p> {
     start: f64,
 }
 
-pub(super) fn of(lines: &[Line]) -> String {
+pub(super) fn of(lines: &[Named]) -> String {
     let columns = usize::from(Table::new().width().unwrap_or(USUAL));
     let length = columns.saturating_sub(BEFORE + BEHIND).max(SHORTEST);
-    let drawn = |line: &Line| drawn(line, &id(&line.container).content(), length);
+    let drawn = |named: &Named| drawn(&named.line, &id(named.container()).content(), length);
     lines.iter().map(drawn).collect::<Vec<_>>().join("\n\n")
 }
 

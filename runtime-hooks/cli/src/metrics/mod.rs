@@ -16,6 +16,7 @@ use stasis_engine::error::operations_log::Totals;
 use stasis_linux::file::{self, Access, Durability};
 use stasis_linux::procfs::held_file;
 
+use crate::answer::exit::Exit;
 use crate::answer::write;
 use crate::command_error::CommandError;
 use crate::ps;
@@ -23,15 +24,15 @@ use text::{Family, Parts};
 
 /// Print metrics of this machine in Prometheus' text format.
 ///
-/// Operations, containers, GPU contents apart from images, and what killed operations have left.
-/// Where they shall be read again and again, stasis-metrics.timer writes them each minute.
+/// Covers operations, containers, GPU contents apart from images, and leftovers of killed
+/// operations. stasis-metrics.timer writes them to a file each minute.
 ///
-/// Exit code 0: they are printed or written, and stasis_read_success tells what could be read; 2:
-/// they cannot be.
+/// Exit code 0: the metrics are printed or written, and stasis_read_success tells which parts could
+/// be read; 2: they cannot be written.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Write them to this file, in one step: for the textfile collector of Prometheus' node
-    /// exporter, which reads files whose names end with .prom.
+    /// Write the metrics to this file in one step, for the textfile collector of Prometheus' node
+    /// exporter, which reads files named *.prom.
     #[arg(long, value_name = "FILE")]
     textfile: Option<PathBuf>,
 }
@@ -40,7 +41,7 @@ pub struct Arguments {
 ///
 /// # Errors
 /// The metrics cannot be written.
-pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandError> {
+pub fn run(settings: &Settings, arguments: &Arguments) -> Result<Exit, CommandError> {
     let text = page(settings);
     match &arguments.textfile {
         Some(path) => {
@@ -48,7 +49,7 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandErro
         }
         None => write(&text)?,
     }
-    Ok(0)
+    Ok(Exit::Done)
 }
 
 /// Writes the file. Its directory is mostly another user's, who may put a link in its place: it is

@@ -13,7 +13,8 @@ use std::time::Duration;
 use clap::Args;
 use stasis_config::Settings;
 
-use crate::answer::{Format, Output, answer, write_line};
+use crate::answer::exit::Exit;
+use crate::answer::{Format, Output, answer_all, show_note, write_line};
 use crate::command_error::CommandError;
 use crate::locate::{Located, locate, running};
 use crate::log::past::Past;
@@ -22,17 +23,17 @@ use row::Row;
 
 /// Show the containers that use a GPU, of all engines.
 ///
-/// Their GPUs and memory, state, what is in the way of a checkpoint, the age of the last image, and
-/// what the next checkpoint is expected to take. `stasis check` explains what is in the way.
+/// Shows GPUs and memory, state, blockers of a checkpoint, the age of the last image, and the
+/// expected time of the next checkpoint and restore. `stasis check` explains blockers.
 ///
-/// Exit code 0: they are shown, if there are any; 1: a named one uses no GPU; 2: they cannot be
-/// looked at, or a named one is not there.
+/// Exit code 0: the containers are shown, or there are none; 1: a named container uses no GPU; 2:
+/// there is no such container, or containers cannot be read.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Only these, by id (or the beginning of it) or name.
+    /// Only these containers: ids, beginnings of ids, or names.
     #[arg(value_name = "ID|NAME")]
     containers: Vec<String>,
-    /// Show them again every 2 seconds, or every SECONDS, until Ctrl-C.
+    /// Show the containers again every 2 seconds, or every SECONDS, until Ctrl-C.
     #[arg(
         short,
         long,
@@ -47,7 +48,8 @@ pub struct Arguments {
     output: Output,
 }
 
-const NO_GPU: u8 = 1;
+/// Without a row.
+const NONE: &str = "no container uses a GPU";
 /// Clears a terminal from its first line on (ECMA-48: CUP, ED).
 const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 
@@ -55,17 +57,20 @@ const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 ///
 /// # Errors
 /// A named container does not exist, or the log of operations cannot be read.
-pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandError> {
+pub fn run(settings: &Settings, arguments: &Arguments) -> Result<Exit, CommandError> {
     let looks = Looks::new(settings);
     loop {
         let rows = list(settings, &looks, &arguments.containers)?;
         match arguments.output.format() {
-            Format::Json => answer(&rows)?,
+            Format::Json => answer_all("containers", &rows)?,
+            Format::Text if rows.is_empty() && arguments.watch.is_none() => show_note(NONE),
             Format::Text => show(&rows, arguments.watch)?,
         }
         let Some(seconds) = arguments.watch else {
-            let all = rows.len() >= arguments.containers.len();
-            return Ok(if all { 0 } else { NO_GPU });
+            return Ok(match rows.len() < arguments.containers.len() {
+                true => Exit::Refused,
+                false => Exit::Done,
+            });
         };
         thread::sleep(Duration::from_secs(seconds.into()));
     }

@@ -35,27 +35,27 @@ pub enum Engine {
     Podman,
 }
 
-/// Tell a container engine of stasis, in its settings.
+/// Configure a container engine to use stasis, or undo that.
 ///
-/// Shows what is changed in them, as `diff -u` does, and what is left to do, such as a restart of
-/// the engine. All else that is in them stays.
+/// Shows the changes of the engine's settings, as `diff -u` does, and what is left to do, such as a
+/// restart of the engine. Keeps all other settings.
 ///
-/// Exit code 0: it is written, or nothing is to be changed; 2: nothing was changed, unless a file
-/// could not be written behind others.
+/// Exit code 0: the settings are written, or need no change; 2: nothing was changed, unless one of
+/// several files could not be written.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// The engine.
     #[arg(value_name = "ENGINE")]
     engine: Engine,
-    /// Show the difference, and write nothing.
+    /// Write nothing, and show the changes.
     #[arg(long)]
     dry_run: bool,
-    /// Take out again what was written. Refused while a container needs it.
+    /// Remove stasis from the settings. Refused while a container needs it.
     #[arg(long)]
     undo: bool,
-    /// Also have GPU contents lie apart from images, in this directory (gpu_contents.directory in
-    /// the settings of stasis): on a tmpfs for speed, on a disk for keeping. Engines copy once more
-    /// what is in an image.
+    /// Also store GPU contents apart from images, in this directory (gpu_contents.directory in the
+    /// settings of stasis): on a tmpfs for speed, on a disk to keep them. Engines copy contents in
+    /// images once more.
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "undo")]
     contents: Option<PathBuf>,
     /// How it answers.
@@ -76,7 +76,7 @@ enum Way {
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     /// A program of stasis is not beside this one.
-    #[error("{0} is not there; it has to be beside `stasis`")]
+    #[error("there is no {0}; it must be beside `stasis`: install stasis again")]
     NoProgram(PathBuf),
     /// A file cannot be read or written.
     #[error("cannot {what} {path}")]
@@ -98,7 +98,7 @@ pub enum SetupError {
         why: String,
     },
     /// Containers would have a shim or a handler that their engine no longer knows.
-    #[error("containers need it: {}; end them first", .0.join(", "))]
+    #[error("containers still need stasis: {}; end them first", .0.join(", "))]
     InUse(Vec<String>),
 }
 
@@ -208,8 +208,8 @@ fn text(program: PathBuf) -> Result<String, SetupError> {
 impl Engine {
     fn next(self) -> &'static str {
         match self {
-            Self::Containerd => "systemctl restart containerd (containers go on)",
-            Self::Crio => "systemctl restart crio (containers go on)",
+            Self::Containerd => "systemctl restart containerd (containers keep running)",
+            Self::Crio => "systemctl restart crio (containers keep running)",
             // A reload reads `runtimes`, and not `experimental`.
             Self::Docker => "systemctl restart docker (its containers end, without live-restore)",
             Self::Podman => "",
@@ -223,12 +223,12 @@ impl fmt::Display for SetupReport {
             f.write_str(&file.difference)?;
         }
         match (self.files.is_empty(), self.written) {
-            (true, _) => f.write_str("nothing is to be changed")?,
+            (true, _) => f.write_str("nothing to change")?,
             (false, false) => f.write_str("nothing was written")?,
             (false, true) => f.write_str("written")?,
         }
         if !self.next.is_empty() {
-            write!(f, "; now: {}", self.next)?;
+            write!(f, "; next: {}", self.next)?;
         }
         Ok(())
     }

@@ -18,7 +18,8 @@ use stasis_config::Settings;
 use stasis_engine::error::chain;
 use stasis_engine::error::kind::{Diagnosis, State};
 
-use crate::answer::{Format, Output, answer, show_error, write_line};
+use crate::answer::exit::Exit;
+use crate::answer::{Format, Output, answer_all, show_error, write_line};
 use crate::command_error::CommandError;
 use crate::locate::locate;
 use bring::bring;
@@ -45,16 +46,18 @@ impl Goal {
 
 /// The interval of tries for a container that has to wait.
 const AGAIN: Duration = Duration::from_secs(1);
-const FAILED: u8 = 1;
+
+/// The list of the JSON answer.
+const CONTAINERS: &str = "containers";
 
 /// The containers, and how long to wait for them.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Containers, by id (or the beginning of it) or name.
+    /// The containers: ids, beginnings of ids, or names.
     #[arg(value_name = "ID|NAME", required = true)]
     containers: Vec<String>,
-    /// If there is no room, or another operation works on a container, try again until it
-    /// succeeds, for SECONDS at most if that is given.
+    /// Wait while there is no room or another operation works on a container: without a limit, or
+    /// for SECONDS.
     #[arg(
         long,
         value_name = "SECONDS",
@@ -63,7 +66,7 @@ pub struct Arguments {
         require_equals = true
     )]
     wait: Option<u32>,
-    /// The root of their low-level runtime; without it the usual roots are searched.
+    /// The root of their low-level runtime. Default: all usual roots.
     #[arg(long, value_name = "DIRECTORY")]
     root: Option<PathBuf>,
     #[command(flatten)]
@@ -80,17 +83,19 @@ pub fn run(
     arguments: &Arguments,
     goal: Goal,
     config: Option<&Path>,
-) -> Result<u8, CommandError> {
+) -> Result<Exit, CommandError> {
     let outcomes = match arguments.containers.as_slice() {
         [name] => vec![bring_one(settings, arguments, name, goal)],
         _ => parallel::run_each(arguments, goal, config)?,
     };
     match arguments.output.format() {
-        Format::Json => answer(&outcomes)?,
+        Format::Json => answer_all(CONTAINERS, &outcomes)?,
         Format::Text => outcomes.iter().try_for_each(|outcome| say(outcome, goal))?,
     }
-    let all = outcomes.iter().all(Outcome::is_success);
-    Ok(if all { 0 } else { FAILED })
+    Ok(match outcomes.iter().any(Outcome::is_of_none) {
+        true => Exit::Unable,
+        false => Exit::of_all(outcomes.iter().map(Outcome::is_success)),
+    })
 }
 
 fn say(outcome: &Outcome, goal: Goal) -> io::Result<()> {

@@ -100,6 +100,11 @@ impl Outcome {
         is_one && self.state.as_deref() == Some(State::Unharmed.name())
     }
 
+    /// Returns whether there is no such container.
+    pub(super) fn is_of_none(&self) -> bool {
+        self.kind.as_deref() == Some(Kind::NoContainer.name())
+    }
+
     pub(super) fn is_success(&self) -> bool {
         self.result != Word::Failed
     }

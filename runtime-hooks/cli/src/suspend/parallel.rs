@@ -19,6 +19,12 @@ const OWN: &str = "/proc/self/exe";
 /// The interval of looks for a signal, and for processes that have ended.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// The answer of a process for one container.
+#[derive(serde::Deserialize)]
+struct Answer {
+    containers: Vec<Outcome>,
+}
+
 /// Brings all containers to their goal, each by a process of its own; returns the outcomes in their
 /// order. A signal to this process is passed on to all of them: each rolls its operation back.
 pub(super) fn run_each(
@@ -99,8 +105,8 @@ fn outcome(name: &str, ended: io::Result<Output>) -> Outcome {
         Ok(output) => output,
         Err(error) => return unknown(name, format!("no process for it: {error}")),
     };
-    let outcomes = serde_json::from_slice::<Vec<Outcome>>(&output.stdout);
-    let outcome = outcomes.ok().and_then(|mut outcomes| outcomes.pop());
+    let answer = serde_json::from_slice::<Answer>(&output.stdout);
+    let outcome = answer.ok().and_then(|mut answer| answer.containers.pop());
     outcome.unwrap_or_else(|| {
         let said = String::from_utf8_lossy(&output.stderr);
         let error = format!("its process ended ({}): {}", output.status, said.trim());

@@ -35,7 +35,7 @@ impl Attempt<'_> {
         outcome.command = Some(command.clone());
         if let Some(other) = self.record.under_way() {
             let (verb, pid) = (other.operation, other.pid);
-            let error = format!("a {verb} of it is under way (process {pid}); nothing was done");
+            let error = format!("a {verb} is running (process {pid}); nothing was done");
             return outcome.refused(error, Kind::Busy);
         }
         let before = self.logged().len();
@@ -54,17 +54,17 @@ impl Attempt<'_> {
         }
         if ended.is_success() {
             if ended.was_told_to_end {
-                let note = "the signal came when it was too late to take it back";
+                let note = "the signal came too late to undo it";
                 outcome.notes.push(note.to_owned());
             }
             return outcome.without_error();
         }
         until_undone(&self.record, self.settings.deadlines.stalled());
         if self.record.is_left() {
-            let (verb, id) = (self.verb, self.id.unwrap_or_default());
+            let (verb, name) = (self.verb, &outcome.name);
             let left = format!(
-                "the {verb} was killed, and the keeper that undoes it, too: what it had begun \
-                 stands still; `stasis recover {id}` undoes it"
+                "the {verb} was killed together with its keeper, and {name} stands still; run: \
+                 stasis recover {name}"
             );
             return outcome.failed(|| left, Diagnosis::new(Kind::CutOff, State::Unknown));
         }

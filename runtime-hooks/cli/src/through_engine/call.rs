@@ -60,7 +60,7 @@ impl Ended {
     /// Returns its message on failure.
     pub(super) fn failure(&self) -> String {
         match self.said.as_str() {
-            "" => format!("it said nothing ({})", self.status),
+            "" => format!("it failed without a message ({})", self.status),
             said => said.to_owned(),
         }
     }

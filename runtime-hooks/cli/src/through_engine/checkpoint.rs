@@ -7,6 +7,7 @@ use stasis_config::Settings;
 use stasis_engine::error::kind::{Kind, State};
 use stasis_engine::operation::directory_of;
 use stasis_engine::operation::verb::Verb;
+use stasis_engine::preflight::capabilities::Capabilities;
 use stasis_engine::request::AfterDump;
 
 use super::attempt::Attempt;
@@ -15,8 +16,9 @@ use super::checkpoint_way::{CheckpointWay, Wanted};
 use super::criu_options::CriuArguments;
 use super::dry_run::DryRun;
 use super::group::{self, GroupWanted};
-use super::outcome::{Outcome, REFUSED, Word, report};
+use super::outcome::{Outcome, Word, report};
 use super::progress::{ProgressLine, Shown, shown};
+use crate::answer::exit::Exit;
 use crate::answer::{Format, Output, name, show, write_line};
 use crate::check::by_engine::admit;
 use crate::check::check_by_engine;
@@ -29,15 +31,14 @@ use crate::log::past::Past;
 const NOT_OURS: &str = "no operation of stasis had begun: the engine refused it by itself, or runs \
     this container by another runtime (`--runtime stasis` is missing)";
 
-/// Checkpoint a container by the command of its engine, whichever that is.
+/// Checkpoint a container with the command of its engine.
 ///
-/// That command is printed first. So the engine knows of the checkpoint, and restores it by its own
-/// command or by `stasis restore`. Ctrl-C takes the checkpoint back: the container goes on as
-/// before.
+/// The command is printed first. The engine knows the checkpoint, and can restore it with its own
+/// command or with `stasis restore`. Ctrl-C undoes the checkpoint: the container runs as before.
 ///
-/// Exit code 0: it is checkpointed, or with --dry-run, a checkpoint would begin; 1: it is not, or
-/// would not; 2: it is not there, or cannot be looked at; 130: a signal has ended the checkpoint,
-/// and the container is as it was unless the message says otherwise.
+/// Exit code 0: the checkpoint is made, or with --dry-run would begin; 1: it was refused or failed,
+/// or would be refused; 2: there is no such container, or it cannot be read; 130: a signal ended
+/// the checkpoint, and the container runs as before unless the message tells otherwise.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "stasis checkpoint [OPTIONS] <ID|NAME>\n       stasis checkpoint [OPTIONS] \
@@ -45,39 +46,40 @@ const NOT_OURS: &str = "no operation of stasis had begun: the engine refused it 
                       <POD> --into <DIR>"
 )]
 pub struct Arguments {
-    /// The container, by id (or the beginning of it) or name; several with --group.
+    /// The container: its id, the beginning of its id, or its name; several with
+    /// --group.
     #[arg(value_name = "ID|NAME", required_unless_present = "pod")]
     containers: Vec<String>,
-    /// Checkpoint all of them together: their GPU work is stopped at once, and either all images
-    /// are complete or there is none, and every container is as it was. Their engines are not
-    /// called, since they have no such command.
+    /// Checkpoint the containers together: their GPU work stops at once. Either all images are
+    /// complete, or there is none and all containers run as before. This calls no engine: engines
+    /// have no such command.
     #[arg(long, requires = "into", conflicts_with = "image")]
     group: bool,
     /// Checkpoint the containers of a pod together: NAMESPACE/POD, or POD.
     #[arg(long, value_name = "POD", requires = "into", conflicts_with_all = ["image", "containers"])]
     pod: Option<String>,
-    /// The directory for the images of a group; each gets a directory of its own in it. It must not
-    /// hold another group.
+    /// The directory for the images of a group, with a directory for each. It must not hold another
+    /// group.
     #[arg(long, value_name = "DIR")]
     into: Option<PathBuf>,
-    /// Where the image goes, as the engine has it. podman and crictl: an archive. Docker: a name.
-    /// ctr: a name, or a directory if it begins with / or a dot. Without an engine: a directory. If
-    /// it is not given, podman and Docker keep the image with the container, and ctr by a new name.
+    /// The place of the image. podman and crictl: an archive. Docker: a name. ctr: a name, or a
+    /// directory if it begins with / or a dot. Without an engine: a directory. Default: podman and
+    /// Docker keep the image with the container, and ctr under a new name.
     #[arg(long, value_name = "IMAGE")]
     image: Option<String>,
-    /// Let the container go on.
+    /// Keep the container running after the checkpoint.
     #[arg(short = 'R', long)]
     leave_running: bool,
     #[command(flatten)]
     criu: CriuArguments,
-    /// Change nothing; tell whether it would begin, what is in the way, and what it is expected to
-    /// take.
+    /// Change nothing. Show whether the checkpoint would begin, its blockers, and the time and room
+    /// to expect.
     #[arg(long)]
     dry_run: bool,
-    /// When to show how far it is.
+    /// When to show progress.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = Shown::Auto)]
     progress: Shown,
-    /// The root of its low-level runtime; without it the usual roots are searched.
+    /// The root of its low-level runtime. Default: all usual roots.
     #[arg(long, value_name = "DIRECTORY")]
     root: Option<PathBuf>,
     #[command(flatten)]
@@ -105,7 +107,7 @@ pub fn run(
     settings: &Settings,
     arguments: &Arguments,
     config: Option<&Path>,
-) -> Result<u8, CommandError> {
+) -> Result<Exit, CommandError> {
     let container = match arguments.containers.as_slice() {
         _ if arguments.is_of_group() => return run_group(settings, arguments, config),
         [one] => one,
@@ -123,14 +125,19 @@ pub fn run(
     let way = CheckpointWay::of(settings, &located, known.engine, wanted);
     let past = Past::read(&settings.paths.log_dir).map_err(CommandError::Log)?;
     let id = Some(located.container.id().to_owned());
-    let begun = Outcome::begun(container, id, &known);
+    let mut begun = Outcome::begun(container, id, &known);
     if arguments.dry_run {
         let report = check_by_engine(settings, &located, &options)?;
         let answer = DryRun::of(settings, &located, report, begun, way, wanted.after, &past)?;
         show(&answer, arguments.output.format())?;
-        return Ok(if answer.would_begin() { 0 } else { REFUSED });
+        return Ok(Exit::of(answer.would_begin()));
     }
     let outcome = match (way, admit(settings, &located)) {
+        // Engines look for CRIU themselves, before stasis can tell what is wrong.
+        (Ok(way), Ok(())) if let Err(unusable) = Capabilities::probe(settings).criu.usable() => {
+            begun.command = Some(way.command);
+            begun.refused(format!("{unusable}; nothing was done"), Kind::Criu)
+        }
         (Ok(way), Ok(())) => {
             let predicted = past.predicted(Verb::Checkpoint, located.container.id());
             let predicted = predicted.map(|predicted| predicted.seconds);
@@ -157,7 +164,7 @@ fn run_group(
     settings: &Settings,
     arguments: &Arguments,
     config: Option<&Path>,
-) -> Result<u8, CommandError> {
+) -> Result<Exit, CommandError> {
     let into = arguments.into.as_deref();
     let wanted = GroupWanted {
         names: &arguments.containers,
@@ -181,10 +188,10 @@ fn success(arguments: &Arguments, known: &Known, outcome: &Outcome) -> String {
     let (measure, image) = (outcome.measure(), outcome.image.as_ref());
     let image = image.map(|image| format!(", into {}", name(image)));
     let image = image.unwrap_or_default();
-    let kept = known.engine.map(|engine| format!("; {engine} knows of it"));
+    let kept = known.engine.map(|engine| format!("; {engine} has it"));
     let kept = kept.unwrap_or_default();
     let now = match arguments.after() {
-        AfterDump::LeaveRunning => "it goes on",
+        AfterDump::LeaveRunning => "it keeps running",
         AfterDump::Exit => "it has ended",
     };
     format!("{container}: checkpointed{measure}{image}{kept}; {now}")

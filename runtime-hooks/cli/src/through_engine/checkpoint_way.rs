@@ -10,6 +10,8 @@ use stasis_engine::error::kind::Kind;
 use stasis_engine::request::{AfterDump, CriuOption};
 use stasis_host::time::rfc3339;
 
+use stasis_linux::cgroup::FreezerState;
+
 use super::command::EngineCommand;
 use super::criu_options::{NoOption, of_checkpoint, words};
 use crate::locate::Located;
@@ -52,20 +54,42 @@ pub(super) enum NoWay {
     /// The image's place is missing from the request, or wrong.
     #[error("{0}")]
     NoImage(String),
-    /// No engine knows the container.
+    /// It cannot be the name of a container.
     #[error("{0}")]
     NoContainer(String),
+    /// No engine knows the container; `asked` has the answer of each.
+    #[error("no engine has a container {name} to restore; {advice}")]
+    Nowhere {
+        name: String,
+        advice: &'static str,
+        asked: Vec<String>,
+    },
+    /// podman refuses a paused container.
+    #[error(
+        "it is paused, and podman checkpoints only running containers; run: podman unpause {0}; \
+         nothing was done"
+    )]
+    Paused(String),
     /// The runtime cannot be used.
-    #[error("the program {0} is not there: install stasis completely")]
+    #[error("there is no {0}: install stasis again")]
     NoRuntime(PathBuf),
 }
 
 impl NoWay {
+    /// Lists the engines that have no such container, or did not answer.
+    pub(super) fn notes(&self) -> &[String] {
+        match self {
+            Self::Nowhere { asked, .. } => asked,
+            _ => &[],
+        }
+    }
+
     pub(super) fn kind(&self) -> Kind {
         match self {
             Self::Engine(_) | Self::Option(_) => Kind::Engine,
             Self::NoImage(_) => Kind::ImageDirectory,
-            Self::NoContainer(_) => Kind::NoContainer,
+            Self::NoContainer(_) | Self::Nowhere { .. } => Kind::NoContainer,
+            Self::Paused(_) => Kind::ContainerPaused,
             Self::NoRuntime(_) => Kind::LowLevelRuntime,
         }
     }
@@ -80,7 +104,7 @@ impl CheckpointWay {
     ) -> Result<Self, NoWay> {
         of_checkpoint(engine, located.flavor).admit(wanted.options)?;
         match engine {
-            Some(Engine::Podman) => Ok(podman(located, wanted)),
+            Some(Engine::Podman) => podman(located, wanted),
             Some(Engine::Docker) => Ok(docker(located, wanted)),
             Some(Engine::Containerd | Engine::Nerdctl) => containerd(located, wanted),
             Some(Engine::Cri | Engine::CriO) => cri(located, wanted),
@@ -89,7 +113,13 @@ impl CheckpointWay {
     }
 }
 
-fn podman(located: &Located, wanted: Wanted<'_>) -> CheckpointWay {
+fn podman(located: &Located, wanted: Wanted<'_>) -> Result<CheckpointWay, NoWay> {
+    let container = &located.container;
+    if let Ok(FreezerState::Frozen) = container.cgroup().freezer_state() {
+        let name = located.known().name;
+        let name = name.unwrap_or_else(|| container.id().to_owned());
+        return Err(NoWay::Paused(name));
+    }
     let command = EngineCommand::of_client("podman", &["container", "checkpoint"]);
     let mut command = command.with_all(words(wanted.options));
     if wanted.after == AfterDump::LeaveRunning {
@@ -99,12 +129,12 @@ fn podman(located: &Located, wanted: Wanted<'_>) -> CheckpointWay {
         command = command.with("--export").with(archive);
     }
     // CRIU writes to the container's own directory in either case.
-    let bundle = located.container.bundle();
-    CheckpointWay {
-        command: command.with(located.container.id()),
+    let bundle = container.bundle();
+    Ok(CheckpointWay {
+        command: command.with(container.id()),
         image: wanted.image.map(str::to_owned),
         directory: bundle.map(|bundle| bundle.join("checkpoint")),
-    }
+    })
 }
 
 fn docker(located: &Located, wanted: Wanted<'_>) -> CheckpointWay {
@@ -143,9 +173,9 @@ fn containerd(located: &Located, wanted: Wanted<'_>) -> Result<CheckpointWay, No
     }
     if wanted.after == AfterDump::Exit {
         return Err(NoWay::Engine(format!(
-            "ctr ends a container only with a checkpoint into a directory, which it cannot restore \
-             itself; say --image=DIRECTORY, or let {id} go on with --leave-running, into an image \
-             that `stasis restore` takes"
+            "ctr ends a container only with a checkpoint into a directory, which ctr cannot restore; \
+             use --image=DIRECTORY, or keep {id} running with --leave-running: `stasis restore` takes \
+             that image"
         )));
     }
     let image = wanted
@@ -166,11 +196,11 @@ pub(super) fn image_prefix(id: &str) -> String {
 
 fn cri(located: &Located, wanted: Wanted<'_>) -> Result<CheckpointWay, NoWay> {
     if wanted.after == AfterDump::Exit {
-        let text = "Kubernetes lets a container go on after a checkpoint; say --leave-running";
+        let text = "Kubernetes keeps a container running after a checkpoint; use --leave-running";
         return Err(NoWay::Engine(text.to_owned()));
     }
     let archive = wanted.image.ok_or_else(|| {
-        let text = "say into which archive with --image=FILE, which `crictl checkpoint` writes";
+        let text = "name an archive with --image=FILE, which `crictl checkpoint` writes";
         NoWay::NoImage(text.to_owned())
     })?;
     let archive = absolute(archive)?;
@@ -191,7 +221,7 @@ pub(super) fn runtime(
     wanted: Wanted<'_>,
 ) -> Result<CheckpointWay, NoWay> {
     let directory = wanted.image.ok_or_else(|| {
-        let text = "no engine keeps its images; say into which directory with --image=DIRECTORY";
+        let text = "no engine keeps its images; name a directory with --image=DIRECTORY";
         NoWay::NoImage(text.to_owned())
     })?;
     let directory = absolute(directory)?;

@@ -41,13 +41,13 @@ pub(super) enum Called {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NoAnswer {
     /// It cannot be called.
-    #[error("it cannot be called ({0})")]
+    #[error("cannot be called: {0}")]
     Io(#[from] io::Error),
     /// It has failed.
-    #[error("it says {0:?}")]
+    #[error("failed: {0}")]
     Said(String),
     /// It has not answered in time: its daemon may hang.
-    #[error("it has said nothing for {} s", PATIENCE.as_secs())]
+    #[error("no answer within {} s", PATIENCE.as_secs())]
     Late,
 }
 
@@ -164,7 +164,7 @@ mod tests {
         let answer = |arguments: &[&str]| EngineCommand::of_client("sh", arguments).answer();
         assert_eq!(answer(&["-c", "echo job"]).unwrap(), "job");
         let fails = answer(&["-c", "echo job; echo no such thing >&2; exit 1"]);
-        assert_eq!(fails.unwrap_err().to_string(), "it says \"no such thing\"");
+        assert_eq!(fails.unwrap_err().to_string(), "failed: no such thing");
         let nowhere = EngineCommand::of_client("/nowhere", &[]).answer();
         assert!(matches!(nowhere, Err(NoAnswer::Io(_))), "{nowhere:?}");
     }

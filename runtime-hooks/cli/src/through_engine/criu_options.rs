@@ -14,20 +14,18 @@ use crate::locate::engine::Engine;
 /// The options of `stasis checkpoint`.
 #[derive(Debug, Clone, Args)]
 pub(super) struct CriuArguments {
-    /// Save TCP connections. The other end must find them again: at the same address, or in the
-    /// same container. podman, and without an engine; others take it from /etc/criu/runc.conf.
+    /// Save TCP connections. The restored container needs the same address. Only for podman and
+    /// without an engine; for others write it into /etc/criu/runc.conf.
     #[arg(long)]
     tcp_established: bool,
-    /// Leave connections out that a listening socket has and nobody has accepted. Without an engine
-    /// only.
+    /// Leave out connections that a listening socket has not accepted yet. Only without an engine.
     #[arg(long)]
     tcp_skip_in_flight: bool,
-    /// Save datagram sockets that are connected with a socket outside, such as /dev/log, which is
-    /// found again by its name. Without an engine only.
+    /// Save datagram sockets connected with a socket outside of the container, such as /dev/log; the
+    /// restore finds it by its name. Only without an engine.
     #[arg(long)]
     ext_unix_sk: bool,
-    /// Save files that were removed and have another name, such as named semaphores. Without an
-    /// engine only.
+    /// Save removed files that have another name, such as named semaphores. Only without an engine.
     #[arg(long)]
     link_remap: bool,
 }
@@ -110,8 +108,8 @@ impl Takes {
 /// A command does not have a requested option.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{who} has no option --{option} for a {what}; CRIU takes it from a line \"{option}\" in {file}, \
-     whoever asks"
+    "{who} has no option --{option} for a {what}; write a line \"{option}\" into {file}: CRIU reads \
+     it for every caller"
 )]
 pub(super) struct NoOption {
     who: String,
@@ -145,7 +143,7 @@ mod tests {
         for engine in [Engine::Docker, Engine::Containerd, Engine::Cri] {
             takes(Some(engine), runc, &none).unwrap();
             let refused = takes(Some(engine), runc, &connections).unwrap_err();
-            assert!(refused.contains("\"tcp-established\" in /etc/criu/runc.conf"));
+            assert!(refused.contains("\"tcp-established\" into /etc/criu/runc.conf"));
         }
         let restore = |engine| of_restore(engine, runc).admit(&connections);
         restore(Some(Engine::Podman)).unwrap();

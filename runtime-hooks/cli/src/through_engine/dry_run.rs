@@ -10,7 +10,9 @@ use stasis_engine::error::kind::Kind;
 use stasis_engine::error::{Refusal, chain};
 use stasis_engine::image::disk_space::free;
 use stasis_engine::operation::verb::Verb;
+use stasis_engine::operation::{Intent, peek};
 use stasis_engine::request::AfterDump;
+use stasis_gpu::cuda::gpu_use::gpu_bytes;
 
 use super::checkpoint_way::{CheckpointWay, NoWay};
 use super::command::EngineCommand;
@@ -34,8 +36,11 @@ pub(super) struct DryRun {
     /// The findings of the pre-flight, and of the engine's way.
     #[serde(flatten)]
     report: CheckReport,
-    /// Bytes that it holds on GPUs.
+    /// Bytes that it holds on GPUs, or in host memory while it is suspended.
     gpu_bytes: u64,
+    /// Whether they are in host memory.
+    #[serde(skip)]
+    is_suspended: bool,
     predicted_checkpoint: Option<Predicted>,
     /// Room in the place of its GPU contents: in the image, or apart from it.
     room: Option<Room>,
@@ -62,12 +67,14 @@ impl DryRun {
         if after == AfterDump::LeaveRunning {
             report.goes_on();
         }
+        let suspended = suspended_bytes(settings, located);
         let mut answer = Self {
             name: begun.name,
             engine: begun.engine,
             command: None,
             image: None,
-            gpu_bytes: report.gpu_bytes(),
+            gpu_bytes: report.gpu_bytes().max(suspended),
+            is_suspended: report.gpu_bytes() == 0 && suspended > 0,
             report,
             predicted_checkpoint: past.predicted(Verb::Checkpoint, located.container.id()),
             room: None,
@@ -117,6 +124,14 @@ impl DryRun {
     }
 }
 
+/// Returns the bytes of GPU contents that a suspended container has in host memory.
+fn suspended_bytes(settings: &Settings, located: &Located) -> u64 {
+    let (state_dir, id) = (&settings.paths.state_dir, located.container.id());
+    let recorded = peek(state_dir, &located.root, id).ok().flatten();
+    let processes = recorded.as_ref().map(Intent::processes);
+    gpu_bytes(processes.iter().flatten())
+}
+
 impl fmt::Display for DryRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let container = name(&self.name);
@@ -125,8 +140,7 @@ impl fmt::Display for DryRun {
             writeln!(f, "command: {command}")?;
         }
         if let Some(predicted) = &self.predicted_checkpoint {
-            let (text, from) = (predicted.text(), predicted.from);
-            writeln!(f, "expected: {text}, by the last {from}")?;
+            writeln!(f, "expected: {}", predicted.text_with_basis())?;
         }
         if let Some(Room {
             directory,
@@ -141,7 +155,12 @@ impl fmt::Display for DryRun {
             Some(kind) => write!(f, "{container}: a checkpoint would be refused [{kind}]"),
             None => write!(
                 f,
-                "{container}: a checkpoint would begin, with {held} of GPU memory"
+                "{container}: a checkpoint would begin, with {held} of GPU memory{}",
+                if self.is_suspended {
+                    ", already in host memory"
+                } else {
+                    ""
+                }
             ),
         }
     }

@@ -9,14 +9,11 @@ use stasis_engine::operation::verb::Verb;
 
 use super::command::EngineCommand;
 use crate::answer::amount::{size, took};
+use crate::answer::exit::Exit;
+use crate::answer::names::by_name;
 use crate::answer::{Format, answer, name, show_error, write_line};
 use crate::locate::engine::{Engine, Known};
 use crate::log::line::Line;
-
-/// The exit code of an operation that was refused or has failed.
-pub(super) const REFUSED: u8 = 1;
-/// The exit code of a program that SIGINT has ended, as shells report it.
-pub(super) const CANCELLED: u8 = 130;
 
 /// The outcome for a container.
 #[derive(Debug, Serialize)]
@@ -49,6 +46,9 @@ pub(super) struct Outcome {
     state: Option<String>,
     #[serde(skip)]
     image_path: Option<PathBuf>,
+    /// The error without what the message shows anyway.
+    #[serde(skip)]
+    cause: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -61,11 +61,11 @@ pub(super) enum Word {
 }
 
 impl Word {
-    pub(super) fn exit_code(self) -> u8 {
+    pub(super) fn exit(self) -> Exit {
         match self {
-            Self::Done => 0,
-            Self::Failed => REFUSED,
-            Self::Cancelled => CANCELLED,
+            Self::Done => Exit::Done,
+            Self::Failed => Exit::Refused,
+            Self::Cancelled => Exit::Cancelled,
         }
     }
 }
@@ -87,6 +87,7 @@ impl Outcome {
             kind: None,
             state: None,
             image_path: None,
+            cause: None,
         }
     }
 
@@ -94,6 +95,7 @@ impl Outcome {
     pub(super) fn told_by(&mut self, line: Line) {
         self.seconds = Some(line.seconds());
         self.bytes = line.bytes();
+        self.cause = line.cause().map(str::to_owned);
         self.image_path = line.image_path;
         self.notes.extend(line.notes);
         self.error = line.error;
@@ -156,11 +158,23 @@ impl Outcome {
         self.state.as_deref() == Some(State::Lost.name())
     }
 
+    fn exit(&self) -> Exit {
+        match self.kind.as_deref() == Some(Kind::NoContainer.name()) {
+            true => Exit::Unable,
+            false => self.result.exit(),
+        }
+    }
+
     /// Returns the message of a failure.
     pub(super) fn failure(&self) -> Option<String> {
-        let error = self.error.as_ref()?;
+        let error = self.cause.as_ref().or(self.error.as_ref())?;
+        let id = self.container.as_deref().unwrap_or_default();
         let kind = self.kind.as_deref().unwrap_or_default();
-        Some(format!("{}: {error} [{kind}]", self.name))
+        Some(format!(
+            "{}: {} [{kind}]",
+            self.name,
+            by_name(error, id, &self.name)
+        ))
     }
 
     /// Returns the seconds and the moved bytes, if they are known.
@@ -183,7 +197,7 @@ pub(super) fn report(
     verb: Verb,
     success: &str,
     format: Format,
-) -> io::Result<u8> {
+) -> io::Result<Exit> {
     match (format, outcome.failure()) {
         (Format::Json, _) => answer(outcome)?,
         (Format::Text, None) => {
@@ -194,23 +208,22 @@ pub(super) fn report(
         }
         (Format::Text, Some(failure)) => {
             show_error(&failure);
+            for note in &outcome.notes {
+                show_error(note);
+            }
             if outcome.result == Word::Cancelled {
                 let name = name(&outcome.name);
                 write_line(&format!("{name}: {}", taken_back(outcome, verb)))?;
             }
         }
     }
-    Ok(outcome.result.exit_code())
+    Ok(outcome.exit())
 }
 
 fn taken_back(outcome: &Outcome, verb: Verb) -> &'static str {
     match verb {
-        Verb::Checkpoint if outcome.is_unharmed() => {
-            "the checkpoint was taken back, and it is as it was"
-        }
-        Verb::Restore if !outcome.is_lost() => {
-            "the restore was taken back, and nothing is left of it"
-        }
-        _ => "it is not as it was",
+        Verb::Checkpoint if outcome.is_unharmed() => "the checkpoint was undone; it runs as before",
+        Verb::Restore if !outcome.is_lost() => "the restore was undone; nothing is left of it",
+        _ => "it is not as before",
     }
 }

@@ -14,7 +14,7 @@ use crate::answer::{Format, name};
 pub(super) enum Shown {
     /// On standard error, if that is a terminal.
     Auto,
-    /// Not at all.
+    /// Never.
     Never,
 }
 

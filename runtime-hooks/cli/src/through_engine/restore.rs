@@ -12,57 +12,58 @@ use super::attempt::Attempt;
 use super::call::Record;
 use super::checkpoint_way::NoWay;
 use super::group::{self, restore::RestoreWanted};
-use super::outcome::{Outcome, REFUSED, Word, report};
+use super::outcome::{Outcome, Word, report};
 use super::progress::{ProgressLine, Shown, shown};
 use super::restore_dry_run::DryRun;
 use super::restore_way::{RestoreWay, Wanted, runs};
+use crate::answer::exit::Exit;
 use crate::answer::{Format, Output, name, show, write_line};
 use crate::command_error::CommandError;
 use crate::locate::engine::{self, Engine};
 use crate::locate::locate;
 use crate::log::past::Past;
 
-/// Restore a container that a checkpoint has ended, by the command of the engine that knows it.
+/// Restore a container that a checkpoint ended.
 ///
-/// podman, Docker and containerd are asked for it, and the command is printed first. Ctrl-C takes
-/// the restore back: nothing is left of what had been restored.
+/// Asks podman, Docker and containerd for the container, and prints the engine's command. Ctrl-C
+/// undoes the restore: no restored process is left.
 ///
-/// Exit code 0: it runs, or with --dry-run, nothing is known to be in the way; 1: it does not, or
-/// something is; 130: a signal has ended the restore.
+/// Exit code 0: the container runs, or with --dry-run nothing is known against a restore; 1: the
+/// restore was refused or failed, or would be refused; 2: there is no such container; 130: a signal
+/// ended the restore.
 #[derive(Debug, Args)]
 #[command(override_usage = "stasis restore [OPTIONS] <ID|NAME>\n       \
                       stasis restore [OPTIONS] --bundle <DIRECTORY> <ID>\n       \
                       stasis restore [OPTIONS] --group <DIR> --bundle <NAME=DIRECTORY>...")]
 pub struct Arguments {
-    /// The container, by id or name, as its engine knows it.
+    /// The container: its id or name, as its engine knows it.
     #[arg(value_name = "ID|NAME", required_unless_present = "group")]
     container: Option<String>,
-    /// Restore all containers that `stasis checkpoint --group` has saved in this directory: all of
-    /// them, or none. Each needs its --bundle.
+    /// Restore all containers that `stasis checkpoint --group` saved in this directory: all or none.
+    /// Each needs its --bundle.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["container", "image", "engine"])]
     group: Option<PathBuf>,
-    /// Its image, as the engine has it. podman: an archive. Docker and ctr: a name. Without an
-    /// engine: a directory. If it is not given, the last one of the container.
+    /// The image. podman: an archive. Docker and ctr: a name. Without an engine: a directory.
+    /// Default: the last image of the container.
     #[arg(long, value_name = "IMAGE")]
     image: Option<String>,
-    /// Only ask this engine, and not all.
+    /// Ask only this engine. Default: all.
     #[arg(long, value_enum)]
     engine: Option<Known>,
-    /// Restore it without an engine, in this bundle; with --group NAME=DIRECTORY, of each
-    /// container.
+    /// Restore without an engine, in this bundle; with --group: NAME=DIRECTORY for each container.
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "engine")]
     bundle: Vec<PathBuf>,
     /// The root of its low-level runtime, with --bundle.
     #[arg(long, value_name = "DIRECTORY", requires = "bundle")]
     root: Option<PathBuf>,
-    /// Restore the TCP connections of an image that was made with this option. podman, and with
-    /// --bundle; others take it from /etc/criu/runc.conf.
+    /// Restore TCP connections, of an image made with this option. Only for podman and with
+    /// --bundle; for others write it into /etc/criu/runc.conf.
     #[arg(long, conflicts_with = "group")]
     tcp_established: bool,
-    /// Change nothing; tell whether it would begin. The image's contents are not read.
+    /// Change nothing. Show whether the restore would begin. This reads no GPU contents.
     #[arg(long)]
     dry_run: bool,
-    /// When to show how far it is.
+    /// When to show progress.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = Shown::Auto)]
     progress: Shown,
     #[command(flatten)]
@@ -104,7 +105,7 @@ pub fn run(
     settings: &Settings,
     arguments: &Arguments,
     config: Option<&Path>,
-) -> Result<u8, CommandError> {
+) -> Result<Exit, CommandError> {
     if let Some(from) = &arguments.group {
         return restore_group(settings, arguments, from, config);
     }
@@ -117,11 +118,11 @@ pub fn run(
     let id = found.and_then(|way| way.id.clone());
     let past = Past::read(&settings.paths.log_dir).map_err(CommandError::Log)?;
     let predicted = id.as_ref().and_then(|id| past.predicted(Verb::Restore, id));
-    let begun = Outcome::begun(arguments.name(), id, &known);
+    let mut begun = Outcome::begun(arguments.name(), id, &known);
     if arguments.dry_run {
         let answer = DryRun::of(settings, begun, way, predicted);
         show(&answer, arguments.output.format())?;
-        return Ok(if answer.is_refused() { REFUSED } else { 0 });
+        return Ok(answer.exit());
     }
     let outcome = match way {
         Ok(way) => {
@@ -132,7 +133,10 @@ pub fn run(
             let line = ProgressLine::new(arguments.name(), shown, predicted.map(|all| all.seconds));
             restore(settings, begun, way, line)
         }
-        Err(no_way) => begun.refused(no_way.to_string(), no_way.kind()),
+        Err(no_way) => {
+            begun.notes.extend_from_slice(no_way.notes());
+            begun.refused(no_way.to_string(), no_way.kind())
+        }
     };
     let container = name(&arguments.name());
     let success = format!("{container}: restored{}; it runs", outcome.measure());
@@ -172,7 +176,7 @@ fn way(
             RestoreWay::of_runtime(settings, wanted, bundle, root, config)
         }
         _ => Err(NoWay::Engine(format!(
-            "{name} is restored in one bundle, and several are named"
+            "{name} needs one bundle, and several are named; name one, or use --group"
         ))),
     }
 }
@@ -182,7 +186,7 @@ fn restore_group(
     arguments: &Arguments,
     from: &Path,
     config: Option<&Path>,
-) -> Result<u8, CommandError> {
+) -> Result<Exit, CommandError> {
     let wanted = RestoreWanted {
         from,
         bundles: &arguments.bundle,

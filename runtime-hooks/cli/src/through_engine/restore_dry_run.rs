@@ -10,6 +10,7 @@ use super::checkpoint_way::NoWay;
 use super::command::EngineCommand;
 use super::outcome::Outcome;
 use super::restore_way::RestoreWay;
+use crate::answer::exit::Exit;
 use crate::answer::name;
 use crate::images::verify::{Reading, Refused, look};
 use crate::locate::engine::Engine;
@@ -58,6 +59,7 @@ impl DryRun {
         let way = match way {
             Ok(way) => way,
             Err(no_way) => {
+                answer.notes.extend_from_slice(no_way.notes());
                 answer.refuse(no_way.kind(), no_way.to_string());
                 return answer;
             }
@@ -70,7 +72,7 @@ impl DryRun {
         {
             None => answer
                 .notes
-                .push("its engine has packed the image".to_owned()),
+                .push("its engine packed the image, so that it cannot be checked here".to_owned()),
             Some(report) => {
                 answer.begins = report.restorable.or(report.is_plain.then_some(true));
                 answer.kind = report.kind;
@@ -85,6 +87,13 @@ impl DryRun {
         self.begins = Some(false);
         self.kind.get_or_insert(kind);
         self.refusals.push(Refused { kind, text });
+    }
+
+    pub(super) fn exit(&self) -> Exit {
+        match self.kind {
+            Some(Kind::NoContainer) => Exit::Unable,
+            _ => Exit::of(!self.is_refused()),
+        }
     }
 
     pub(super) fn is_refused(&self) -> bool {
@@ -107,8 +116,7 @@ impl fmt::Display for DryRun {
             writeln!(f, "image: {}", name(image))?;
         }
         if let Some(predicted) = &self.predicted_restore {
-            let (text, from) = (predicted.text(), predicted.from);
-            writeln!(f, "expected: {text}, by the last {from}")?;
+            writeln!(f, "expected: {}", predicted.text_with_basis())?;
         }
         let container = name(&self.name);
         match self.begins {

@@ -107,6 +107,8 @@ words! {
         NoPlugin = "no-plugin",
         /// A file system or a quota is full.
         NoSpace = "no-space",
+        /// The caller is not root.
+        NotRoot = "not-root",
         /// The container was created from an image, and is not started yet.
         NotStarted = "not-started",
         /// NVML cannot be used.
@@ -133,6 +135,8 @@ words! {
         SharedMemory = "shared-memory",
         /// A process holds GPU state that the driver cannot save.
         Unsupported = "unsupported",
+        /// The command line is wrong.
+        Usage = "usage",
         /// Not all processes are in the state that the step requires.
         WrongState = "wrong-state",
     }

@@ -13,6 +13,7 @@ pub mod operations_log;
 pub mod pending_recovery;
 mod refusal;
 
+use std::fmt;
 use std::path::Path;
 
 pub use stasis_linux::error_chain as chain;
@@ -23,13 +24,32 @@ pub use crate::error::refusal::Refusal;
 use crate::operation::Operation;
 use crate::operation::verb::Verb;
 
+const REFUSED: &str = "refused";
+const FAILED: &str = "failed";
+
+/// The beginning of a message.
+fn heading(verb: impl fmt::Display, id: &str, outcome: &str, kind: impl fmt::Display) -> String {
+    format!("{verb} of container {id} {outcome} [{kind}]: ")
+}
+
+/// Returns a message without its beginning, for a reader who sees operation, container and kind
+/// beside it.
+#[must_use]
+pub fn without_heading<'m>(message: &'m str, verb: &str, id: &str, kind: &str) -> &'m str {
+    let headings = [REFUSED, FAILED].map(|outcome| heading(verb, id, outcome, kind));
+    let rest = headings
+        .iter()
+        .find_map(|heading| message.strip_prefix(heading));
+    rest.unwrap_or(message)
+}
+
 /// Why an operation was refused or failed.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum Error {
     #[error(
-        "{verb} of container {id} refused [{}]: {}; nothing was changed",
-        reason.kind(), chain(&**reason)
+        "{}{}; nothing was changed",
+        heading(verb, id, REFUSED, reason.kind()), chain(&**reason)
     )]
     Refused {
         verb: Verb,
@@ -37,8 +57,8 @@ pub enum Error {
         reason: Box<Refusal>,
     },
     #[error(
-        "{verb} of container {id} failed [{}]: {}; {after_failure}",
-        cause.kind(), chain(&**cause)
+        "{}{}; {after_failure}",
+        heading(verb, id, FAILED, cause.kind()), chain(&**cause)
     )]
     Failed {
         verb: Verb,
@@ -116,5 +136,24 @@ impl Error {
             cause,
             after_failure,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::container::ContainerError;
+
+    #[test]
+    fn a_message_is_shown_without_what_stands_beside_it() {
+        let gone = ContainerError::NotRunning("job".to_owned());
+        let message = Error::refused(Verb::Checkpoint, "job", gone).to_string();
+        let rest = without_heading(&message, "checkpoint", "job", "container-unreadable");
+        assert!(
+            message.len() > rest.len() && rest.ends_with("; nothing was changed"),
+            "{rest}"
+        );
+        assert!(!rest.contains("of container job refused"), "{rest}");
+        assert_eq!(without_heading(&message, "restore", "job", "busy"), message);
     }
 }

@@ -117,9 +117,9 @@ impl Why {
     /// The reason, for people.
     pub fn text(self) -> &'static str {
         match self {
-            Self::Newer => "its container has as many newer ones as are kept",
-            Self::Old => "it is older than what is kept",
-            Self::CutOff => "its checkpoint was cut off",
+            Self::Newer => "enough newer images of its container are kept",
+            Self::Old => "it is older than images to keep",
+            Self::CutOff => "its checkpoint was killed",
         }
     }
 }

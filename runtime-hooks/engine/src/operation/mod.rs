@@ -56,16 +56,15 @@ pub struct Operation {
 #[derive(Debug, thiserror::Error)]
 pub enum OperationError {
     /// Another operation is under way.
-    #[error("another stasis operation{holder} works on this container; try again when it is done")]
+    #[error(
+        "another stasis operation{holder} is running on this container; try again when it has ended"
+    )]
     Busy {
         /// The other operation.
         holder: Holder,
     },
     /// Another operation is under way, as its progress file says.
-    #[error(
-        "another stasis operation ({verb}, process {pid}) works on this container; try again when \
-         it is done"
-    )]
+    #[error("a {verb} is running on this container (process {pid}); try again when it has ended")]
     UnderWay {
         /// Its name in `operations.log`.
         verb: String,
@@ -74,18 +73,18 @@ pub enum OperationError {
     },
     /// Children of a killed operation (the low-level runtime, CRIU) still run.
     #[error(
-        "a stasis operation was killed, and what it had started still works on this container; \
-         try again when it is done"
+        "a stasis operation was killed, and its programs still work on this container; try again \
+         when they have ended"
     )]
     Orphans,
     /// The changes of a killed operation could not be undone yet.
-    #[error("what a killed operation had begun has to be undone first: {0}")]
+    #[error("a killed operation must be undone first: {0}")]
     Unfinished(String),
     /// The container was created from an image, and its caller has not started it.
     #[error("the container was created from an image and is not started yet; start it first")]
     NotStarted,
     /// The keeper cannot be started, without which nothing may be changed.
-    #[error("cannot start the process that puts the container right if this one is killed")]
+    #[error("cannot start the process that undoes the operation if this one is killed")]
     Keeper(#[source] io::Error),
     /// The state directory cannot be used.
     #[error("cannot use {path}")]

@@ -82,9 +82,9 @@ impl Criu {
         Err(UnusableCriu(match self {
             Self::Version(version) if *version >= needed => return Ok(()),
             Self::Version(version) => {
-                format!("CRIU {version} is too old; install {needed} or newer")
+                format!("CRIU {version} is too old; install CRIU {needed} or newer")
             }
-            Self::Missing => "no criu is in PATH".to_owned(),
+            Self::Missing => format!("criu is not installed; install CRIU {needed} or newer"),
             Self::Unknown(why) => format!("CRIU does not report its version: {why}"),
         }))
     }

@@ -18,7 +18,8 @@ use stasis_engine::bulk_memory::places::Places;
 use stasis_engine::image::retention::{Candidate, Rule, Why, not_kept};
 
 use crate::answer::amount::size;
-use crate::answer::{Format, Output, answer, write_line};
+use crate::answer::exit::Exit;
+use crate::answer::{Format, Output, answer_all, write_line};
 use crate::command_error::CommandError;
 use crate::log::since::Since;
 use found::{Image, NotRemoved};
@@ -26,47 +27,45 @@ use in_use::Users;
 use outcome::Outcome;
 use whose::container;
 
-/// Remove old images, and contents and directories that no image needs any more.
+/// Remove old images, leftovers of killed checkpoints, and unused GPU contents.
 ///
-/// Of the images that `stasis images` lists, those that --keep and --older-than choose; and always
-/// what interrupted checkpoints have left. Nothing is removed without --yes.
+/// Chooses among the images of `stasis images` by --keep and --older-than. Always chooses leftovers
+/// of killed checkpoints. Removes nothing without --yes.
 ///
-/// GPU contents that lie apart from an image (gpu_contents.directory) go with it. Contents whose
-/// image cannot be found are listed, with their age, and removed only with --contents: an engine
-/// may have packed the image into an archive, which cannot be restored without them.
+/// Removes GPU contents apart from an image (gpu_contents.directory) together with it. Lists
+/// contents whose image cannot be found with their age, and removes them only with --contents: an
+/// engine may have packed the image into an archive, which needs them.
 ///
-/// Never removed are images that an operation or a living process uses, images that others refer
-/// to, and the newest complete image of a container, unless `--keep 0` asks for that.
+/// Never removes images that an operation or a process uses, images that other images need, and the
+/// newest complete image of a container, unless with `--keep 0`.
 ///
-/// Exit code 0: what should go is shown, or removed; 1: something stays that should go, and it is
-/// said why; 2: nothing can be looked at, or no such container has left anything.
+/// Exit code 0: all chosen images are listed or removed; 1: some stay, and the reason is shown; 2:
+/// no such container has left anything, or images cannot be read.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Keep this many complete images of each container; the older ones go.
+    /// Keep this many complete images of each container, and choose older ones.
     #[arg(long, value_name = "NUMBER")]
     keep: Option<usize>,
-    /// Remove images that are older than 30s, 20min, 2h, 7d, or a time such as
-    /// 2026-11-25T10:30:00Z. With --keep only those that are both older and too many.
+    /// Choose images older than 30s, 20min, 2h, 7d, or a time such as 2026-11-25T10:30:00Z. With
+    /// --keep: images that are both older and too many.
     #[arg(long, value_name = "TIME")]
     older_than: Option<Since>,
-    /// Only what is of the container of this id (or the beginning of it) or name.
+    /// Only images of this container: its id, the beginning of its id, or its name.
     #[arg(long, value_name = "ID|NAME")]
     container: Option<String>,
-    /// With --yes, remove GPU contents whose image cannot be found, too; with --older-than, those
-    /// alone that are older.
+    /// With --yes also remove GPU contents whose image cannot be found; with --older-than only older
+    /// ones.
     #[arg(long)]
     contents: bool,
-    /// Show what would be removed, and remove nothing, as without --yes.
+    /// Remove nothing, and show what would be removed. Without --yes this is the default.
     #[arg(long, conflicts_with = "yes")]
     dry_run: bool,
-    /// Remove it.
+    /// Remove what is chosen.
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
     output: Output,
 }
-
-const STAYS: u8 = 1;
 
 impl Arguments {
     fn rule(&self) -> Rule {
@@ -105,7 +104,7 @@ impl Arguments {
 ///
 /// # Errors
 /// The machine's images and contents cannot be listed.
-pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandError> {
+pub fn run(settings: &Settings, arguments: &Arguments) -> Result<Exit, CommandError> {
     let mut images = found::images(settings)?;
     let mut orphaned = apart::all(&Places::of(settings))?;
     let before = arguments.rule().before;
@@ -120,11 +119,12 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandErro
     let mut outcomes = of_images(settings, arguments, &images, &users);
     outcomes.extend(of_contents(settings, arguments, &orphaned));
     match arguments.output.format() {
-        Format::Json => answer(&outcomes)?,
+        Format::Json => answer_all("items", &outcomes)?,
         Format::Text => print(&outcomes)?,
     }
-    let stays = outcomes.iter().any(Outcome::stays);
-    Ok(if stays { STAYS } else { 0 })
+    Ok(Exit::of_all(
+        outcomes.iter().map(|outcome| !outcome.stays()),
+    ))
 }
 
 /// Returns outcomes of the images that are not kept, and of rests beside other images.
@@ -202,7 +202,7 @@ fn of_contents(settings: &Settings, arguments: &Arguments, all: &[Apart]) -> Vec
 
 fn print(outcomes: &[Outcome]) -> io::Result<()> {
     if outcomes.is_empty() {
-        write_line(&"there is nothing to remove")?;
+        write_line(&"nothing to remove")?;
     }
     outcomes.iter().try_for_each(write_line)?;
     let would_free: Vec<u64> = outcomes.iter().filter_map(Outcome::would_free).collect();

@@ -7,8 +7,8 @@ use clap::Args;
 /// Where the user's credentials are.
 #[derive(Debug, Args)]
 pub(in crate::images) struct Login {
-    /// A file with credentials, as `podman login --authfile` and `docker login` write it, in the
-    /// place of root's own.
+    /// Read credentials from this file, as `podman login --authfile` and `docker login` write it.
+    /// Default: root's own.
     #[arg(long, value_name = "FILE")]
     authfile: Option<PathBuf>,
 }

@@ -25,6 +25,7 @@ use super::engine::{CHECKPOINT, WRITABLE};
 use super::login::Login;
 use super::report::{Moved, place_of};
 use super::source::{Source, split};
+use crate::answer::exit::Exit;
 use crate::answer::{Output, show};
 use crate::command_error::{CommandError, MoveError};
 use crate::images::origin::Origin;
@@ -35,20 +36,20 @@ use remote_contents::RemoteContents;
 
 /// Put an image into a registry or an OCI layout.
 ///
-/// Only what is not there yet is moved. The image is verified as at a restore, and stays as it is.
-/// Credentials are those of podman and Docker.
+/// Moves only what is missing there. Verifies the image as a restore does, and does not change it.
+/// Uses the credentials of podman and Docker.
 ///
-/// Exit code 0: it is there; 2: it is not, and what was there before is.
+/// Exit code 0: the image is there; 2: it is not, and earlier contents are unchanged.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Where to: REGISTRY/REPOSITORY:TAG, or oci:/DIRECTORY:TAG, whose directory is made.
+    /// The destination: REGISTRY/REPOSITORY:TAG, or oci:/DIRECTORY:TAG, which a push creates.
     #[arg(value_name = "REF")]
     reference: Reference,
-    /// The image's directory, or the archive into which an engine has exported it.
+    /// The image's directory, or an engine's archive.
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
-    /// The tag or digest, in the same repository, of the container image that this is a checkpoint
-    /// of. If it is not given, the one that the engine names, if that is there.
+    /// The container image of the checkpoint: its tag or digest in the same repository. Default: the
+    /// one that the engine names, if it is there.
     #[arg(long, value_name = "TAG|DIGEST")]
     subject: Option<String>,
     #[command(flatten)]
@@ -58,7 +59,7 @@ pub struct Arguments {
 }
 
 /// Carries the command out and returns the exit code.
-pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandError> {
+pub fn run(settings: &Settings, arguments: &Arguments) -> Result<Exit, CommandError> {
     let Arguments {
         reference, image, ..
     } = arguments;
@@ -72,7 +73,7 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandErro
         Origin::note_pushed(image, place_of(&pushed));
     }
     show(&pushed, arguments.output.format())?;
-    Ok(0)
+    Ok(Exit::Done)
 }
 
 pub(super) fn push(

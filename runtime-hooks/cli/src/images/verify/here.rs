@@ -22,6 +22,7 @@ use stasis_engine::restore::driver_libraries::DriverFiles;
 use stasis_engine::restore::mounted::lacks;
 
 use super::VerifyReport;
+use crate::answer::amount::counted;
 
 /// Mount points of the low-level runtime, whatever the specification has.
 const RUNTIMES_OWN: [&str; 3] = ["/dev", "/proc", "/sys"];
@@ -55,7 +56,7 @@ pub(super) fn judge(
     match bundle {
         Some(bundle) => judge_container(settings, report, bundle, &expected),
         None => report.notes.push(
-            "its files and mounts have to be in the new container: --bundle looks there".to_owned(),
+            "the new container must have its files and mounts: check them with --bundle".to_owned(),
         ),
     }
     Some(Expects {
@@ -68,14 +69,14 @@ pub(super) fn judge_machine(settings: &Settings, report: &mut VerifyReport) {
     let here = Capabilities::probe(settings);
     match &here.criu {
         Criu::Version(_) => {}
-        Criu::Missing => report.add(Kind::Criu, "no criu is in PATH".to_owned()),
+        Criu::Missing => report.add(Kind::Criu, "criu is not installed".to_owned()),
         Criu::Unknown(why) => report.add(Kind::Criu, why.clone()),
     }
     let Some(manifest) = report.manifest.as_ref() else {
         return;
     };
     let Some(made_on) = &manifest.made_on else {
-        let note = "it does not say on what machine it was made: its CPU was not compared";
+        let note = "it does not name the machine that made it: its CPU was not compared";
         report.notes.push(note.to_owned());
         return;
     };
@@ -85,12 +86,12 @@ pub(super) fn judge_machine(settings: &Settings, report: &mut VerifyReport) {
         && numbers(&own) < numbers(image)
     {
         notes.push(format!(
-            "it was made with CRIU {image}, and the older {own} here may not know all of it"
+            "it was made with CRIU {image}; the older {own} here may not restore it"
         ));
     }
     if numbers(&here.kernel.release) < numbers(&made_on.kernel) {
         notes.push(format!(
-            "it was made on Linux {}, and the older {} here may lack something of it",
+            "it was made on Linux {}; the older {} here may lack features that it needs",
             made_on.kernel, here.kernel.release
         ));
     }
@@ -125,14 +126,15 @@ fn judge_container(
     let mounts = expected.mounts.iter();
     for mount in mounts.filter(|mount| !provided.contains(*mount) && !is_own(mount)) {
         let text = format!(
-            "it has a mount at {}, and the new container none",
+            "it has a mount at {}, and the new container has none",
             mount.display()
         );
         report.add(Kind::MountMissing, text);
     }
     for bind in spec.binds().filter(|bind| !Path::new(bind.source).exists()) {
         let (source, destination) = (bind.source, bind.destination);
-        let text = format!("{source}, which is to be mounted at {destination}, is not there");
+        let text =
+            format!("{source} does not exist; it is the source of the mount at {destination}");
         report.add(Kind::MountMissing, text);
     }
     let has = mounted::all(&spec);
@@ -151,8 +153,8 @@ fn judge_files(report: &mut VerifyReport, bundle: &Path, spec: &Spec, expected: 
     }
     let named = &wrong[..wrong.len().min(MOST_NAMED)];
     let text = format!(
-        "{} of the files that its processes have open or mapped are not as they were: {}",
-        wrong.len(),
+        "{} that its processes have open or mapped: missing or changed: {}",
+        counted(wrong.len(), "file"),
         named.join("; ")
     );
     report.add(Kind::FileMissing, text);
@@ -177,9 +179,7 @@ fn wrong_with(file: &ExpectedFile, place: &Path) -> Option<String> {
             let bytes = file.bytes.filter(|bytes| *bytes != found)?;
             Some(format!("{path} had {bytes} bytes and has {found}"))
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Some(format!("{path} is not there"))
-        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Some(format!("{path} is missing")),
         Err(error) => Some(format!("{path}: {error}")),
     }
 }
@@ -230,6 +230,6 @@ mod tests {
         let other = wrong("data", Some(5));
         assert_eq!(other.as_deref(), Some("/data had 5 bytes and has 4"));
         let gone = wrong("gone", None);
-        assert_eq!(gone.as_deref(), Some("/gone is not there"));
+        assert_eq!(gone.as_deref(), Some("/gone is missing"));
     }
 }

@@ -30,8 +30,8 @@ use stasis_host::time::rfc3339;
 use super::checkpoint_way::{Wanted, runtime};
 use super::dry_run::DryRun;
 use super::outcome::Outcome;
-use super::outcome::REFUSED;
 use super::progress::Shown;
+use crate::answer::exit::Exit;
 use crate::answer::{Format, show_all};
 use crate::check::check;
 use crate::command_error::{CommandError, GroupError};
@@ -65,7 +65,7 @@ pub(super) struct GroupWanted<'a> {
 pub(super) fn checkpoint(
     settings: &Settings,
     wanted: &GroupWanted<'_>,
-) -> Result<u8, CommandError> {
+) -> Result<Exit, CommandError> {
     let directory = std::path::absolute(wanted.into).map_err(unusable(wanted.into))?;
     let members = find(wanted, &directory)?;
     let (group, cancel) = (
@@ -97,7 +97,7 @@ pub(super) fn checkpoint(
 }
 
 /// Reports each container's blockers and expected cost, and returns the exit code.
-pub(super) fn dry_run(settings: &Settings, wanted: &GroupWanted<'_>) -> Result<u8, CommandError> {
+pub(super) fn dry_run(settings: &Settings, wanted: &GroupWanted<'_>) -> Result<Exit, CommandError> {
     let directory = std::path::absolute(wanted.into).map_err(unusable(wanted.into))?;
     let members = find(wanted, &directory)?;
     refuse_used(&directory)?;
@@ -121,12 +121,8 @@ pub(super) fn dry_run(settings: &Settings, wanted: &GroupWanted<'_>) -> Result<u
             settings, located, report, begun, way, after, &past,
         )?);
     }
-    show_all(&all, wanted.format)?;
-    Ok(if all.iter().all(DryRun::would_begin) {
-        0
-    } else {
-        REFUSED
-    })
+    show_all("containers", &all, wanted.format)?;
+    Ok(Exit::of_all(all.iter().map(DryRun::would_begin)))
 }
 
 /// Makes the directory and the file that decides the outcome.

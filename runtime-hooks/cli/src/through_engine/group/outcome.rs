@@ -11,6 +11,8 @@ use stasis_engine::request::AfterDump;
 
 use super::parent::Why;
 use super::row::Row;
+use crate::answer::amount::counted;
+use crate::answer::exit::Exit;
 use crate::answer::{Format, answer, name, show_error, write_line};
 use crate::through_engine::outcome::Word;
 
@@ -77,7 +79,6 @@ impl Group {
 
     /// Formats the last line.
     fn text(&self) -> String {
-        let count = self.containers.len();
         let taken_back = self.taken_back();
         let told = match (self.result == Word::Done, self.complete) {
             (true, _) => self.success(),
@@ -87,15 +88,15 @@ impl Group {
                 self.nothing(containers.any(|row| row.is_not(taken_back)))
             }
         };
-        format!("{count} containers: {told}")
+        format!("{}: {told}", counted(self.containers.len(), "container"))
     }
 
     fn success(&self) -> String {
         let (seconds, place) = (self.seconds, name(&self.directory.display()));
         let now = match self.after {
-            None => return format!("restored together in {seconds:.1} s, from {place}; they run"),
-            Some(AfterDump::LeaveRunning) => "they go on",
-            Some(AfterDump::Exit) => "they have ended",
+            None => return format!("restored together in {seconds:.1} s, from {place}; all run"),
+            Some(AfterDump::LeaveRunning) => "all keep running",
+            Some(AfterDump::Exit) => "all have ended",
         };
         format!("checkpointed together in {seconds:.1} s, into {place}; {now}")
     }
@@ -103,30 +104,30 @@ impl Group {
     fn incomplete(&self) -> String {
         let place = name(&self.directory.display());
         match self.after {
-            None => "all were restored, and not every one goes on, see above".to_owned(),
+            None => "all were restored, but not all run, see above".to_owned(),
             Some(_) => format!(
-                "checkpointed together, and all images in {place} are complete; not every \
-                 container is as was asked for"
+                "checkpointed together, and all images in {place} are complete; not all containers \
+                 are as requested, see above"
             ),
         }
     }
 
     fn nothing(&self, is_some_left: bool) -> String {
         match (self.after, is_some_left) {
-            (None, false) => "none is restored, nothing is left of what was begun, and the images \
-                              are as they were"
+            (None, false) => "none is restored, no restored process is left, and the images are \
+                              unchanged"
                 .to_owned(),
-            (None, true) => "none is restored, and something is left, see above".to_owned(),
-            (Some(_), false) => "none is checkpointed, and all are as they were".to_owned(),
+            (None, true) => "none is restored, and some processes are left, see above".to_owned(),
+            (Some(_), false) => "none is checkpointed, and all are as before".to_owned(),
             (Some(_), true) => {
-                "none is checkpointed, and not all are as they were, see above".to_owned()
+                "none is checkpointed, and not all are as before, see above".to_owned()
             }
         }
     }
 }
 
 /// Shows the outcome and returns the exit code.
-pub(super) fn report(group: &Group, format: Format) -> io::Result<u8> {
+pub(super) fn report(group: &Group, format: Format) -> io::Result<Exit> {
     match format {
         Format::Json => answer(group)?,
         Format::Text => {
@@ -141,5 +142,5 @@ pub(super) fn report(group: &Group, format: Format) -> io::Result<u8> {
             write_line(&group.text())?;
         }
     }
-    Ok(group.result.exit_code())
+    Ok(group.result.exit())
 }

@@ -26,10 +26,10 @@ pub(super) enum Why {
     #[error("{0} cannot be restored")]
     NotRestored(String),
     /// They could not be locked together.
-    #[error("they cannot be locked together: {text}")]
+    #[error("the containers cannot be locked together: {text}")]
     Lock { text: String, kind: Kind },
     /// A step took too long.
-    #[error("not all had come so far within {} s (deadlines.group_s)", .0.as_secs())]
+    #[error("a step of some containers took longer than {} s (deadlines.group_s)", .0.as_secs())]
     Deadline(Duration),
     /// A process for a container could not be started.
     #[error(transparent)]
@@ -38,7 +38,7 @@ pub(super) enum Why {
     #[error("the group's file cannot be renamed")]
     Complete(#[source] std::io::Error),
     /// A signal asked for the end.
-    #[error("a signal asked for it to end")]
+    #[error("a signal ended it")]
     Cancelled,
 }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use stasis_engine::operation::progress::UnderWay;
 
+use crate::answer::amount::counted;
 use crate::through_engine::progress::{ProgressLine, Shown};
 
 /// The beginning of the phases of containers that wait for others.
@@ -19,7 +20,7 @@ pub(super) struct GroupLine {
 
 impl GroupLine {
     pub(super) fn new(members: Vec<(String, PathBuf)>, shown: Shown) -> Self {
-        let title = format!("{} containers", members.len());
+        let title = counted(members.len(), "container");
         Self {
             line: ProgressLine::new(&title, shown, None),
             members,

@@ -16,7 +16,7 @@ pub(super) fn way(wanted: Wanted<'_>) -> Result<RestoreWay, Not> {
             return way.map_err(Not::Way);
         }
     }
-    let text = "no namespace has the container, or an image of it".to_owned();
+    let text = "no namespace has this container or an image of it".to_owned();
     Err(Not::Known(text))
 }
 
@@ -39,8 +39,8 @@ fn in_namespace(namespace: &str, wanted: Wanted<'_>) -> Option<Result<RestoreWay
         None if !is_there => return None,
         None => Err(no_image(wanted, &prefix)),
         Some(_) if is_there => Err(NoWay::Engine(format!(
-            "containerd still has the container {name}, and ctr restores it as a new one; `ctr \
-             --namespace {namespace} containers rm {name}` removes it, once its task has ended"
+            "containerd still has the container {name}, and ctr restores into a new one; once its task \
+             has ended, remove it: ctr --namespace {namespace} containers rm {name}"
         ))),
         Some(image) => Ok(RestoreWay {
             engine: Some(Engine::Containerd),
@@ -63,16 +63,16 @@ fn no_image(wanted: Wanted<'_>, prefix: &str) -> NoWay {
     let name = wanted.name;
     match wanted.image {
         Some(image) if is_path(image) => NoWay::Engine(format!(
-            "ctr restores no container from a directory, though clients of containerd's API do \
-             (CreateTask with criu_image_path); `stasis checkpoint {name} --leave-running` without \
-             --image writes what it restores"
+            "ctr restores no container from a directory; clients of containerd's API do (CreateTask \
+             with criu_image_path); `stasis checkpoint {name} --leave-running` without --image writes \
+             an image that ctr restores"
         )),
         Some(image) => NoWay::NoImage(format!(
-            "containerd has no image {image}; `ctr images ls` shows those that it has"
+            "containerd has no image {image}; `ctr images ls` lists its images"
         )),
         None => NoWay::NoImage(format!(
-            "containerd has no image {prefix}TIME, as `stasis checkpoint` makes them; --image names \
-             another"
+            "containerd has no image {prefix}TIME, which `stasis checkpoint` makes; name another with \
+             --image"
         )),
     }
 }

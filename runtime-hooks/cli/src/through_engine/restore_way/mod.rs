@@ -80,19 +80,18 @@ impl RestoreWay {
         match (found.pop(), found.is_empty()) {
             (Some((_, way)), true) => way,
             (Some(_), false) => Err(NoWay::Engine(format!(
-                "{} have a container or an image of {}; say which with --engine",
+                "{} have a container or an image {}; choose one with --engine",
                 names.join(" and "),
                 wanted.name
             ))),
-            (None, _) => Err(NoWay::NoContainer(format!(
-                "no container {} is known that could be restored ({}); {}",
-                wanted.name,
-                unknown.join("; "),
-                match wanted.engine {
-                    Some(_) => "without --engine the other engines are asked, too",
-                    None => "of one without an engine, name its bundle with --bundle",
-                }
-            ))),
+            (None, _) => Err(NoWay::Nowhere {
+                name: wanted.name.to_owned(),
+                advice: match wanted.engine {
+                    Some(_) => "try without --engine",
+                    None => "without an engine, name its bundle with --bundle",
+                },
+                asked: unknown,
+            }),
         }
     }
 
@@ -112,7 +111,8 @@ impl RestoreWay {
         let image = match wanted.image {
             Some(image) => absolute(image)?,
             None => last().ok_or_else(|| {
-                let text = "operations.log has no checkpoint of it; say --image=DIRECTORY";
+                let text =
+                    "operations.log has no checkpoint of it; name the image with --image=DIRECTORY";
                 NoWay::NoImage(text.to_owned())
             })?,
         };
@@ -154,7 +154,7 @@ fn inspect(engine: &str, format: &str, name: &str) -> Result<[String; 3], NoAnsw
 /// Refuses a container that has not ended.
 pub(super) fn runs(name: &str) -> NoWay {
     NoWay::Engine(format!(
-        "{name} runs, and a restore is for one that has ended; nothing was done"
+        "{name} runs; a restore needs a container that has ended; nothing was done"
     ))
 }
 

@@ -21,8 +21,7 @@ pub(super) fn way(wanted: Wanted<'_>) -> Result<RestoreWay, Not> {
     }
     if directory.is_empty() {
         return Err(NoWay::NoImage(format!(
-            "podman keeps no checkpoint of {}: it had none, or one into an archive, which --image=FILE \
-             names",
+            "podman keeps no checkpoint of {}; if it is in an archive, name it with --image=FILE",
             wanted.name
         ))
         .into());
@@ -38,9 +37,9 @@ pub(super) fn way(wanted: Wanted<'_>) -> Result<RestoreWay, Not> {
 
 fn import(restore: EngineCommand, wanted: Wanted<'_>, archive: &str) -> Result<RestoreWay, Not> {
     if !Path::new(archive).is_file() {
-        let text = format!("it imports an archive, and {archive} is no file");
+        let text = format!("podman imports archives, and {archive} is no file");
         return Err(match wanted.engine {
-            Some(_) => NoWay::NoImage(format!("podman: {text}")).into(),
+            Some(_) => NoWay::NoImage(text).into(),
             None => Not::Known(text),
         });
     }

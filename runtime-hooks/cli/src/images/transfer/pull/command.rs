@@ -15,27 +15,28 @@ use super::super::login::Login;
 use super::super::report::place_of;
 use super::parts::unfit;
 use super::pull;
+use crate::answer::exit::Exit;
 use crate::answer::{Output, name, show, show_note};
 use crate::command_error::{CommandError, MoveError};
 use crate::images::origin::Origin;
 
-/// Fetch an image from a registry or an OCI layout into a directory of its own.
+/// Fetch an image from a registry or an OCI layout into a directory.
 ///
-/// The image is verified by its digests. A pull that was interrupted goes on where it was.
-/// Credentials are those of podman and Docker.
+/// Verifies the image by its digests, and continues an interrupted pull. Uses the credentials of
+/// podman and Docker.
 ///
 /// Exit code 0: the image is there; 2: it is not.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Where from: REGISTRY/REPOSITORY:TAG, or oci:/DIRECTORY:TAG; @DIGEST in the place of :TAG.
+    /// The source: REGISTRY/REPOSITORY:TAG, or oci:/DIRECTORY:TAG; or @DIGEST instead of :TAG.
     #[arg(value_name = "REF")]
     reference: Reference,
-    /// The directory for it, which is not there yet, or empty. If it ends in .tar or .tar.zst, an
+    /// A new or empty directory for the image. A name that ends in .tar or .tar.zst becomes an
     /// archive for an engine, of an image that was pushed with its engine's files.
     #[arg(value_name = "INTO")]
     into: PathBuf,
-    /// Return as soon as a restore can begin: the rest comes meanwhile, and a restore waits for the
-    /// part that it needs. An image that would not run here is not fetched.
+    /// Return as soon as a restore can begin: the rest follows, and the restore waits for the parts
+    /// that it needs. Refuses an image that would not run here.
     #[arg(long)]
     background: bool,
     #[command(flatten)]
@@ -45,19 +46,18 @@ pub struct Arguments {
 }
 
 /// Carries the command out and returns the exit code.
-pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandError> {
+pub fn run(settings: &Settings, arguments: &Arguments) -> Result<Exit, CommandError> {
     let reference = &arguments.reference;
     let authfile = arguments.login.file();
     if arguments.background {
         let begun = background::begin(settings, reference, authfile, &arguments.into)?;
         show(&begun, arguments.output.format())?;
-        return Ok(0);
+        return Ok(Exit::Done);
     }
     let from = reference.open(authfile).map_err(MoveError::from)?;
     if let Some(Unfit { kind, why }) = unfit(settings, &*from, reference) {
         let (image, why) = (name(reference), name(&why));
-        let text =
-            format!("{image} would not run here, and is pulled all the same: {why} [{kind}]");
+        let text = format!("{image} would not run here; it is pulled anyway: {why} [{kind}]");
         show_note(&text);
     }
     let into = &arguments.into;
@@ -73,5 +73,5 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandErro
         Origin::note_pulled(&pulled.image, place_of(&pulled));
     }
     show(&pulled, arguments.output.format())?;
-    Ok(0)
+    Ok(Exit::Done)
 }

@@ -22,11 +22,11 @@ use super::outcome::{self, report};
 use super::parent::{Parent, Why};
 use super::progress::GroupLine;
 use super::row::Row;
+use crate::answer::exit::Exit;
 use crate::answer::{Format, show_all};
 use crate::command_error::{CommandError, GroupError};
 use crate::log::past::Past;
 use crate::through_engine::outcome::Outcome;
-use crate::through_engine::outcome::REFUSED;
 use crate::through_engine::progress::Shown;
 use crate::through_engine::restore_dry_run::DryRun;
 use crate::through_engine::restore_way::{RestoreWay, Wanted};
@@ -54,7 +54,7 @@ pub(in crate::through_engine) struct RestoreWanted<'a> {
 pub(in crate::through_engine) fn restore(
     settings: &Settings,
     wanted: &RestoreWanted<'_>,
-) -> Result<u8, CommandError> {
+) -> Result<Exit, CommandError> {
     let directory = std::path::absolute(wanted.from).map_err(unusable(wanted.from))?;
     let members = find(settings, wanted, &directory)?;
     let group = begin(settings, &members)?;
@@ -88,7 +88,7 @@ pub(in crate::through_engine) fn restore(
 pub(in crate::through_engine) fn dry_run(
     settings: &Settings,
     wanted: &RestoreWanted<'_>,
-) -> Result<u8, CommandError> {
+) -> Result<Exit, CommandError> {
     let directory = std::path::absolute(wanted.from).map_err(unusable(wanted.from))?;
     let members = find(settings, wanted, &directory)?;
     let past = Past::read(&settings.paths.log_dir).map_err(CommandError::Log)?;
@@ -110,11 +110,8 @@ pub(in crate::through_engine) fn dry_run(
             DryRun::of(settings, begun, way, predicted)
         })
         .collect();
-    show_all(&all, wanted.format)?;
-    Ok(match all.iter().any(DryRun::is_refused) {
-        true => REFUSED,
-        false => 0,
-    })
+    show_all("containers", &all, wanted.format)?;
+    Ok(Exit::of_all(all.iter().map(|one| !one.is_refused())))
 }
 
 /// Makes the file that decides the outcome, and removes such files that no operation needs.

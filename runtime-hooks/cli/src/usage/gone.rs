@@ -13,32 +13,30 @@ const GONE: [Gone; 5] = [
     (
         "metrics",
         &["--listen"],
-        "stasis serves no page any more: let the node exporter read what `stasis metrics \
-         --textfile FILE` writes (stasis-metrics.timer)",
+        "stasis serves no page any more: let the node exporter read the file of `stasis metrics \
+         --textfile FILE` (stasis-metrics.timer)",
     ),
     (
         "check",
         &["--image"],
-        "`stasis verify --here IMAGE` says whether this machine can restore an image, and `stasis \
+        "`stasis verify --here IMAGE` shows whether this machine can restore an image, and `stasis \
          verify IMAGE` whether it is whole",
     ),
     (
         "check",
         &["--machine"],
-        "`stasis doctor` reports what this machine can do, and `stasis doctor --self-test` tries \
-         the driver alone",
+        "`stasis doctor` reports on this machine, and `stasis doctor --self-test` tries the driver alone",
     ),
     (
         "cuda-checkpoint",
         &["--tree"],
-        "--container names a container, whose processes are moved together; or name each process \
-         by --pid",
+        "--container names a container, whose processes are moved together; --pid names one process",
     ),
     (
         "inspect",
         &["--ps-tree", "--files", "--sockets", "--mounts", "--stats"],
-        "`stasis inspect --all` shows what stasis has written, and crit and checkpointctl read \
-         CRIU's own files",
+        "`stasis inspect --all` shows the documents of stasis; crit and checkpointctl read CRIU's \
+         own files",
     ),
 ];
 
@@ -52,25 +50,34 @@ const GONE_VERB: (&str, &str) = (
 /// Adds the successor to the error of a command line with a removed option or verb.
 #[must_use]
 pub fn with_successor(mut error: Error, words: impl Iterator<Item = OsString>) -> Error {
-    let words: Vec<OsString> = words.collect();
+    if let Some(successor) = successor(&error, words) {
+        // In place of clap's neighbour by its letters.
+        error.remove(ContextKind::SuggestedArg);
+        error.remove(ContextKind::SuggestedSubcommand);
+        let successor = ContextValue::StyledStrs(vec![successor.into()]);
+        error.insert(ContextKind::Suggested, successor);
+    }
+    error
+}
+
+/// Finds what to call in place of a removed option or verb.
+pub(super) fn successor(
+    error: &Error,
+    words: impl Iterator<Item = OsString>,
+) -> Option<&'static str> {
     if let Some(ContextValue::String(verb)) = error.get(ContextKind::InvalidSubcommand)
         && verb == GONE_VERB.0
     {
-        let successor = ContextValue::StyledStrs(vec![GONE_VERB.1.into()]);
-        error.insert(ContextKind::Suggested, successor);
-        return error;
+        return Some(GONE_VERB.1);
     }
     let unknown = match (error.kind(), error.get(ContextKind::InvalidArg)) {
-        (ErrorKind::UnknownArgument, Some(ContextValue::String(option))) => option.clone(),
-        _ => return error,
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(option))) => option,
+        _ => return None,
     };
+    let words: Vec<OsString> = words.collect();
     let is_it = |(verb, options, _): &&Gone| {
         options.contains(&unknown.as_str())
             && words.iter().any(|word| Path::new(word).ends_with(verb))
     };
-    if let Some((.., successor)) = GONE.iter().find(is_it) {
-        let successor = ContextValue::StyledStrs(vec![(*successor).into()]);
-        error.insert(ContextKind::Suggested, successor);
-    }
-    error
+    GONE.iter().find(is_it).map(|(.., successor)| *successor)
 }
