@@ -66,7 +66,7 @@ enum Verb {
     },
     Checkpoint(checkpoint::Arguments),
     Restore(restore::Arguments),
-    /// Free the GPUs of containers in place: GPU contents move to host memory.
+    /// Free the GPUs of containers in place: contents move to host memory.
     ///
     /// The processes run until they call CUDA, and wait there. Ctrl-C undoes all.
     ///
@@ -80,14 +80,14 @@ enum Verb {
     /// Exit code 0: all run; 1: some do not, and are unchanged unless reported otherwise; 2: there
     /// is no such container.
     Resume(suspend::Arguments),
-    /// List images: container, size, and whether this machine can restore them.
+    /// List images, and whether this machine can restore them.
     ///
     /// This reads no GPU contents: `stasis verify` does.
     ///
     /// Exit code 0: the images are listed; 2: they cannot be.
     Images(images::Arguments),
     Inspect(inspect::Arguments),
-    /// Read images in full and compare checksums; --here: would they run here?
+    /// Read images in full and compare checksums.
     ///
     /// An image is "unknown" if nothing lists its files: it has no stasis.json, or one without
     /// them.
@@ -99,7 +99,9 @@ enum Verb {
     Push(push::Arguments),
     Pull(pull::Arguments),
     Gc(gc::Arguments),
-    /// Check this machine: GPUs, driver, CRIU, runtimes, engines, with remedies.
+    /// Check this machine, and show remedies for faults.
+    ///
+    /// Checks GPUs, driver, CRIU, runtimes, engines, room and rights.
     ///
     /// Each finding has an id, a verdict (fault, warning, ok), the evidence and the remedy. The
     /// first run tries this build of the driver: this takes some seconds and 1 GiB of GPU memory.
@@ -226,7 +228,7 @@ fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         } => {
             let found = match alone {
                 true => self_test(&settings()?),
-                false => doctor(settings()),
+                false => doctor(settings(), config),
             };
             show(&found, output.format())?;
             Ok(Exit::of(found.is_sound()))

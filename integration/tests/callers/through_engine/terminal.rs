@@ -43,7 +43,7 @@ pub(super) fn ctrl_c_takes_a_restore_back(
     stasis.until_criu_is_held()?;
     terminal.until_shown(&format!("{name}: criu restore"))?;
     terminal.press_ctrl_c()?;
-    terminal.until_shown("taking it back")?;
+    terminal.until_shown("undoing")?;
     stasis.let_criu_go()?;
     let (code, shown) = terminal.end()?;
     assert_eq!(code, Some(130), "{shown}");
@@ -63,7 +63,7 @@ pub(super) fn ctrl_c_may_come_too_late(
     let mut terminal = Terminal::start(stasis, 120, &arguments)?;
     terminal.until_shown(&format!("{name}: gpu restore"))?;
     terminal.press_ctrl_c()?;
-    terminal.until_shown("taking it back")?;
+    terminal.until_shown("undoing")?;
     stasis.let_driver_go("late")?;
     let (code, shown) = terminal.end()?;
     assert_eq!(code, Some(0), "{shown}");
@@ -83,7 +83,7 @@ pub(super) fn ctrl_c_takes_a_checkpoint_back(
     let mut terminal = Terminal::start(stasis, 120, &arguments)?;
     terminal.until_shown(&format!("{name}: gpu checkpoint"))?;
     terminal.press_ctrl_c()?;
-    terminal.until_shown("taking it back")?;
+    terminal.until_shown("undoing")?;
     stasis.let_driver_go("cancel")?;
     let (code, shown) = terminal.end()?;
     assert_eq!(code, Some(130), "{shown}");

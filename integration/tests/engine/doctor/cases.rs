@@ -4,7 +4,7 @@
 /// all but the settings.
 pub(super) type Case = (&'static str, &'static str, &'static str, &'static str);
 
-pub(super) const OF_THE_NODE: [Case; 12] = [
+pub(super) const OF_THE_NODE: [Case; 14] = [
     ("settings", "fault", "echo nonsense >>$S", ""),
     (
         "low-level-runtime",
@@ -59,8 +59,22 @@ pub(super) const OF_THE_NODE: [Case; 12] = [
     (
         "two-installations",
         "warning",
-        ": >/usr/bin/stasis-runtime",
-        "rm /usr/bin/stasis-runtime",
+        ": >/usr/bin/stasis-runtime; : >/usr/bin/stasis",
+        "rm /usr/bin/stasis-runtime /usr/bin/stasis",
+    ),
+    (
+        "own-programs",
+        "fault",
+        "mkdir /opt/alone; cp /usr/local/bin/stasis-runtime /opt/alone; \
+         sed -i 's,/usr/local/bin/stasis-runtime,/opt/alone/stasis-runtime,' \
+         /etc/docker/daemon.json",
+        "rm -r /opt/alone",
+    ),
+    (
+        "rootless",
+        "warning",
+        "mkdir -p /run/user/1000/crun/job; echo '{}' >/run/user/1000/crun/job/status",
+        "rm -r /run/user/1000",
     ),
     (
         "copying",

@@ -84,6 +84,22 @@ fn is_sound(stasis: &StasisHost) -> Result<()> {
     let found = found(stasis, 0)?;
     let is_ok = |finding: &Value| finding["verdict"] == "ok";
     ensure!(found.iter().all(is_ok), "{found:?}");
+    // What is fine is told, too.
+    for (id, evidence) in [
+        ("stasis", env!("CARGO_PKG_VERSION")),
+        ("driver", "580.0.0-standin, GPUs: "),
+        ("criu", "4."),
+        ("low-level-runtime", "runc 1."),
+        ("docker", "uses stasis"),
+        ("podman", ", uses stasis"),
+        ("containerd", ", does not use stasis"),
+        ("host-memory", " free in host memory"),
+    ] {
+        let found = found.iter().find(|finding| finding["id"] == id);
+        let found = found.with_context(|| format!("{id} is missing"))?;
+        let told = found["evidence"].as_str().unwrap_or_default();
+        ensure!(told.contains(evidence), "{found}");
+    }
     Ok(())
 }
 
@@ -98,6 +114,8 @@ fn is_found(stasis: &StasisHost, (id, verdict, broken, mended): Case) -> Result<
         .collect();
     let it = wrong.iter().find(|finding| finding["id"] == id);
     let it = it.with_context(|| format!("{found:?}"))?;
+    let evidence = it["evidence"].as_str().unwrap_or_default();
+    ensure!(!evidence.contains('\n'), "it is one line: {it}");
     ensure!(it["verdict"] == verdict, "{it}");
     ensure!(it["remedy"] != "" && it["evidence"] != "", "{it}");
     shell(stasis, MEND)?;

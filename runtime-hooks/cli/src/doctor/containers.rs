@@ -31,6 +31,11 @@ pub(super) fn findings(inventory: Option<&Inventory>) -> Vec<Finding> {
         .collect()
 }
 
+/// Counts the containers of root's engines.
+pub(super) fn fact() -> String {
+    format!("{} running", running(None).len())
+}
+
 /// Returns at most one finding of a kind for a container.
 fn of(located: &Located, driver: &str) -> Vec<Finding> {
     let processes = processes_of(located).unwrap_or_default();
@@ -60,7 +65,7 @@ fn libcuda(name: &str, process: &Process, driver: &str) -> Option<Finding> {
         warning(
             "container-libcuda",
             format!("{name} uses libcuda {version}, and the driver is {driver}"),
-            "start it anew, with the host's libraries and not with those of its image",
+            "restart it with the host's libraries, not with those of its image",
         )
     })
 }
@@ -74,6 +79,6 @@ fn confined(name: &str, process: &Process) -> Option<Finding> {
         format!(
             "{name} is confined by AppArmor's profile {profile}, with which stasis was not tried"
         ),
-        "try it first; the profile has to be loaded wherever the image is restored",
+        "try it first; load the profile wherever the image is restored",
     ))
 }

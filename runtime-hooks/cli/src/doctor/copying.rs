@@ -40,8 +40,8 @@ pub(super) fn finding(settings: &Settings) -> Finding {
 /// Describes how sharing between processes of jobs on several GPUs is determined.
 fn surveys(surveys: &Surveys) -> String {
     match surveys {
-        Surveys::Passed => "; what processes share is known once they are locked".to_owned(),
-        Surveys::NotPassed { why } => format!("; what processes share is guessed: {why}"),
+        Surveys::Passed => "; a survey at the lock shows what processes share".to_owned(),
+        Surveys::NotPassed { why } => format!("; stasis guesses what processes share: {why}"),
     }
 }
 

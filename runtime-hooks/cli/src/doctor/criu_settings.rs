@@ -44,17 +44,17 @@ fn of(name: &str, settings: &CriuSettings) -> Vec<Finding> {
         Some(match option {
             "libdir" => warning(
                 "criu-configuration",
-                evidence(", in the place of the directory of stasis"),
+                evidence(" instead of the directory of stasis"),
                 "remove that line: CRIU looks for plugins in one directory",
             ),
             _ if HARMFUL.contains(&option) || is_of_request && option == IMAGES => fault(
                 "criu-option",
-                evidence(": images are not written or restored as their callers ask"),
+                evidence(": images are not written or restored as requested"),
                 "remove that line",
             ),
             _ if is_of_request && LOG.contains(&option) => warning(
                 "criu-log",
-                evidence(", in the place of a file for each operation"),
+                evidence(" instead of a file for each operation"),
                 "remove that line: operations at the same time overwrite each other's log",
             ),
             _ => return None,

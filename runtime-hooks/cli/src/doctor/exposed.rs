@@ -48,8 +48,8 @@ fn loaded_libraries() -> BTreeSet<PathBuf> {
 fn finding(file: &Path, exposed: &Exposed) -> Finding {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let remedy = match exposed.to {
-        Others::Some => "give it to root, and take the group's right to write away",
-        Others::All => "take the right to write away from all but root",
+        Others::Some => "chown it to root, and chmod g-w",
+        Others::All => "chmod go-w",
     };
     let evidence = format!("root runs {}, and {exposed}", file.display());
     warning(&format!("exposed-{name}"), evidence, remedy)

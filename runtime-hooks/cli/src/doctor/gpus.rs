@@ -35,7 +35,7 @@ pub(super) fn findings(
     if let Ok(inventory) = inventory {
         found.extend(version(&inventory.driver_version));
         found.extend(inventory.unread.iter().map(|gpu| {
-            let remedy = "see dmesg; reset the GPU or restart the machine";
+            let remedy = "read dmesg; reset the GPU or restart the machine";
             fault(
                 "lost-gpu",
                 format!("NVML cannot report on a GPU: {}", gpu.error),
@@ -62,17 +62,20 @@ pub(super) fn of_driver(inventory: Result<&Inventory, &InventoryError>) -> Findi
                 .map(|(name, count)| format!("{count} {name}"));
             let products = products.collect::<Vec<_>>().join(", ");
             let version = &inventory.driver_version;
-            ok("driver", format!("{version}; GPUs: {products}"))
+            ok("driver", format!("{version}, GPUs: {products}"))
         }
         Err(error) if Path::new(CONTROL).exists() => fault(
             "driver",
             error_chain(error),
             "install the driver's libraries, or name them in the settings (driver.nvml)",
         ),
-        Err(error) => warning(
+        // The library is as good as never there without the driver.
+        Err(_) => warning(
             "driver",
-            format!("no GPU: {}", error_chain(error)),
-            "none, if this machine has no GPU",
+            format!("NVIDIA's driver is not loaded: there is no {CONTROL}"),
+            format!(
+                "nothing, if this machine has no GPU; else install driver {CHECKPOINTS} or newer"
+            ),
         ),
     }
 }
@@ -86,13 +89,13 @@ fn version(version: &str) -> Vec<Finding> {
     match branch {
         Some(branch) if branch < CHECKPOINTS => found.push(fault(
             "driver-version",
-            format!("driver {version} has no checkpoint calls"),
+            format!("driver {version} is too old: it cannot checkpoint GPU state"),
             format!("install driver {CHECKPOINTS} or newer"),
         )),
         Some(branch) if branch < MAPS => found.push(warning(
             "driver-maps",
-            format!("driver {version} restores to the GPUs that a container had"),
-            format!("driver {MAPS} or newer restores to others, too"),
+            format!("driver {version} restores a container only to the GPUs that it had"),
+            format!("driver {MAPS} or newer restores to other GPUs, too"),
         )),
         _ => {}
     }
@@ -123,7 +126,7 @@ fn of(settings: &Settings, facts: &GpuFacts) -> Vec<Finding> {
     if facts.mig == Mig::Enabled {
         found.push(warning(
             "mig",
-            format!("GPU {gpu} is in MIG mode: nothing on it is checkpointed or restored"),
+            format!("GPU {gpu} is in MIG mode: it has no checkpoints and no restores"),
             format!("nvidia-smi -i {gpu} -mig 0"),
         ));
     }
@@ -131,7 +134,7 @@ fn of(settings: &Settings, facts: &GpuFacts) -> Vec<Finding> {
         found.push(warning(
             "mps",
             format!(
-                "GPU {gpu} is used through the Multi-Process Service by {:?}: these are not \
+                "processes {:?} use GPU {gpu} through the Multi-Process Service: they cannot be \
                  checkpointed",
                 facts.mps_clients
             ),
@@ -159,7 +162,10 @@ mod tests {
         let found = of(&settings, &facts);
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].remedy.starts_with("nvidia-smi -i 3 -pm 1"));
-        assert!(found[1].evidence.contains("by [4711]"), "{found:?}");
+        assert!(
+            found[1].evidence.contains("processes [4711] use GPU 3"),
+            "{found:?}"
+        );
         settings.restore.persistence = stasis_config::Persistence::Ignore;
         assert_eq!(of(&settings, &facts).len(), 1);
     }
@@ -171,6 +177,12 @@ mod tests {
             found.map(|finding| finding.id).collect::<Vec<_>>()
         };
         assert_eq!(ids("565.57.01"), ["driver-version"]);
+        let old = version("565.57.01").remove(0);
+        assert!(
+            old.evidence.starts_with("driver 565.57.01 is too old: "),
+            "{old}"
+        );
+        assert_eq!(old.remedy, "install driver 570 or newer");
         assert_eq!(ids("570.124.06"), ["driver-maps"]);
         assert_eq!(ids("580.159.04"), Vec::<String>::new());
         assert_eq!(ids("595.71.05"), ["driver-known"]);

@@ -7,6 +7,8 @@ use stasis_config::Settings;
 use super::{Finding, ok};
 use crate::programs::{Program, Version, in_path, version_at};
 
+const RUNTIME: &str = "low-level-runtime";
+
 /// An installed program.
 #[derive(Debug)]
 pub(super) struct Installed {
@@ -21,7 +23,7 @@ pub(super) struct Installed {
 /// Finds the low-level runtime of the settings, and the containerd in `PATH`.
 pub(super) fn installed(settings: &Settings) -> Vec<Installed> {
     let runtime = settings.runtime.resolve().ok().map(|found| found.path);
-    let runtime = runtime.map(|path| ("low-level-runtime", path));
+    let runtime = runtime.map(|path| (RUNTIME, path));
     let containerd = in_path("containerd").map(|path| ("containerd", path));
     let ask = |(id, path): (&'static str, PathBuf)| {
         let version = version_at(&path);
@@ -31,13 +33,14 @@ pub(super) fn installed(settings: &Settings) -> Vec<Installed> {
 }
 
 impl Installed {
-    /// Reports the program, its version and its path.
-    pub(super) fn finding(&self) -> Finding {
+    /// Reports a low-level runtime, its version and its path; engines are reported with their
+    /// settings.
+    pub(super) fn finding(&self) -> Option<Finding> {
         let path = self.path.display();
         let evidence = match self.version {
-            Some((program, version)) => format!("{program} {version}: {path}"),
-            None => format!("of an unknown version: {path}"),
+            Some((program, version)) => format!("{program} {version}, {path}"),
+            None => format!("of unknown version, {path}"),
         };
-        ok(self.id, evidence)
+        (self.id == RUNTIME).then(|| ok(RUNTIME, evidence))
     }
 }

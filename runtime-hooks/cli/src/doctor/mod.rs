@@ -9,14 +9,17 @@ mod exposed;
 mod gpus;
 mod installed;
 mod node;
+mod own;
 mod room;
+mod rootless;
 mod shims;
 mod toolkit;
 
 use std::fmt;
+use std::path::Path;
 
 use serde::Serialize;
-use stasis_config::{Settings, SettingsError};
+use stasis_config::{DEFAULT_PATH, Settings, SettingsError};
 use stasis_engine::preflight::capabilities::Capabilities;
 use stasis_gpu::cuda::nvml::Inventory;
 
@@ -65,36 +68,50 @@ pub struct Diagnosis {
 }
 
 /// Looks at this machine. Tries its build of the driver, if it was not tried yet; else nothing is
-/// changed. If the settings cannot be used, the defaults take their place.
+/// changed. If the settings cannot be used, the defaults take their place. `config`: their file, if
+/// one was named.
 #[must_use]
-pub fn doctor(loaded: Result<Settings, SettingsError>) -> Diagnosis {
-    let mut findings = vec![];
-    let settings = loaded.unwrap_or_else(|error| {
-        findings.push(node::settings(&error));
-        Settings::default()
-    });
+pub fn doctor(loaded: Result<Settings, SettingsError>, config: Option<&Path>) -> Diagnosis {
+    let of_settings = match &loaded {
+        Ok(_) => node::settings_in(config.unwrap_or(Path::new(DEFAULT_PATH))),
+        Err(error) => node::settings(error),
+    };
+    let settings = loaded.unwrap_or_default();
     let programs = installed::installed(&settings);
     let inventory = Inventory::read(&settings);
     let known = inventory.as_ref().ok();
+    let mut findings = own::findings();
+    findings.push(of_settings);
+    findings.extend(gpus::findings(&settings, inventory.as_ref()));
+    let capabilities = Capabilities::probe(&settings);
+    findings.extend(node::findings(&settings, &capabilities));
+    findings.extend(programs.iter().filter_map(Installed::finding));
+    findings.extend(engines::findings());
+    findings.extend(room::findings(&settings, known));
     let groups = [
-        ("settings", findings),
         (
-            "node",
-            node::findings(&settings, &Capabilities::probe(&settings)),
+            "containers",
+            containers::findings(known),
+            containers::fact(),
         ),
         (
-            "programs",
-            programs.iter().map(Installed::finding).collect(),
+            "rootless",
+            rootless::findings(),
+            "no user runs containers without root".to_owned(),
         ),
-        ("exposed", exposed::findings(&settings, &programs)),
-        ("gpus", gpus::findings(&settings, inventory.as_ref())),
-        ("room", room::findings(&settings, known)),
-        ("toolkit", toolkit::findings()),
-        ("engines", engines::findings()),
-        ("containers", containers::findings(known)),
-        ("shims", shims::findings()),
+        ("shims", shims::findings(), shims::fact()),
+        (
+            "toolkit",
+            toolkit::findings(),
+            "no hook of NVIDIA's container toolkit".to_owned(),
+        ),
+        (
+            "exposed",
+            exposed::findings(&settings, &programs),
+            "only root can change the programs and libraries that root runs".to_owned(),
+        ),
     ];
-    let mut findings: Vec<Finding> = groups.into_iter().flat_map(or_in_order).collect();
+    findings.extend(groups.into_iter().flat_map(or_fact));
     findings.sort_by_key(|finding| finding.verdict);
     Diagnosis { findings }
 }
@@ -108,12 +125,12 @@ pub fn self_test(settings: &Settings) -> Diagnosis {
     Diagnosis { findings }
 }
 
-/// Reports a group without findings as in order.
-fn or_in_order((group, found): (&str, Vec<Finding>)) -> Vec<Finding> {
-    if !found.is_empty() {
-        return found;
+/// Reports the fact of a group without findings.
+fn or_fact((group, found, fact): (&str, Vec<Finding>, String)) -> Vec<Finding> {
+    match found.is_empty() {
+        true => vec![ok(group, fact)],
+        false => found,
     }
-    vec![ok(group, "nothing is wrong".to_owned())]
 }
 
 impl Diagnosis {
@@ -129,7 +146,7 @@ impl Diagnosis {
     }
 }
 
-/// Makes a finding of a fact, or of a group in which nothing is wrong.
+/// Makes a finding of a fact.
 fn ok(id: &str, evidence: String) -> Finding {
     finding(Verdict::Ok, id, evidence, String::new())
 }
@@ -151,19 +168,20 @@ fn finding(verdict: Verdict, id: &str, evidence: String, remedy: String) -> Find
     }
 }
 
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:7} {}: {}", self.verdict, self.id, self.evidence)?;
+        match self.remedy.as_str() {
+            "" => Ok(()),
+            remedy => write!(f, "\n        {remedy}"),
+        }
+    }
+}
+
 impl fmt::Display for Diagnosis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Finding {
-            id,
-            verdict,
-            evidence,
-            remedy,
-        } in &self.findings
-        {
-            writeln!(f, "{verdict:7} {id}: {evidence}")?;
-            if !remedy.is_empty() {
-                writeln!(f, "        {remedy}")?;
-            }
+        for finding in &self.findings {
+            writeln!(f, "{finding}")?;
         }
         let (faults, warnings) = (self.count(Verdict::Fault), self.count(Verdict::Warning));
         write!(f, "faults: {faults}, warnings: {warnings}")

@@ -16,6 +16,18 @@ const SELINUX: &str = "/sys/fs/selinux/enforce";
 /// The paths of `make install` and of a package.
 const INSTALLED: [&str; 2] = ["/usr/local/bin/stasis-runtime", "/usr/bin/stasis-runtime"];
 
+/// Reports settings that can be used.
+pub(super) fn settings_in(path: &Path) -> Finding {
+    let path = path.display();
+    ok(
+        "settings",
+        match path.to_string().as_str() {
+            file if Path::new(file).exists() => file.to_owned(),
+            none => format!("the defaults: there is no {none}"),
+        },
+    )
+}
+
 pub(super) fn settings(error: &SettingsError) -> Finding {
     let remedy = "correct it: until then every checkpoint and restore fails";
     fault("settings", error_chain(error), remedy)
@@ -24,8 +36,7 @@ pub(super) fn settings(error: &SettingsError) -> Finding {
 pub(super) fn findings(settings: &Settings, has: &Capabilities) -> Vec<Finding> {
     let mut found = of(has);
     if let Err(error) = settings.runtime.resolve() {
-        let remedy = "install runc or crun, or name it in the settings (runtime.path)";
-        found.push(fault("low-level-runtime", error_chain(&error), remedy));
+        found.push(no_runtime(&error));
     }
     found.extend(check_of_criu());
     found.extend(criu_settings::findings());
@@ -34,11 +45,24 @@ pub(super) fn findings(settings: &Settings, has: &Capabilities) -> Vec<Finding> 
     if INSTALLED.iter().all(|program| Path::new(program).exists()) {
         found.push(warning(
             "two-installations",
-            format!("{} are both there", INSTALLED.join(" and ")),
-            "`make uninstall`, or remove the package: engines may call one or the other",
+            format!("both {} exist", INSTALLED.join(" and ")),
+            "`make uninstall`, or remove the package: engines may call either",
         ));
     }
     found
+}
+
+fn no_runtime(error: &SettingsError) -> Finding {
+    let evidence = match error {
+        SettingsError::Runtime { path, .. } => format!(
+            "{} is not installed: containers cannot start with stasis",
+            path.display()
+        ),
+        other => error_chain(other),
+    };
+    let remedy =
+        "install runc or crun, and name it in the settings if it is not runc (runtime.path)";
+    fault("low-level-runtime", evidence, remedy)
 }
 
 fn of(has: &Capabilities) -> Vec<Finding> {
@@ -46,7 +70,7 @@ fn of(has: &Capabilities) -> Vec<Finding> {
     found.push(match &has.plugin {
         Some(plugin) => ok("criu-plugin", plugin.display().to_string()),
         None => {
-            let evidence = "the plugin for CRIU (gpu_contents.plugin) is not there: the driver and \
+            let evidence = "the plugin for CRIU (gpu_contents.plugin) is missing: the driver and \
                             CRIU move GPU contents, with one thread each";
             let evidence = evidence.to_owned();
             warning("criu-plugin", evidence, "install stasis again")
@@ -54,10 +78,7 @@ fn of(has: &Capabilities) -> Vec<Finding> {
     });
     let kernel = &has.kernel;
     let (release, bytes) = (&kernel.release, kernel.page_size);
-    found.push(ok(
-        "kernel",
-        format!("{release}, with pages of {bytes} bytes"),
-    ));
+    found.push(ok("kernel", format!("{release}, pages of {bytes} bytes")));
     let version = match has.cgroups {
         Cgroups::V1 => "version 1",
         Cgroups::V2 => "version 2",
@@ -78,15 +99,18 @@ fn of_criu(criu: &Criu) -> Finding {
     match criu {
         Criu::Version(version) if *version < needed => fault(
             "criu-version",
-            format!("CRIU {version} is too old: checkpoints and restores are refused"),
+            format!("CRIU {version} is too old: there are no checkpoints and no restores"),
             remedy,
         ),
-        Criu::Version(version) => ok("criu", format!("CRIU {version}")),
-        Criu::Missing => fault("criu-missing", "no criu is in PATH".to_owned(), remedy),
+        Criu::Version(version) => ok("criu", version.to_string()),
+        Criu::Missing => {
+            let evidence = "criu is not installed: there are no checkpoints and no restores";
+            fault("criu-missing", evidence.to_owned(), remedy)
+        }
         Criu::Unknown(why) => fault(
             "criu-unknown",
             why.clone(),
-            "see whether `criu --version` works",
+            "check whether `criu --version` works",
         ),
     }
 }
@@ -98,7 +122,7 @@ fn check_of_criu() -> Option<Finding> {
         fault(
             "criu-check",
             format!("`criu check` fails ({status})"),
-            "`criu check` says what the kernel lacks",
+            "`criu check` shows what the kernel lacks",
         )
     })
 }
@@ -130,6 +154,15 @@ mod tests {
     }
 
     #[test]
+    fn a_machine_without_runc_gets_one_clear_line() {
+        let mut settings = Settings::default();
+        settings.runtime.path = "no-such-runtime".into();
+        let error = settings.runtime.resolve().unwrap_err();
+        let expected = "no-such-runtime is not installed: containers cannot start with stasis";
+        assert_eq!(no_runtime(&error).evidence, expected);
+    }
+
+    #[test]
     fn what_is_missing_is_found() {
         let ids = |has: &Capabilities| {
             let found = of(has).into_iter();
@@ -138,6 +171,17 @@ mod tests {
         };
         assert_eq!(ids(&capable()), [""; 0]);
         let mut has = capable();
+        has.criu = Criu::Missing;
+        let found = of(&has).remove(0);
+        assert_eq!(
+            found.to_string().lines().count(),
+            2,
+            "a line, and the remedy: {found}"
+        );
+        assert!(
+            found.evidence.starts_with("criu is not installed: "),
+            "{found}"
+        );
         has.cgroups = Cgroups::None;
         has.criu = Criu::Unknown("it hangs".to_owned());
         has.plugin = None;

@@ -6,47 +6,36 @@ use stasis_engine::image::disk_space;
 use stasis_gpu::cuda::nvml::Inventory;
 use stasis_linux::error_chain;
 
-use super::{fault, warning};
+use super::{fault, ok, warning};
+use crate::answer::amount::size;
 use crate::doctor::Finding;
 use crate::recover::cut_off;
-
-const MIB: u64 = 1 << 20;
 
 pub(super) fn findings(settings: &Settings, inventory: Option<&Inventory>) -> Vec<Finding> {
     let mut found: Vec<Finding> = left(settings).into_iter().collect();
     let used = inventory.map_or(0, |inventory| inventory.used_bytes.values().sum());
     if let Ok(available) = available() {
-        found.extend(too_little(
-            "host-memory",
-            "host memory",
-            available,
-            used,
-            "not all containers can be checkpointed at once; add memory, or one after the other",
-        ));
+        let remedy = "add memory, or checkpoint one container after the other";
+        found.push(room("host-memory", "host memory", available, used, remedy));
     }
     if let Some(directory) = settings.gpu_contents.directory()
         && let Ok(Some(available)) = disk_space::free(directory)
     {
-        found.extend(too_little(
-            "no-space",
-            &directory.display().to_string(),
-            available,
-            used,
-            "stasis gc, or another directory (gpu_contents.directory)",
-        ));
+        let place = directory.display().to_string();
+        let remedy = "stasis gc, or another directory (gpu_contents.directory)";
+        found.push(room("no-space", &place, available, used, remedy));
     }
     found
 }
 
-fn too_little(id: &str, whose: &str, available: u64, used: u64, remedy: &str) -> Option<Finding> {
-    (available < used).then(|| {
-        let evidence = format!(
-            "{} MiB of GPU memory are in use, and {whose} has {} MiB",
-            used / MIB,
-            available / MIB
-        );
-        warning(id, evidence, remedy)
-    })
+/// Compares the room for GPU contents with those that are on GPUs now.
+fn room(id: &str, whose: &str, available: u64, used: u64, remedy: &str) -> Finding {
+    let (available_text, used_text) = (size(available), size(used));
+    let evidence = format!("{available_text} free in {whose}, {used_text} of GPU memory in use");
+    match available < used {
+        true => warning(id, evidence, remedy),
+        false => ok(id.strip_prefix("no-").unwrap_or(id), evidence),
+    }
 }
 
 fn left(settings: &Settings) -> Option<Finding> {
@@ -56,8 +45,8 @@ fn left(settings: &Settings) -> Option<Finding> {
         Ok(left) => {
             let ids: Vec<_> = left.iter().map(|undo| undo.id.as_str()).collect();
             let evidence = format!(
-                "operations were killed, and their keepers, too; what they had begun stands still: \
-                 {}",
+                "operations were killed together with their keepers, and these containers stand \
+                 still: {}",
                 ids.join(", ")
             );
             Some(fault("operations", evidence, remedy))
@@ -69,12 +58,18 @@ fn left(settings: &Settings) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::doctor::Verdict;
 
     #[test]
     fn what_is_in_use_has_to_fit() {
-        assert!(too_little("host-memory", "host memory", 10, 10, "").is_none());
-        let found = too_little("no-space", "/memory", 10 * MIB, 11 * MIB, "").unwrap();
-        let evidence = "11 MiB of GPU memory are in use, and /memory has 10 MiB";
-        assert_eq!(found.evidence, evidence);
+        let found = room("no-space", "/memory", 10 << 20, 11 << 20, "remove");
+        assert_eq!(found.verdict, Verdict::Warning);
+        let evidence = "10.0 MiB free in /memory, 11.0 MiB of GPU memory in use";
+        assert_eq!(
+            (found.id.as_str(), found.evidence.as_str()),
+            ("no-space", evidence)
+        );
+        let found = room("no-space", "/memory", 10, 10, "remove");
+        assert_eq!((found.id.as_str(), found.verdict), ("space", Verdict::Ok));
     }
 }

@@ -4,11 +4,19 @@ use std::fs;
 use std::path::Path;
 
 use super::fault;
+use crate::answer::amount::counted;
 use crate::doctor::Finding;
 use crate::setup::in_use::{bundles, recorded_in};
 
 /// Where a link to our shim takes the place of containerd's own.
 const LINK: &str = "/usr/local/bin/containerd-shim-runc-v2";
+
+pub(super) fn fact() -> String {
+    format!(
+        "{} with a shim of containerd, all installed",
+        counted(bundles().len(), "container")
+    )
+}
 
 pub(super) fn findings() -> Vec<Finding> {
     let leads_nowhere = |path: &Path| fs::symlink_metadata(path).is_ok() && !path.exists();
@@ -17,7 +25,7 @@ pub(super) fn findings() -> Vec<Finding> {
         found.push(fault(
             "shim-link",
             format!("{LINK} leads to nothing"),
-            "let it lead to a shim (docs/containerd.md, \"Going back\")",
+            "point it to a shim (docs/containerd.md, \"Going back\")",
         ));
     }
     for bundle in bundles() {

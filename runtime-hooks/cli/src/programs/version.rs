@@ -21,6 +21,10 @@ pub(crate) enum Program {
     Containerd,
     /// podman.
     Podman,
+    /// CRI-O.
+    Crio,
+    /// Docker's client.
+    Docker,
 }
 
 impl Version {
@@ -54,6 +58,8 @@ pub(super) fn read(answer: &str) -> Option<(Program, Version)> {
             ("runc", "version") => (Program::Runc, words.next()?),
             ("crun", "version") => (Program::Crun, words.next()?),
             ("podman", "version") => (Program::Podman, words.next()?),
+            ("crio", "version") => (Program::Crio, words.next()?),
+            ("Docker", "version") => (Program::Docker, words.next()?),
             ("containerd", _source) => (Program::Containerd, words.next()?),
             _ => return None,
         };
@@ -74,6 +80,8 @@ impl fmt::Display for Program {
             Self::Crun => "crun",
             Self::Containerd => "containerd",
             Self::Podman => "podman",
+            Self::Crio => "crio",
+            Self::Docker => "docker",
         })
     }
 }
@@ -82,48 +90,63 @@ impl fmt::Display for Program {
 mod tests {
     use super::*;
 
+    const ANSWERS: [(&str, Program, Version); 10] = [
+        (
+            "runc version 1.1.15+ds1\ncommit: 1.1.15+ds1-2+b4\nspec: 1.0.2-dev\ngo: go1.24.4\n",
+            Program::Runc,
+            Version::of(1, 1, 15),
+        ),
+        (
+            "runc version 1.4.0-rc.3\ncommit: v1.4.0-rc.3-0-g6bae6cad\nspec: 1.3.0\n",
+            Program::Runc,
+            Version::of(1, 4, 0),
+        ),
+        (
+            "NVIDIA Container Runtime version 1.17.8\ncommit: f202b80a9b9d0db00d9b1d73c0128c8962c\n\
+             spec: 1.2.1\n\nrunc version 1.2.5\ncommit: v1.2.5-0-g59923ef\nspec: 1.2.0\n",
+            Program::Runc,
+            Version::of(1, 2, 5),
+        ),
+        (
+            "crun version 1.21\ncommit: 10269840aa07fb7e6b7e1acff6198692d8ff5c88\n",
+            Program::Crun,
+            Version::of(1, 21, 0),
+        ),
+        (
+            "containerd github.com/containerd/containerd 1.7.24~ds1 1.7.24~ds1-6+deb13u1\n",
+            Program::Containerd,
+            Version::of(1, 7, 24),
+        ),
+        (
+            "containerd github.com/containerd/containerd/v2 v2.3.4 \n",
+            Program::Containerd,
+            Version::of(2, 3, 4),
+        ),
+        (
+            "containerd containerd.io 1.6.33 d2d58213f83a351ca8f528a95fbd145f5654e957\n",
+            Program::Containerd,
+            Version::of(1, 6, 33),
+        ),
+        (
+            "podman version 5.4.2\n",
+            Program::Podman,
+            Version::of(5, 4, 2),
+        ),
+        (
+            "crio version 1.35.0\nGitCommit: x\n",
+            Program::Crio,
+            Version::of(1, 35, 0),
+        ),
+        (
+            "Docker version 26.1.5+dfsg1, build a72d7cd\n",
+            Program::Docker,
+            Version::of(26, 1, 5),
+        ),
+    ];
+
     #[test]
     fn what_programs_print_is_understood() {
-        let release = Version::of;
-        for (answer, program, version) in [
-            (
-                "runc version 1.1.15+ds1\ncommit: 1.1.15+ds1-2+b4\nspec: 1.0.2-dev\ngo: go1.24.4\n",
-                Program::Runc,
-                release(1, 1, 15),
-            ),
-            (
-                "runc version 1.4.0-rc.3\ncommit: v1.4.0-rc.3-0-g6bae6cad\nspec: 1.3.0\n",
-                Program::Runc,
-                release(1, 4, 0),
-            ),
-            (
-                "NVIDIA Container Runtime version 1.17.8\ncommit: f202b80a9b9d0db00d9b1d73c0128c8962c\n\
-                 spec: 1.2.1\n\nrunc version 1.2.5\ncommit: v1.2.5-0-g59923ef\nspec: 1.2.0\n",
-                Program::Runc,
-                release(1, 2, 5),
-            ),
-            (
-                "crun version 1.21\ncommit: 10269840aa07fb7e6b7e1acff6198692d8ff5c88\n",
-                Program::Crun,
-                release(1, 21, 0),
-            ),
-            (
-                "containerd github.com/containerd/containerd 1.7.24~ds1 1.7.24~ds1-6+deb13u1\n",
-                Program::Containerd,
-                release(1, 7, 24),
-            ),
-            (
-                "containerd github.com/containerd/containerd/v2 v2.3.4 \n",
-                Program::Containerd,
-                release(2, 3, 4),
-            ),
-            (
-                "containerd containerd.io 1.6.33 d2d58213f83a351ca8f528a95fbd145f5654e957\n",
-                Program::Containerd,
-                release(1, 6, 33),
-            ),
-            ("podman version 5.4.2\n", Program::Podman, release(5, 4, 2)),
-        ] {
+        for (answer, program, version) in ANSWERS {
             assert_eq!(read(answer), Some((program, version)), "{answer}");
         }
         for answer in [

@@ -89,30 +89,37 @@ impl ProgressLine {
     }
 
     fn text(&mut self, under_way: Option<&UnderWay>, now: Instant) -> String {
-        let mut parts = Vec::new();
+        let mut head = format!("{}: ", self.container);
         if self.is_taken_back {
-            parts.push("taking it back".to_owned());
+            head += "undoing, ";
         }
+        head += &match under_way {
+            Some(under_way) => name(&under_way.phase),
+            None => "waiting for its engine".to_owned(),
+        };
+        let mut parts = Vec::new();
+        let mut left_in_phase = None;
         if let Some(under_way) = under_way {
-            parts.push(name(&under_way.phase));
-            parts.extend(self.moved(under_way, now));
+            head += &share(under_way).map(bar).unwrap_or_default();
+            let rate = self.rate(under_way, now);
+            parts.extend(moved(under_way));
+            parts.extend(rate.map(|rate| format!("{}/s", size(rate))));
+            left_in_phase = rate.and_then(|rate| left(under_way, rate));
         }
         let elapsed = now.duration_since(self.began);
-        if parts.is_empty() {
-            parts.push("waiting for its engine".to_owned());
-        }
-        let left = self.predicted.and_then(|all| all.checked_sub(elapsed));
-        match left {
-            Some(left) if under_way.is_some() && !self.is_taken_back => {
-                parts.push(format!("about {} in all left", age(left)));
-            }
-            _ => parts.push(age(elapsed)),
-        }
-        format!("{}: {}", self.container, parts.join(", "))
+        let in_all = self.predicted.and_then(|all| all.checked_sub(elapsed));
+        let in_all = in_all.filter(|_| under_way.is_some() && !self.is_taken_back);
+        parts.extend(match (in_all, left_in_phase) {
+            (Some(left), _) => Some(format!("about {} left", age(left))),
+            (None, Some(left)) => Some(format!("{} left in this phase", age(left))),
+            (None, None) => None,
+        });
+        parts.push(format!("{} elapsed", age(elapsed)));
+        format!("{head}, {}", parts.join(", "))
     }
 
-    /// Formats the bytes moved in the phase, the speed, and the time left at that speed.
-    fn moved(&mut self, under_way: &UnderWay, now: Instant) -> Vec<String> {
+    /// Returns the speed since the phase was first seen, in bytes a second.
+    fn rate(&mut self, under_way: &UnderWay, now: Instant) -> Option<u64> {
         let done = under_way.bytes_done.unwrap_or_default();
         if !matches!(&self.phase, Some(phase) if phase.name == under_way.phase) {
             self.phase = Some(Phase {
@@ -121,30 +128,45 @@ impl ProgressLine {
                 bytes: done,
             });
         }
-        let mut parts = Vec::new();
-        if under_way.bytes_done.is_none() {
-            return parts;
-        }
-        let of_total = under_way.bytes_total;
-        let of_total = of_total.map(|total| format!(" of {}", size(total)));
-        parts.push(size(done) + &of_total.unwrap_or_default());
-        let Some(phase) = &self.phase else {
-            return parts;
-        };
+        let phase = self.phase.as_ref()?;
         let milliseconds = now.duration_since(phase.since).as_millis();
         let moved = u128::from(done.saturating_sub(phase.bytes)) * 1000;
-        let rate = moved.checked_div(milliseconds);
-        let rate = rate.and_then(|rate| u64::try_from(rate).ok());
-        let Some(rate @ 1..) = rate else {
-            return parts;
-        };
-        parts.push(format!("{}/s", size(rate)));
-        if let Some(total) = under_way.bytes_total {
-            let left = Duration::from_secs(total.saturating_sub(done) / rate);
-            parts.push(format!("{} left", age(left)));
-        }
-        parts
+        let rate = moved.checked_div(milliseconds)?;
+        u64::try_from(rate).ok().filter(|rate| *rate > 0)
     }
+}
+
+/// Formats the bytes moved in the phase.
+fn moved(under_way: &UnderWay) -> Option<String> {
+    let done = size(under_way.bytes_done?);
+    let total = under_way
+        .bytes_total
+        .map(|total| format!(" of {}", size(total)));
+    Some(done + &total.unwrap_or_default())
+}
+
+/// Returns the time left in the phase at this speed.
+fn left(under_way: &UnderWay, rate: u64) -> Option<Duration> {
+    let left = under_way.bytes_total?.saturating_sub(under_way.bytes_done?);
+    left.checked_div(rate).map(Duration::from_secs)
+}
+
+/// Returns the share of the phase's bytes that is moved, in percent.
+fn share(under_way: &UnderWay) -> Option<u64> {
+    let (done, total) = (under_way.bytes_done?, under_way.bytes_total?);
+    let share = done.saturating_mul(100).checked_div(total)?;
+    Some(share.min(100))
+}
+
+/// Draws a share behind its number, which a narrow terminal shows first.
+fn bar(percent: u64) -> String {
+    const COLUMNS: usize = 20;
+    let filled = usize::try_from(percent).unwrap_or_default() * COLUMNS / 100;
+    let (filled, empty) = (
+        "#".repeat(filled),
+        "-".repeat(COLUMNS - filled.min(COLUMNS)),
+    );
+    format!(" {percent} % [{filled}{empty}]")
 }
 
 #[cfg(test)]
@@ -165,21 +187,28 @@ mod tests {
         let mut line = ProgressLine::new("job", Shown::Never, None);
         let start = line.began;
         let at = |seconds| start + Duration::from_secs(seconds);
-        assert_eq!(line.text(None, at(0)), "job: waiting for its engine, 0 s");
+        assert_eq!(
+            line.text(None, at(0)),
+            "job: waiting for its engine, 0 s elapsed"
+        );
         let lock = under_way("lock", None);
-        assert_eq!(line.text(Some(&lock), at(1)), "job: lock, 1 s");
+        assert_eq!(line.text(Some(&lock), at(1)), "job: lock, 1 s elapsed");
         let begun = under_way("dump", Some((1, 9)));
         let text = line.text(Some(&begun), at(2));
-        assert_eq!(text, "job: dump, 1.0 GiB of 9.0 GiB, 2 s");
+        assert_eq!(
+            text,
+            "job: dump 11 % [##------------------], 1.0 GiB of 9.0 GiB, 2 s elapsed"
+        );
         let later = under_way("dump", Some((5, 9)));
         let text = line.text(Some(&later), at(4));
         assert_eq!(
             text,
-            "job: dump, 5.0 GiB of 9.0 GiB, 2.0 GiB/s, 2 s left, 4 s"
+            "job: dump 55 % [###########---------], 5.0 GiB of 9.0 GiB, 2.0 GiB/s, \
+             2 s left in this phase, 4 s elapsed"
         );
         line.is_taken_back();
         let text = line.text(Some(&lock), at(5));
-        assert_eq!(text, "job: taking it back, lock, 5 s");
+        assert_eq!(text, "job: undoing, lock, 5 s elapsed");
     }
 
     #[test]
@@ -188,8 +217,8 @@ mod tests {
         let start = line.began;
         let lock = under_way("lock", None);
         let text = line.text(Some(&lock), start + Duration::from_secs(10));
-        assert_eq!(text, "job\\u{1b}[2J: lock, about 20 s in all left");
+        assert_eq!(text, "job\\u{1b}[2J: lock, about 20 s left, 10 s elapsed");
         let text = line.text(Some(&lock), start + Duration::from_secs(40));
-        assert!(text.ends_with(": lock, 40 s"), "{text}");
+        assert!(text.ends_with(": lock, 40 s elapsed"), "{text}");
     }
 }

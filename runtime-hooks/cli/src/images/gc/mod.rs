@@ -27,7 +27,7 @@ use in_use::Users;
 use outcome::Outcome;
 use whose::container;
 
-/// Remove old images, leftovers of killed checkpoints, and unused GPU contents.
+/// Remove old images, leftovers of checkpoints, and unused contents.
 ///
 /// Chooses among the images of `stasis images` by --keep and --older-than. Always chooses leftovers
 /// of killed checkpoints. Removes nothing without --yes.

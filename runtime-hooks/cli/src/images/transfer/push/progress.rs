@@ -5,7 +5,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::answer::name;
 
 const LINE: &str =
-    "{total_bytes} gathered, {bytes} there, {binary_bytes_per_sec}, {elapsed}: {wide_msg}";
+    "{bytes} sent of {total_bytes} read, {binary_bytes_per_sec}, {elapsed} elapsed: {wide_msg}";
 
 /// The line, on standard error if that is a terminal. Its length is the bulk memory that was
 /// missing before, as it is gathered; its position, the part of that in stored blobs.

@@ -1,19 +1,20 @@
 //! Engines' settings for stasis, in the files that `stasis setup` writes, and other settings that
 //! keep engines from making checkpoints.
 
+mod docker;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
 use stasis_linux::error_chain;
+use toml_edit::Item;
 
-use super::{Finding, fault, warning};
-use crate::setup::change;
+use super::{Finding, fault, ok, warning};
+use crate::programs::{in_path, version_at};
 use crate::setup::tables::Toml;
 
 /// The runtime's, or handler's, name in each engine's settings.
 const NAME: &str = "stasis";
-const DOCKER: &str = "/etc/docker/daemon.json";
 /// containerd's CRI, in both versions of the settings.
 const CRI_2: &str = "io.containerd.grpc.v1.cri";
 const CRI_3: &str = "io.containerd.cri.v1.runtime";
@@ -86,19 +87,39 @@ const ENGINES: [Engine; 3] = [
     },
 ];
 
+/// Reports faults of engines' settings, and each installed engine.
 pub(super) fn findings() -> Vec<Finding> {
-    let mut found = docker();
+    let mut found = docker::findings();
     for engine in &ENGINES {
-        let mut files = Vec::new();
-        for path in engine.paths() {
-            match Toml::read(&path) {
-                Ok(file) => files.push(file),
-                Err(error) => found.push(unreadable(engine.name, error_chain(&error))),
-            }
-        }
+        let (files, unread) = engine.files();
+        found.extend(unread);
         found.extend(engine.of(&files));
+        found.extend(installed(engine.name, engine.runtime_in(&files).is_some()));
     }
     found
+}
+
+/// Returns the programs of stasis that engines call, according to their settings.
+pub(super) fn programs() -> Vec<PathBuf> {
+    let of_engine = |engine: &Engine| {
+        let (files, _) = engine.files();
+        let places = engine.runtime_in(&files).map(|(_, places)| places);
+        places.unwrap_or_default()
+    };
+    let places = ENGINES.iter().flat_map(of_engine);
+    places.chain(docker::runtime()).map(PathBuf::from).collect()
+}
+
+/// Reports an engine, if it is installed: its version, and whether it knows stasis.
+fn installed(engine: &str, knows_stasis: bool) -> Option<Finding> {
+    let program = in_path(engine)?;
+    let version = version_at(&program).map(|(_, version)| version.to_string());
+    let version = version.unwrap_or_else(|| "of unknown version".to_owned());
+    let stasis = match knows_stasis {
+        true => "uses stasis".to_owned(),
+        false => format!("does not use stasis (stasis setup {engine})"),
+    };
+    Some(ok(engine, format!("{version}, {stasis}")))
 }
 
 impl Engine {
@@ -111,27 +132,44 @@ impl Engine {
         paths
     }
 
-    fn of(&self, files: &[Toml]) -> Vec<Finding> {
-        let last = |keys: Keys| {
-            let mut files = files.iter().rev();
-            files.find_map(|file| Some((&*file.path, file.find(keys)?)))
-        };
-        let mut found = restores(files);
-        let Some((path, runtime)) = self.runtime.iter().find_map(|keys| last(keys)) else {
-            return found;
-        };
+    /// Reads its settings; a file that cannot be read is a fault.
+    fn files(&self) -> (Vec<Toml>, Vec<Finding>) {
+        let (mut files, mut found) = (Vec::new(), Vec::new());
+        for path in self.paths() {
+            match Toml::read(&path) {
+                Ok(file) => files.push(file),
+                Err(error) => found.push(unreadable(self.name, error_chain(&error))),
+            }
+        }
+        (files, found)
+    }
+
+    /// Returns the file that names the runtime, and the places of its program.
+    fn runtime_in<'f>(&self, files: &'f [Toml]) -> Option<(&'f Path, Vec<String>)> {
+        let keys = self.runtime.iter();
+        let (path, runtime) = keys.clone().find_map(|keys| last(files, keys))?;
         let places = runtime.as_array().into_iter().flatten();
-        let places: Vec<&str> = match runtime.as_str() {
-            Some(program) => vec![program],
-            None => places.filter_map(|place| place.as_str()).collect(),
+        let places = match runtime.as_str() {
+            Some(program) => vec![program.to_owned()],
+            None => places
+                .filter_map(|place| Some(place.as_str()?.to_owned()))
+                .collect(),
+        };
+        Some((path, places))
+    }
+
+    fn of(&self, files: &[Toml]) -> Vec<Finding> {
+        let mut found = restores(files);
+        let Some((path, places)) = self.runtime_in(files) else {
+            return found;
         };
         // podman takes the first that exists.
         if !places.iter().any(|place| Path::new(place).exists()) {
-            let program = places.first().copied().unwrap_or_default();
+            let program = places.first().map(String::as_str).unwrap_or_default();
             found.push(missing(program, path, self.name));
         }
         for (keys, value) in self.forbid {
-            let Some((path, set)) = last(keys) else {
+            let Some((path, set)) = last(files, keys) else {
                 continue;
             };
             let set = match (set.as_str(), set.as_bool()) {
@@ -143,12 +181,18 @@ impl Engine {
                 found.push(warning(
                     &format!("{}-checkpoints", self.name),
                     format!("{} forbids checkpoints: {key} = {value}", path.display()),
-                    "take that out, and restart the engine",
+                    "remove that setting, and restart the engine",
                 ));
             }
         }
         found
     }
+}
+
+/// Finds a setting in the last file that has it.
+fn last(files: &[Toml], keys: Keys) -> Option<(&Path, &Item)> {
+    let mut files = files.iter().rev();
+    files.find_map(|file| Some((&*file.path, file.find(keys)?)))
 }
 
 /// Warns if containerd restores pods from any image that is a checkpoint.
@@ -169,35 +213,6 @@ fn restores(files: &[Toml]) -> Vec<Finding> {
     found.collect()
 }
 
-fn docker() -> Vec<Finding> {
-    let text = match change::read(Path::new(DOCKER)) {
-        Ok(text) => text.unwrap_or_default(),
-        Err(error) => return vec![unreadable("docker", error_chain(&error))],
-    };
-    if text.trim().is_empty() {
-        return Vec::new();
-    }
-    let settings: Value = match serde_json::from_str(&text) {
-        Ok(settings) => settings,
-        Err(error) => return vec![unreadable("docker", format!("{DOCKER}: {error}"))],
-    };
-    let Some(runtime) = settings["runtimes"][NAME]["path"].as_str() else {
-        return Vec::new();
-    };
-    let mut found = Vec::new();
-    if !Path::new(runtime).exists() {
-        found.push(missing(runtime, Path::new(DOCKER), "docker"));
-    }
-    if settings["experimental"] != true {
-        found.push(warning(
-            "docker-experimental",
-            format!("{DOCKER} is not \"experimental\": Docker has no checkpoints"),
-            "stasis setup docker",
-        ));
-    }
-    found
-}
-
 fn unreadable(engine: &str, why: String) -> Finding {
     fault(
         &format!("{engine}-settings"),
@@ -210,7 +225,7 @@ fn unreadable(engine: &str, why: String) -> Finding {
 fn missing(program: &str, file: &Path, engine: &str) -> Finding {
     fault(
         &format!("{engine}-runtime"),
-        format!("{} names {program}, which is not there", file.display()),
+        format!("{} names {program}, which does not exist", file.display()),
         format!("stasis setup {engine}"),
     )
 }
