@@ -18,8 +18,7 @@ use stasis_integration::host::installed::{
 use stasis_integration::{needs, on_hosts};
 
 /// The end of the evidence of a build that has passed.
-const PASSED: &str =
-    " has passed the self-test); what processes share is known once they are locked";
+const PASSED: &str = " has passed the self-test); a survey at the lock shows what processes share";
 const TRIED: &str = "stasis-gpu-self-test";
 const PORT: u16 = 10311;
 const LIMIT: u64 = 128 << 20;

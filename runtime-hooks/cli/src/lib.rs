@@ -21,3 +21,4 @@ pub mod suspend;
 pub mod through_engine;
 pub mod usage;
 pub mod version;
+mod whose;

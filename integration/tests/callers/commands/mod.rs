@@ -35,7 +35,7 @@ fn all_commands(kind: HostKind) -> Result<()> {
     let stasis = &StasisHost::with_containerd(kind)?;
     let _docker = stasis.docker()?;
     stasis.podman_load()?;
-    ps::without_containers_there_is_an_empty_table(stasis)?;
+    ps::without_containers_that_is_told(stasis)?;
     stasis.podman_run("podman-job", &[], &["/bin/counter", "10001"])?;
     stasis.ctr_run("ctr-job", &[], &["/bin/counter", "10000"])?;
     stasis.docker_run("docker-job", &[], &["/bin/counter", "10002"])?;

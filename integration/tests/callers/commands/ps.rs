@@ -35,14 +35,14 @@ const NONE_YET: [&str; 5] = [
 /// The stand-in's GPU.
 const UUID: &str = "GPU-57415349-5300-4000-8000-000000000001";
 
-pub(crate) fn without_containers_there_is_an_empty_table(stasis: &StasisHost) -> Result<()> {
+pub(crate) fn without_containers_that_is_told(stasis: &StasisHost) -> Result<()> {
     let (code, stdout, stderr) = run(stasis, &["ps"])?;
-    assert_eq!((code, stderr.as_str()), (Some(0), ""));
-    assert_eq!(cells(&stdout), [HEADER]);
+    assert_eq!((code, stdout.as_str()), (Some(0), ""));
+    assert_eq!(stderr, "stasis: no container uses a GPU\n");
     assert_eq!(super::json(stasis, &["ps"])?, (Some(0), Vec::new()));
     let (code, stdout, stderr) = run(stasis, &["images"])?;
     assert_eq!((code, stdout.as_str()), (Some(0), ""));
-    assert_contains(&stderr, &["no directory with an image is known"]);
+    assert_contains(&stderr, &["no image directories are known"]);
     for_others_nothing_looks_as_if_it_were_not_there(stasis)
 }
 

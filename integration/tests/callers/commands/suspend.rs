@@ -84,8 +84,40 @@ pub(crate) fn what_fails_leaves_the_others_done(stasis: &StasisHost) -> Result<(
     for wrong in [["suspend", "--wait=x"], ["suspend", "--json"]] {
         assert_eq!(run(stasis, &wrong)?.0, Some(2), "{wrong:?}");
     }
+    programs_get_one_shape_of_failure(stasis)?;
     assert_eq!(run(stasis, &["resume", "ctr-job"])?.0, Some(0));
     counts_on(stasis, 10000)
+}
+
+/// One exit code and one shape, whether the command line is wrong or there is no such container.
+fn programs_get_one_shape_of_failure(stasis: &StasisHost) -> Result<()> {
+    for (wrong, kind) in [
+        (&["suspend", "--json"][..], "usage"),
+        (&["pusch", "--json"], "usage"),
+        (&["check", "nobody", "--json"], "no-container"),
+        (&["checkpoint", "nobody", "--json"], "no-container"),
+        (&["restore", "nobody", "--json"], "no-container"),
+        (&["recover", "nobody", "--json"], "no-container"),
+        (&["log", "--container", "nobody", "--json"], "no-container"),
+        (&["gc", "--container", "nobody", "--json"], "no-container"),
+    ] {
+        let (code, stdout, _) = run(stasis, wrong)?;
+        let answer: Value = serde_json::from_str(&stdout).context(stdout)?;
+        assert_eq!(
+            (code, &answer["kind"]),
+            (Some(2), &kind.into()),
+            "{wrong:?}"
+        );
+        assert_eq!(
+            (&answer["schema"], &answer["state"]),
+            (&1.into(), &"unharmed".into())
+        );
+        assert!(answer["error"].is_string(), "{answer}");
+    }
+    for verb in ["suspend", "resume"] {
+        assert_eq!(run(stasis, &[verb, "nobody"])?.0, Some(2), "{verb}");
+    }
+    Ok(())
 }
 
 /// Another container has taken the room of a suspended one, and ends.

@@ -34,7 +34,7 @@ pub(super) fn counter_is_checkpointed_by_its_id(stasis: &StasisHost) -> Result<(
     assert_contains(error, &["ctr --namespace default containers rm job"]);
     stasis.ctr_remove("job")?;
     let (code, outcome) = object(stasis, &["restore", "job", "--image", directory])?;
-    assert_eq!((code, &outcome["kind"]), (Some(1), &"no-container".into()));
+    assert_eq!((code, &outcome["kind"]), (Some(2), &"no-container".into()));
     let (code, outcome) = object(stasis, &["restore", "job"])?;
     assert_eq!((code, &outcome["image"]), (Some(0), &image.into()));
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("104"));

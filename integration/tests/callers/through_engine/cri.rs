@@ -49,7 +49,7 @@ pub(super) fn counter_is_checkpointed_by_its_name(stasis: &StasisHost, cri: &Cri
     ];
     let (code, stdout, stderr) = run(stasis, &none)?;
     assert_eq!((code, stdout.as_str()), (Some(2), ""));
-    assert_contains(&stderr, &["no pod others/jobs", "[no-container]"]);
+    assert_contains(&stderr, &["a pod others/jobs", "[no-container]"]);
     a_script_in_the_place_of_crictl(stasis)?;
     let whole = ["checkpoint", name, "-R", "--image", ARCHIVE];
     let outcome = while_crictl(stasis, &whole, || {

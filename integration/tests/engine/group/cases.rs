@@ -108,8 +108,11 @@ pub(super) fn a_blocker_in_one(three: &mut Three<'_>) -> Result<()> {
         stdout == "3 containers: none is checkpointed, and all are as before\n",
         "{stdout}"
     );
-    let begins = "stasis: b: checkpoint of container b failed [unsupported]: ";
-    ensure!(stderr.starts_with(begins), "{stderr}");
+    ensure!(
+        stderr.starts_with("stasis: b: gpu checkpoint of "),
+        "{stderr}"
+    );
+    ensure!(stderr.matches("unsupported").count() == 1, "{stderr}");
     ensure!(
         stderr.ends_with("stasis: b cannot be checkpointed [group-abandoned]\n"),
         "{stderr}"

@@ -10,9 +10,9 @@ use stasis_gpu::cuda::{GpuMap, GpuUuid, InvalidGpuUuid};
 
 /// Move the CUDA state of running processes between GPU and host memory.
 ///
-/// Takes the place of NVIDIA's program of that name, and knows its options. A container is better
-/// moved as a whole (--container, or `stasis suspend` and `stasis resume`): a checkpoint of it is
-/// refused (unknown-gpus) as long as a process of it is moved alone.
+/// Replaces NVIDIA's program of that name and takes its options. Move containers as a whole
+/// (--container, or `stasis suspend` and `stasis resume`): while a process is moved alone, a
+/// checkpoint of its container is refused (unknown-gpus).
 ///
 /// Exit code 0: done; 1: failed, or a wrong command line.
 #[derive(Debug, Parser)]
@@ -32,10 +32,10 @@ pub(crate) struct Arguments {
     /// Give up locking after this time; 0: never
     #[arg(short, long, value_name = "MS")]
     pub(crate) timeout: Option<u32>,
-    /// Restore onto other GPUs: every GPU of the process has to be named
+    /// Restore onto other GPUs: name every GPU of the process
     #[arg(short, long, value_name = "OLD=NEW,...")]
     pub(crate) device_map: Option<DeviceMap>,
-    /// Where the low-level runtime keeps the container
+    /// The root of its low-level runtime
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "pid")]
     pub(crate) root: Option<PathBuf>,
 }

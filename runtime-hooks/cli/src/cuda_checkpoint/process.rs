@@ -104,7 +104,7 @@ impl Target<'_> {
                 state,
                 advice: match state {
                     CudaState::Locked => {
-                        "; --action unlock lets it go on, --action checkpoint frees its GPU"
+                        "; --action unlock continues it, --action checkpoint frees its GPU"
                     }
                     _ => "",
                 },
@@ -134,7 +134,7 @@ impl Target<'_> {
             Err(error) => format!("in a state that the driver does not report ({error})"),
         };
         let advice = match (step, now.as_str()) {
-            (Step::Checkpoint, "locked") => "; --action unlock lets it go on",
+            (Step::Checkpoint, "locked") => "; --action unlock continues it",
             _ => advice(step, error),
         };
         Error::Call { fault, now, advice }

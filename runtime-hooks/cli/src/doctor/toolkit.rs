@@ -26,7 +26,7 @@ pub(super) fn findings() -> Vec<Finding> {
             "nvidia-ctk config --in-place --set nvidia-container-runtime.mode=cdi",
         )
     });
-    let by_file = hook.map(|path| by_hook(&format!("{path} is there"), &format!("rm {path}")));
+    let by_file = hook.map(|path| by_hook(&format!("{path} exists"), &format!("rm {path}")));
     by_mode.into_iter().chain(by_file).collect()
 }
 

@@ -19,12 +19,12 @@ use stasis_transfer::Open as _;
 use super::named::Named;
 use super::origin::Origin;
 use super::transfer::login::Login;
-use super::whose::Whose;
 use super::{bytes_in, reference};
 use crate::answer::exit::Exit;
 use crate::answer::{Format, Output, answer_all, write_line};
 use crate::command_error::{CommandError, ImageError, MoveError};
 use crate::locate::engine::Engine;
+use crate::whose::Whose;
 
 /// Show what images hold: container, GPUs, driver, sizes, origin.
 ///

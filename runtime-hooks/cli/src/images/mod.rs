@@ -9,7 +9,6 @@ mod origin;
 mod table;
 pub mod transfer;
 pub mod verify;
-pub(crate) mod whose;
 
 use std::fs;
 use std::path::{Path, PathBuf};

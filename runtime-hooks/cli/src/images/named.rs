@@ -9,8 +9,8 @@ use stasis_engine::image::manifest::Manifest;
 
 use super::known::with_dockers;
 use super::transfer::unpacked::Unpacked;
-use super::whose::Whose;
 use crate::command_error::CommandError;
+use crate::whose::Whose;
 
 /// An image on this machine, as long as this lives.
 #[derive(Debug)]

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::line::Line;
-use crate::images::whose::Whose;
 use crate::locate::running;
+use crate::whose::Whose;
 
 /// An operation with the name of its container.
 #[derive(Debug, Serialize)]

@@ -76,7 +76,7 @@ fn gpu_memory(rows: &[Row]) -> Family {
 fn checkpointable(rows: &[Row]) -> Family {
     let mut family = Family::gauge(
         "stasis_container_checkpointable",
-        "Whether a checkpoint would begin now; absent while that cannot be told.",
+        "Whether a checkpoint would begin now; absent while unknown.",
     );
     for row in rows {
         if let Some(would) = row.checkpointable {

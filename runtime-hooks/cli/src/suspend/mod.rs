@@ -92,7 +92,7 @@ pub fn run(
         Format::Json => answer_all(CONTAINERS, &outcomes)?,
         Format::Text => outcomes.iter().try_for_each(|outcome| say(outcome, goal))?,
     }
-    Ok(match outcomes.iter().any(Outcome::is_of_none) {
+    Ok(match outcomes.iter().all(Outcome::is_of_none) {
         true => Exit::Unable,
         false => Exit::of_all(outcomes.iter().map(Outcome::is_success)),
     })

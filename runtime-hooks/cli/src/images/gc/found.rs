@@ -129,7 +129,7 @@ impl Image {
 pub(super) enum NotRemoved {
     #[error("an operation uses it")]
     InUse,
-    #[error("another image has taken its place meanwhile")]
+    #[error("another image has replaced it")]
     Replaced,
     #[error(transparent)]
     Directory(#[from] ImageDirectoryError),

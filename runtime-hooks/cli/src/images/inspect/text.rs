@@ -49,14 +49,14 @@ impl ImageDescription {
             };
             lines.push(("GPU contents", format!("{}, {place}", size(bytes))));
         }
-        lines.push(("all of it", size(self.bytes)));
+        lines.push(("all files", size(self.bytes)));
         let places = self.origin.iter().flat_map(origin);
         lines.extend(places.map(|place| ("origin", place)));
         if let Some(there) = elsewhere {
             let archive = if there.archive { "yes" } else { "no" };
             lines.push(("archive", archive.to_owned()));
             let said = there.annotations.iter();
-            lines.extend(said.map(|(name, said)| ("says", format!("{name}={said}"))));
+            lines.extend(said.map(|(name, said)| ("annotation", format!("{name}={said}"))));
         }
         lines.push(("more", OF_CRIU.to_owned()));
         let line = |(title, fact): &(&str, String)| format!("{title:<12} {}", name(fact));

@@ -9,8 +9,8 @@ use stasis_oci_image::document::annotations::{
 };
 
 use super::source::Source;
-use crate::images::whose::Whose;
 use crate::locate::engine::Engine;
+use crate::whose::Whose;
 
 /// The length of a reference with a digest; engines' names are shorter.
 const MOST_BYTES: usize = 512;

@@ -79,7 +79,7 @@ fn fill(
         true => Ok(moved),
         false => Err(MoveError::NoImage {
             reference: reference.to_string(),
-            what: "its tag was given to another one meanwhile; pull it again".to_owned(),
+            what: "its tag now names another one; pull it again".to_owned(),
         }),
     }
 }

@@ -32,13 +32,13 @@ use crate::command_error::{ImageError, MoveError};
 use here::{judge, judge_machine};
 pub(crate) use report::{Refused, VerifyReport};
 
-const NO_MANIFEST: &str = "stasis.json is missing: it was a container with GPU state, or memory \
-    that CRIU does not have, and GPU state cannot be restored; use a whole copy";
+const NO_MANIFEST: &str = "stasis.json is missing: the container had GPU state, or memory that \
+    CRIU does not have, which cannot be restored; use a whole copy";
 const PLAIN: &str = "plain image: CRIU's files only; not verified, as they have no checksums";
-const UNLISTED: &str = "it does not list its files, so CRIU's were not verified: its checkpoint was \
-    cut off";
-const NOT_KNOWN: &str = "which files and mounts have to be in the new container is known once it \
-    is pulled: ask again then, with --bundle";
+const UNLISTED: &str = "it does not list its files, so that CRIU's were not verified: its checkpoint \
+    was killed";
+const NOT_KNOWN: &str = "a pull shows which files and mounts the new container must have: ask again \
+    then, with --bundle";
 /// The beginning of the name of the driver's library.
 const DRIVER_LIBRARY: &[u8] = b"libcuda.so";
 
@@ -139,7 +139,7 @@ impl VerifyReport {
         match (refuse_arriving(&self.image), reading) {
             (Ok(()), _) => return Some(Arrival::Complete),
             (Err(StoreError::Arriving { .. }), Reading::Records | Reading::Here) => {
-                let note = "it is arriving from elsewhere, and not all of it is there";
+                let note = "it is still arriving: a pull has not fetched all of it";
                 self.notes.push(note.to_owned());
                 return Some(Arrival::InPart);
             }
@@ -239,9 +239,8 @@ impl VerifyReport {
             places += 1;
         });
         if let Some(first) = first {
-            let text = format!(
-                "its GPU contents are damaged in {places} places, the first of which: {first}"
-            );
+            let text =
+                format!("its GPU contents are damaged in {places} places; the first: {first}");
             self.add(Kind::ImageDamaged, text);
         }
         self.memory = Some(packs);

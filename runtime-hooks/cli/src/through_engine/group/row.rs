@@ -4,9 +4,14 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use stasis_engine::error::kind::{Kind, State};
+use stasis_engine::error::without_heading;
 use stasis_engine::recovery::group::member::Ended;
 
+use crate::answer::names::by_name;
 use crate::locate::engine::Engine;
+
+/// The operations of groups.
+const VERBS: [&str; 2] = ["checkpoint", "restore"];
 
 /// The outcome.
 #[derive(Debug, Serialize)]
@@ -60,6 +65,28 @@ impl Row {
         let error = self.error.as_ref()?;
         let is_others =
             self.kind.as_deref() == Some(Kind::GroupAbandoned.name()) && !self.is_not(taken_back);
-        (!is_others).then(|| format!("{}: {error}", self.name))
+        let (id, kind) = (self.container.as_str(), self.kind.as_deref());
+        let kind = kind.unwrap_or_default();
+        let cause = VERBS.iter().fold(error.as_str(), |text, verb| {
+            without_heading(text, verb, id, kind)
+        });
+        let cause = by_name(cause, id, &self.name);
+        (!is_others).then(|| format!("{}: {cause} [{kind}]", self.name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_names_container_and_kind_once() {
+        let ended = Ended::unknown(
+            "checkpoint of container abc failed [driver]: abc hangs; kill it".to_owned(),
+            "driver",
+        );
+        let row = Row::of("job", "abc", None, None, Some(ended));
+        let failure = row.failure(&[State::Unharmed]);
+        assert_eq!(failure.as_deref(), Some("job: job hangs; kill it [driver]"));
     }
 }

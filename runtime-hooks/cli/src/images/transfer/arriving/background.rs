@@ -54,8 +54,8 @@ impl fmt::Display for Begun {
         let (image, reference) = (name(&self.image.display()), name(&self.reference));
         writeln!(f, "image {image}, {reference}")?;
         match self.arriving {
-            true => write!(f, "  a restore can begin, and the rest comes meanwhile"),
-            false => write!(f, "  all of it is there"),
+            true => write!(f, "  a restore can begin; the rest follows"),
+            false => write!(f, "  complete"),
         }
     }
 }

@@ -15,13 +15,13 @@ pub(crate) struct Whose {
     pub(crate) id: Option<String>,
     pub(crate) known: Known,
     /// The image that the container was made from.
-    pub(in crate::images) container_image: Option<String>,
+    pub(crate) container_image: Option<String>,
     /// The container image as the user asked for it.
-    pub(in crate::images) asked_image: Option<String>,
+    pub(crate) asked_image: Option<String>,
     /// The container image's digest or id.
-    pub(in crate::images) image_id: Option<String>,
+    pub(crate) image_id: Option<String>,
     /// The engine's name for the runtime.
-    pub(in crate::images) runtime: Option<String>,
+    pub(crate) runtime: Option<String>,
 }
 
 /// `config.dump`, which podman, CRI-O and containerd put into an archive, beside the directory of
