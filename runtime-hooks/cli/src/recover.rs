@@ -259,6 +259,28 @@ mod tests {
     }
 
     #[test]
+    fn a_running_operation_leaves_nothing_to_recover() {
+        let error = OperationError::UnderWay {
+            verb: "checkpoint".to_owned(),
+            pid: 4210,
+        };
+        let found = ContainerRecovery {
+            container: "c1".to_owned(),
+            root: "/run/runc".into(),
+            operation: "checkpoint",
+            result: Outcome::UnderWay,
+            state: None,
+            error: Some(chain(&error)),
+        };
+        let text = found.to_string();
+        let begins = "c1 (/run/runc): a checkpoint is running on this container (process 4210)";
+        assert!(
+            text.starts_with(begins) && text.ends_with("; nothing to recover"),
+            "{text}"
+        );
+    }
+
+    #[test]
     fn what_cannot_be_read_is_told() {
         let state = tempfile::tempdir().unwrap();
         let operation = Operation::begin(state.path(), Path::new("/run/runc"), "c1").unwrap();

@@ -39,6 +39,9 @@ pub(crate) fn several_are_suspended_and_resumed_at_once(stasis: &StasisHost) -> 
     let (code, outcomes) = json(stasis, &all("suspend"))?;
     assert_eq!(code, Some(0));
     assert!(outcomes.iter().all(|one| one["result"] == "already"));
+    let dry_run = ["checkpoint", "ctr-job", "-R", "--dry-run"];
+    let (_, stdout, _) = run(stasis, &dry_run)?;
+    assert_contains(&stdout, &["64.0 MiB of GPU memory, already in host memory"]);
     let (code, stdout, stderr) = run(stasis, &all("resume"))?;
     assert_eq!((code, stderr.as_str()), (Some(0), ""));
     let lines: Vec<&str> = stdout.lines().collect();

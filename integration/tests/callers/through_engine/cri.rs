@@ -75,7 +75,7 @@ pub(super) fn counter_is_checkpointed_by_its_name(stasis: &StasisHost, cri: &Cri
     // Kubernetes restores a container as another one, in another pod.
     cri.stop(&container.id, 10)?;
     let (code, outcome) = object(stasis, &["restore", name])?;
-    assert_eq!((code, &outcome["kind"]), (Some(1), &"no-container".into()));
+    assert_eq!((code, &outcome["kind"]), (Some(2), &"no-container".into()));
     pod.remove()?;
     stasis.nothing_left_of(&[&container.id])
 }

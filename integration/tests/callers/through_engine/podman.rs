@@ -32,7 +32,10 @@ pub(super) fn counter_is_checkpointed_by_its_name(stasis: &StasisHost) -> Result
     // Its name is known as long as podman has it.
     let (code, stdout, stderr) = run(stasis, &["log", "--container", "job"])?;
     assert_eq!(code, Some(0), "{stderr}");
-    let names = stdout.lines().filter(|line| line.contains("  job  ")).count();
+    let names = stdout
+        .lines()
+        .filter(|line| line.contains("  job  "))
+        .count();
     assert!(names > 1, "{stdout}");
     assert_eq!(run(stasis, &["log", "--container", "nobody"])?.0, Some(2));
     // podman knows of the checkpoint, as if it had been asked for it directly.

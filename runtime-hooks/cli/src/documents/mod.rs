@@ -35,14 +35,15 @@ pub struct DocumentsError {
 pub fn write(commands: [Command; 2], share: &Path) -> Result<(), DocumentsError> {
     for mut command in commands {
         let name = command.get_name().to_owned();
+        // First: a completion makes `help` a verb with verbs of its own.
+        into(&share.join("man/man1"), |directory| {
+            manual::write(command.clone(), directory)
+        })?;
         for (shell, place) in SHELLS {
             into(&share.join(place), |directory| {
                 clap_complete::generate_to(shell, &mut command, &name, directory).map(drop)
             })?;
         }
-        into(&share.join("man/man1"), |directory| {
-            manual::write(command, directory)
-        })?;
     }
     Ok(())
 }
@@ -75,7 +76,10 @@ mod tests {
         let read = |name: &str| fs::read_to_string(share.path().join(name)).unwrap();
         let page = read("man/man1/stasis-verb.1");
         assert!(page.contains("option"), "{page}");
-        assert!(!share.path().join("man/man1/stasis-hidden.1").exists());
+        for none in ["hidden", "help", "help-verb"] {
+            let page = format!("man/man1/stasis-{none}.1");
+            assert!(!share.path().join(page).exists(), "{none}");
+        }
         for completion in [
             "bash-completion/completions/stasis.bash",
             "zsh/vendor-completions/_stasis",
@@ -86,9 +90,6 @@ mod tests {
         }
         assert!(share.path().join("man/man1/cuda-checkpoint.1").exists());
         let full = write([other.clone(), other], Path::new("/proc/nowhere")).unwrap_err();
-        assert_eq!(
-            full.to_string(),
-            "cannot write to /proc/nowhere/bash-completion/completions"
-        );
+        assert_eq!(full.to_string(), "cannot write to /proc/nowhere/man/man1");
     }
 }

@@ -66,3 +66,34 @@ pub(super) fn outcome(line: &Line) -> &str {
         true => line.kind.as_deref().unwrap_or("failed"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cold_start_has_its_reason_and_a_failure_its_cause() {
+        let row = |line: serde_json::Value| {
+            let name = Some("job".to_owned());
+            let line = serde_json::from_value(line).unwrap();
+            of(&[Named { name, line }])
+        };
+        let cold = row(serde_json::json!({
+            "time": "2026-11-25T07:00:00Z", "operation": "create", "container": "abc",
+            "notes": ["started cold: there is no image latest:none"],
+        }));
+        let last = "2026-11-25T07:00:00Z create: started cold: there is no image latest:none";
+        assert!(cold.ends_with(last), "{cold}");
+        let failed = row(serde_json::json!({
+            "time": "2026-11-25T07:00:00Z", "operation": "restore", "container": "abc",
+            "error": "restore of container abc failed [criu]: abc is not whole; use another",
+            "kind": "criu", "notes": ["a note that only a script needs"],
+        }));
+        let last = "2026-11-25T07:00:00Z restore: job is not whole; use another";
+        assert!(
+            failed.ends_with(last) && !failed.contains("abc"),
+            "{failed}"
+        );
+        assert_eq!(failed.matches("criu").count(), 1, "{failed}");
+    }
+}

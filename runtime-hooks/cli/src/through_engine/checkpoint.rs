@@ -28,8 +28,8 @@ use crate::locate::{Located, locate};
 use crate::log::past::Past;
 
 /// The reason for a failure that `operations.log` does not have.
-const NOT_OURS: &str = "no operation of stasis had begun: the engine refused it by itself, or runs \
-    this container by another runtime (`--runtime stasis` is missing)";
+const NOT_OURS: &str = "the engine did not call stasis: it refused the checkpoint itself, or uses \
+    another runtime for this container (start it with `--runtime stasis`)";
 
 /// Checkpoint a container with the command of its engine.
 ///
@@ -230,8 +230,8 @@ fn checkpoint(
         path.map(|path| path.display().to_string())
     });
     if uses_gpu && !outcome.is_logged() {
-        let note = "no checkpoint of it is in operations.log: its engine uses another runtime than \
-                    stasis, and the image has no GPU contents";
+        let note = "the engine did not call stasis, but another runtime: the image has no GPU \
+                    contents";
         outcome.notes.push(note.to_owned());
     }
     outcome
