@@ -124,6 +124,9 @@ pub enum ImageError {
     /// The directory has no image.
     #[error("there is no image in {0}")]
     NoImage(PathBuf),
+    /// The name is no path, and no container with an image has it.
+    #[error("there is no image directory, no archive, and no container with an image called {0}")]
+    Unknown(String),
     /// The image's directory cannot be opened.
     #[error(transparent)]
     Directory(#[from] ImageDirectoryError),
@@ -134,7 +137,7 @@ impl ImageError {
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
-            Self::NoImage(_) => Kind::ImageDirectory,
+            Self::NoImage(_) | Self::Unknown(_) => Kind::ImageDirectory,
             Self::Directory(error) => error.kind(),
         }
     }

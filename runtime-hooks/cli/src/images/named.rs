@@ -9,7 +9,7 @@ use stasis_engine::image::manifest::Manifest;
 
 use super::known::with_dockers;
 use super::transfer::unpacked::Unpacked;
-use crate::command_error::CommandError;
+use crate::command_error::{CommandError, ImageError};
 use crate::whose::Whose;
 
 /// An image on this machine, as long as this lives.
@@ -24,11 +24,12 @@ pub(super) struct Named {
 }
 
 impl Named {
-    /// Finds the image; an archive is unpacked beside itself. A name that is no file, and no
-    /// container's with an image, is taken for a directory.
+    /// Finds the image; an archive is unpacked beside itself. A path to nothing is taken for a
+    /// directory, which has no image.
     ///
     /// # Errors
-    /// The archive cannot be unpacked, or the images of this machine cannot be listed.
+    /// The archive cannot be unpacked, the images of this machine cannot be listed, or no container
+    /// with an image has the name.
     pub(super) fn find(settings: &Settings, named: &Path) -> Result<Self, CommandError> {
         if named.is_file() {
             let unpacked = Unpacked::of(named)?;
@@ -38,11 +39,12 @@ impl Named {
                 _unpacked: Some(unpacked),
             });
         }
-        let last = match named.exists() || named.file_name() != Some(named.as_os_str()) {
-            true => None,
-            false => last_of(settings, named.as_os_str())?,
-        };
-        Ok(Self::directory(last.as_deref().unwrap_or(named)))
+        if named.exists() || named.file_name() != Some(named.as_os_str()) {
+            return Ok(Self::directory(named));
+        }
+        let last = last_of(settings, named.as_os_str())?;
+        let unknown = || ImageError::Unknown(named.display().to_string());
+        Ok(Self::directory(&last.ok_or_else(unknown)?))
     }
 
     /// Names the image in a directory.
@@ -71,4 +73,21 @@ fn last_of(settings: &Settings, container: &OsStr) -> Result<Option<PathBuf>, Co
             .any(|name| container == OsStr::new(name))
     };
     Ok(images.iter().rev().find(is_its).cloned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_nobody_knows_is_an_error_and_a_path_is_looked_at() {
+        let logs = tempfile::tempdir().unwrap();
+        let mut settings = Settings::default();
+        settings.paths.log_dir = logs.path().to_owned();
+        let error = Named::find(&settings, Path::new("nobody-has-this")).unwrap_err();
+        let says = "no container with an image called nobody-has-this";
+        assert!(error.to_string().ends_with(says), "{error}");
+        let found = Named::find(&settings, Path::new("/nowhere/job")).unwrap();
+        assert_eq!(found.directory, Path::new("/nowhere/job"));
+    }
 }

@@ -48,8 +48,6 @@ pub struct Arguments {
     output: Output,
 }
 
-/// Without a row.
-const NONE: &str = "no container uses a GPU";
 /// Clears a terminal from its first line on (ECMA-48: CUP, ED).
 const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 
@@ -63,7 +61,12 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<Exit, CommandEr
         let rows = list(settings, &looks, &arguments.containers)?;
         match arguments.output.format() {
             Format::Json => answer_all("containers", &rows)?,
-            Format::Text if rows.is_empty() && arguments.watch.is_none() => show_note(NONE),
+            Format::Text if rows.is_empty() && arguments.watch.is_none() => {
+                show_note(match arguments.containers.as_slice() {
+                    [] => "no container uses a GPU",
+                    _ => "the named containers use no GPU",
+                });
+            }
             Format::Text => show(&rows, arguments.watch)?,
         }
         let Some(seconds) = arguments.watch else {
