@@ -56,6 +56,12 @@ struct DockerImage {
     image: String,
 }
 
+/// Returns the name of the container of an image, or its id if no engine knows a name.
+pub(crate) fn called(image: &Path, container: &str) -> String {
+    let name = Whose::of(image, Some(container)).known.name;
+    name.unwrap_or_else(|| container.to_owned())
+}
+
 impl Whose {
     /// Finds the container of the image in `directory`, whose manifest names `container`. Facts
     /// from missing or malformed files are unknown.

@@ -13,7 +13,7 @@ use stasis_linux::ProcessRef;
 use stasis_linux::cgroup::FreezerState;
 
 use super::{CheckError, CheckReport, check, packing};
-use crate::locate::engine::Engine;
+use crate::locate::engine::{Engine, Known};
 use crate::locate::{Located, docker, runtime};
 
 /// Runs the pre-flight of a checkpoint by the container's engine, with these options.
@@ -46,7 +46,8 @@ impl CheckReport {
             self.add(finding, settings);
         }
         let bytes = self.gpu_bytes();
-        let engine = located.known().engine;
+        let Known { engine, name } = located.known();
+        self.called = name.unwrap_or_else(|| self.container.clone());
         let note = engine.and_then(|engine| packing::note(settings, engine, bytes));
         self.notes.extend(note);
     }

@@ -1,6 +1,7 @@
 //! `stasis check`: runs only the pre-flight. It queries the driver and changes nothing.
 
 pub(crate) mod by_engine;
+mod error;
 mod hooks;
 mod later;
 mod packing;
@@ -16,8 +17,8 @@ use stasis_linux::Snapshot;
 use stasis_linux::cgroup::FreezerState;
 use stasis_linux::snapshot::{Member, Origin};
 
-use crate::locate::LocateError;
 pub use by_engine::check_by_engine;
+pub use error::CheckError;
 pub use hooks::DeclaredHooks;
 use stasis_engine::checkpoint::captured::look;
 use stasis_engine::checkpoint::plan::judge::{asked, find_blockers};
@@ -28,7 +29,7 @@ use stasis_engine::context::Context;
 use stasis_engine::error::kind::Kind;
 use stasis_engine::error::{Refusal, chain};
 use stasis_engine::operation::undo::Undo;
-use stasis_engine::operation::{OperationError, directory_of, refuse_under_way};
+use stasis_engine::operation::{directory_of, refuse_under_way};
 use stasis_engine::preflight::ContainerFacts;
 use stasis_engine::preflight::blocker::{Finding, consequence, way_out};
 use stasis_engine::preflight::capabilities::Capabilities;
@@ -44,6 +45,9 @@ use stasis_gpu::cuda::{CudaState, OpenError};
 /// The findings of the pre-flight.
 #[derive(Debug, Serialize)]
 pub struct CheckReport {
+    /// The container's name, or its id if it has none.
+    #[serde(skip)]
+    pub called: String,
     /// The container's id.
     pub container: String,
     /// The root of its low-level runtime.
@@ -99,26 +103,6 @@ pub struct Blocker {
     pub allowed: bool,
 }
 
-/// Why there is no report.
-#[derive(Debug, thiserror::Error)]
-pub enum CheckError {
-    /// There is not exactly one running container with that id.
-    #[error(transparent)]
-    Locate(#[from] LocateError),
-    /// An operation on the container is under way.
-    #[error(transparent)]
-    Operation(#[from] OperationError),
-    /// The container cannot be inspected.
-    #[error(transparent)]
-    Look(#[from] Refusal),
-    /// The container is paused, and driver queries would hang.
-    #[error(
-        "container {0} is paused, and the driver does not answer for paused processes; resume it \
-         and check again (a checkpoint resumes it by itself)"
-    )]
-    Paused(String),
-}
-
 /// Runs the pre-flight of a checkpoint with these options; the container's state is not changed.
 ///
 /// # Errors
@@ -137,6 +121,7 @@ pub fn check(
         return Err(CheckError::Paused(container.id().to_owned()));
     }
     let mut report = CheckReport {
+        called: container.id().to_owned(),
         container: container.id().to_owned(),
         root: context.root.clone(),
         checkpointable: true,

@@ -16,7 +16,7 @@ impl Blocker {
 
 impl fmt::Display for CheckReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (container, root) = (name(&self.container), name(&self.root.display()));
+        let (container, root) = (name(&self.called), name(&self.root.display()));
         writeln!(f, "container {container} ({root})")?;
         for process in &self.processes {
             let state = process.cuda.map(|state| state.to_string());

@@ -9,6 +9,7 @@ use stasis_linux::error_chain;
 use super::{fault, ok, warning};
 use crate::answer::amount::size;
 use crate::doctor::Finding;
+use crate::locate::called;
 use crate::recover::cut_off;
 
 pub(super) fn findings(settings: &Settings, inventory: Option<&Inventory>) -> Vec<Finding> {
@@ -43,11 +44,12 @@ fn left(settings: &Settings) -> Option<Finding> {
     match cut_off(&settings.paths.state_dir) {
         Ok(left) if left.is_empty() => None,
         Ok(left) => {
-            let ids: Vec<_> = left.iter().map(|undo| undo.id.as_str()).collect();
+            let names = left.iter().map(|undo| called(&undo.id, &undo.root));
+            let names: Vec<String> = names.collect();
             let evidence = format!(
                 "operations were killed together with their keepers, and these containers stand \
                  still: {}",
-                ids.join(", ")
+                names.join(", ")
             );
             Some(fault("operations", evidence, remedy))
         }

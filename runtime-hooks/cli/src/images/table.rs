@@ -8,7 +8,7 @@ use super::verify::{Refused, VerifyReport};
 use crate::answer::amount::size;
 use crate::answer::name;
 use crate::answer::table::{BAD, GOOD, cell, id, or_none, table};
-use crate::whose::Whose;
+use crate::whose::called;
 
 /// Draws the images, with what was asked of them in the last column.
 pub(super) fn of(rows: &[VerifyReport], asked: &'static str) -> String {
@@ -64,7 +64,7 @@ fn row(row: &VerifyReport) -> Vec<Cell> {
         cell(row.image.display().to_string()),
         manifest.map_or_else(
             || cell("-"),
-            |manifest| id(&called(row, &manifest.container)),
+            |manifest| id(&called(&row.image, &manifest.container)),
         ),
         or_none(manifest.map(|manifest| &manifest.created)),
         or_none(row.gpu_bytes.map(size)),
@@ -72,12 +72,6 @@ fn row(row: &VerifyReport) -> Vec<Cell> {
         contents(row),
         restorable,
     ]
-}
-
-/// Returns the name of its container, or its id if no engine knows a name.
-fn called(row: &VerifyReport, container: &str) -> String {
-    let name = Whose::of(&row.image, Some(container)).known.name;
-    name.unwrap_or_else(|| container.to_owned())
 }
 
 /// Names the place of its GPU contents.

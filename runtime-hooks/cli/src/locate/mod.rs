@@ -130,6 +130,13 @@ pub fn locate(id: &str, root: Option<&Path>) -> Result<Located, LocateError> {
     }
 }
 
+/// Returns the name of a container, or its id if it does not run or has no name.
+pub(crate) fn called(id: &str, root: &Path) -> String {
+    let located = locate(id, Some(root)).ok();
+    let name = located.and_then(|located| located.known().name);
+    name.unwrap_or_else(|| id.to_owned())
+}
+
 /// Returns all running containers below `root` or all usual roots. Leaves out a container whose
 /// state cannot be read: it may just be made or deleted.
 pub(crate) fn running(root: Option<&Path>) -> Vec<Located> {

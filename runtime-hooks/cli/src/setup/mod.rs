@@ -208,8 +208,8 @@ fn text(program: PathBuf) -> Result<String, SetupError> {
 impl Engine {
     fn next(self) -> &'static str {
         match self {
-            Self::Containerd => "systemctl restart containerd (containers keep running)",
-            Self::Crio => "systemctl restart crio (containers keep running)",
+            Self::Containerd => "systemctl restart containerd (containers go on)",
+            Self::Crio => "systemctl restart crio (containers go on)",
             // A reload reads `runtimes`, and not `experimental`.
             Self::Docker => "systemctl restart docker (its containers end, without live-restore)",
             Self::Podman => "",
@@ -228,7 +228,7 @@ impl fmt::Display for SetupReport {
             (false, true) => f.write_str("written")?,
         }
         if !self.next.is_empty() {
-            write!(f, "; next: {}", self.next)?;
+            write!(f, "; now: {}", self.next)?;
         }
         Ok(())
     }

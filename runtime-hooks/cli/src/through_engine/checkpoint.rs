@@ -188,10 +188,10 @@ fn success(arguments: &Arguments, known: &Known, outcome: &Outcome) -> String {
     let (measure, image) = (outcome.measure(), outcome.image.as_ref());
     let image = image.map(|image| format!(", into {}", name(image)));
     let image = image.unwrap_or_default();
-    let kept = known.engine.map(|engine| format!("; {engine} has it"));
+    let kept = known.engine.map(|engine| format!("; {engine} knows of it"));
     let kept = kept.unwrap_or_default();
     let now = match arguments.after() {
-        AfterDump::LeaveRunning => "it keeps running",
+        AfterDump::LeaveRunning => "it goes on",
         AfterDump::Exit => "it has ended",
     };
     format!("{container}: checkpointed{measure}{image}{kept}; {now}")

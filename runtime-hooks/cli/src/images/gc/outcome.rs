@@ -14,11 +14,15 @@ use stasis_memory_store::ImageId;
 use super::found::{Image, NotRemoved};
 use crate::answer::amount::{age, since, size};
 use crate::answer::name;
+use crate::whose::called;
 
 /// A subject that is not to be kept, and its outcome.
 #[derive(Debug, Serialize)]
 pub(super) struct Outcome {
     what: Subject,
+    /// The container's name, or its id if no engine knows one.
+    #[serde(skip)]
+    called: Option<String>,
     /// The image's directory; of contents, where their image was written.
     image: Option<PathBuf>,
     image_id: Option<ImageId>,
@@ -75,6 +79,7 @@ impl Outcome {
     /// Makes the outcome of a later checkpoint's rest beside it.
     pub(super) fn of_rest(image: &Image) -> Self {
         Self {
+            called: Some(called(&image.directory, &image.container)),
             image: Some(image.directory.clone()),
             container: Some(image.container.clone()),
             ..Self::new(Subject::Rest, Why::CutOff.text())
@@ -84,6 +89,7 @@ impl Outcome {
     /// Makes the outcome of GPU contents whose image cannot be found, for this reason.
     pub(super) fn of_contents(apart: &Apart, why: &'static str) -> Self {
         Self {
+            called: apart.container.clone(),
             image: apart.image_path.clone(),
             image_id: Some(apart.image_id),
             container: apart.container.clone(),
@@ -96,6 +102,7 @@ impl Outcome {
     fn new(what: Subject, why: &'static str) -> Self {
         Self {
             what,
+            called: None,
             image: None,
             image_id: None,
             container: None,
@@ -173,7 +180,7 @@ impl fmt::Display for Outcome {
             (None, Some(id)) => write!(f, " {id}")?,
             (None, None) => {}
         }
-        if let Some(container) = &self.container {
+        if let Some(container) = &self.called {
             write!(f, " of container {}", name(container))?;
         }
         if let Some(bytes) = self.bytes {

@@ -1,10 +1,10 @@
 //! `stasis recover`: undoes killed operations whose keepers were killed, too.
 
-use std::fmt;
+mod report;
+
 use std::io;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
 use stasis_config::Settings;
 use stasis_engine::error::chain;
 use stasis_engine::error::kind::State;
@@ -19,9 +19,10 @@ use stasis_engine::recovery::{begin_recovery, take_up};
 use stasis_host::cancel::Cancel;
 
 use crate::answer::exit::Exit;
-use crate::answer::{Format, name, show_all, write_line};
+use crate::answer::{Format, show_all, write_line};
 use crate::command_error::CommandError;
-use crate::locate::{LocateError, locate};
+use crate::locate::{LocateError, called, locate};
+use report::{ContainerRecovery, Outcome};
 
 /// The containers to recover.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,41 +31,6 @@ pub enum Which {
     All,
     /// The container of this id or name, or the containers whose ids begin so.
     Named(String),
-}
-
-/// A container on which an operation has left something to undo.
-#[derive(Debug, Serialize)]
-struct ContainerRecovery {
-    /// The container's id.
-    container: String,
-    /// The root of its low-level runtime.
-    root: PathBuf,
-    /// The operation that has begun: "checkpoint", "restore", ...
-    operation: &'static str,
-    /// The outcome.
-    result: Outcome,
-    /// The container's state now, if it is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    state: Option<State>,
-    /// Why the operation is not undone.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
-}
-
-/// The outcome for an operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum Outcome {
-    /// The container is as it was before the operation, or has ended.
-    Undone,
-    /// The container cannot be brought back, and has to be killed.
-    Lost,
-    /// It cannot be undone yet; a keeper tries again.
-    Waiting,
-    /// The operation, or its keeper, is at work.
-    UnderWay,
-    /// The record cannot be read: it is of another version of stasis, or damaged.
-    Unreadable,
 }
 
 /// Carries the command out and returns the exit code.
@@ -132,6 +98,7 @@ fn unreadable(
     let found = |directory: PathBuf| {
         let error = Undo::read(&directory).err()?;
         Some(ContainerRecovery {
+            called: called(id_of(&directory), &root_of(&directory)),
             container: id_of(&directory).to_owned(),
             root: root_of(&directory),
             operation: "operation",
@@ -170,6 +137,7 @@ fn remove_rests(state_dir: &Path, is_meant: impl Fn(&str) -> bool) -> io::Result
 
 fn recover_one(settings: &Settings, undo: &Undo) -> ContainerRecovery {
     let found = |result, state, error| ContainerRecovery {
+        called: called(&undo.id, &undo.root),
         container: undo.id.clone(),
         root: undo.root.clone(),
         operation: undo.verb(),
@@ -209,27 +177,6 @@ fn attempt(settings: &Settings, undo: &Undo) -> Result<Recovered, OperationError
     take_up(&operation, &undo)
 }
 
-impl fmt::Display for ContainerRecovery {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (id, root) = (name(&self.container), name(&self.root.display()));
-        if let (Outcome::UnderWay, Some(error)) = (self.result, &self.error) {
-            return write!(f, "{id} ({root}): {}; nothing to recover", name(error));
-        }
-        write!(f, "{id} ({root}): a {} was killed; ", self.operation)?;
-        match self.result {
-            Outcome::Undone => f.write_str("undone")?,
-            Outcome::Lost => f.write_str("the container is lost, kill it")?,
-            Outcome::Waiting => f.write_str("not undone yet, stasis tries again")?,
-            Outcome::UnderWay => f.write_str("an operation is running")?,
-            Outcome::Unreadable => f.write_str("its record cannot be read")?,
-        }
-        match &self.error {
-            Some(error) => write!(f, ": {}", name(error)),
-            None => Ok(()),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -256,28 +203,6 @@ mod tests {
         assert_eq!(meant(state.path(), "le").unwrap(), "le");
         assert!(meant(state.path(), "nobody-has-this").is_err());
         drop(operation);
-    }
-
-    #[test]
-    fn a_running_operation_leaves_nothing_to_recover() {
-        let error = OperationError::UnderWay {
-            verb: "checkpoint".to_owned(),
-            pid: 4210,
-        };
-        let found = ContainerRecovery {
-            container: "c1".to_owned(),
-            root: "/run/runc".into(),
-            operation: "checkpoint",
-            result: Outcome::UnderWay,
-            state: None,
-            error: Some(chain(&error)),
-        };
-        let text = found.to_string();
-        let begins = "c1 (/run/runc): a checkpoint is running on this container (process 4210)";
-        assert!(
-            text.starts_with(begins) && text.ends_with("; nothing to recover"),
-            "{text}"
-        );
     }
 
     #[test]
