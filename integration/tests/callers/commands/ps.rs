@@ -98,7 +98,10 @@ pub(crate) fn those_that_use_a_gpu_are_shown_by_name(stasis: &StasisHost) -> Res
         // Other commands know the name, too.
         let (code, stdout, _) = run(stasis, &["check", name])?;
         assert_eq!(code, Some(0), "{stdout}");
-        assert!(stdout.starts_with(&format!("container {name} (/")), "{stdout}");
+        assert!(
+            stdout.starts_with(&format!("container {name} (/")),
+            "{stdout}"
+        );
     }
     let (code, rows) = super::json(stasis, &["ps", "idle", "ctr-job"])?;
     assert_eq!((code, rows.len()), (Some(1), 1));

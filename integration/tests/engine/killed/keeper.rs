@@ -89,7 +89,7 @@ pub(super) fn of_both_below_a_command(here: &Killed<'_>) -> Result<()> {
     let output = operation.wait_with_output()?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.code() == Some(1), "{said}");
-    assert_contains(&said, &["`stasis recover counter` undoes it [cut-off]"]);
+    assert_contains(&said, &["run: stasis recover counter [cut-off]"]);
     here.stasis.host.run(&[PROGRAM, "recover", "counter"])?;
     here.status_is("running")
 }
@@ -105,7 +105,7 @@ pub(super) fn of_both_unreadable(here: &Killed<'_>) -> Result<()> {
     fs::write(&state, whole)?;
     let said = String::from_utf8_lossy(&recovered.stdout);
     ensure!(recovered.status.code() == Some(1), "{recovered:?}");
-    assert_contains(&said, &["not undone yet, which is tried again"]);
+    assert_contains(&said, &["not undone yet, stasis tries again"]);
     Ok(())
 }
 

@@ -6,8 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
-use stasis_engine::error::chain;
-use stasis_engine::error::kind::State;
+use stasis_engine::error::kind::{Diagnosis, Kind, State};
+use stasis_engine::error::{Error, chain};
 use stasis_engine::image::stopped::push_again::PushAgain;
 use stasis_engine::operation::undo::Undo;
 use stasis_engine::operation::{
@@ -103,6 +103,7 @@ fn unreadable(
             root: root_of(&directory),
             operation: "operation",
             result: Outcome::Unreadable,
+            kind: None,
             state: None,
             error: Some(format!(
                 "{}; run `stasis recover` of the version that wrote it, or kill the container",
@@ -136,29 +137,33 @@ fn remove_rests(state_dir: &Path, is_meant: impl Fn(&str) -> bool) -> io::Result
 }
 
 fn recover_one(settings: &Settings, undo: &Undo) -> ContainerRecovery {
-    let found = |result, state, error| ContainerRecovery {
+    let found = |result, state, failure: Option<(Kind, String)>| ContainerRecovery {
         called: called(&undo.id, &undo.root),
         container: undo.id.clone(),
         root: undo.root.clone(),
         operation: undo.verb(),
         result,
         state,
-        error,
+        kind: failure.as_ref().map(|(kind, _)| *kind),
+        error: failure.map(|(_, error)| error),
+    };
+    let failed = |result, error: &Error| {
+        let Diagnosis { kind, state, .. } = error.diagnosis();
+        found(result, Some(state), Some((kind, chain(error))))
     };
     match attempt(settings, undo) {
         Ok(Recovered::Undone(state)) => found(Outcome::Undone, Some(state), None),
-        Ok(Recovered::Lost(error)) => {
-            let state = error.diagnosis().state;
-            found(Outcome::Lost, Some(state), Some(chain(&error)))
+        Ok(Recovered::Lost(error)) => failed(Outcome::Lost, &error),
+        Ok(Recovered::NotYet(error)) => failed(Outcome::Waiting, &error),
+        Err(error) => {
+            let failure = Some((error.kind(), chain(&error)));
+            match error {
+                OperationError::Unfinished(_) => {
+                    found(Outcome::Waiting, Some(State::Waiting), failure)
+                }
+                _ => found(Outcome::UnderWay, None, failure),
+            }
         }
-        Ok(Recovered::NotYet(error)) => {
-            let state = error.diagnosis().state;
-            found(Outcome::Waiting, Some(state), Some(chain(&error)))
-        }
-        Err(error @ OperationError::Unfinished(_)) => {
-            found(Outcome::Waiting, Some(State::Waiting), Some(chain(&error)))
-        }
-        Err(error) => found(Outcome::UnderWay, None, Some(chain(&error))),
     }
 }
 
@@ -182,7 +187,6 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use stasis_engine::error::kind::Kind;
 
     #[test]
     fn a_name_that_nobody_knows_is_an_error() {

@@ -4,9 +4,11 @@ use std::fmt;
 use std::path::PathBuf;
 
 use serde::Serialize;
-use stasis_engine::error::kind::State;
+use stasis_engine::error::kind::{Kind, State};
+use stasis_engine::error::without_heading;
 
 use crate::answer::name;
+use crate::answer::names::by_name;
 
 /// A container on which an operation has left something to undo.
 #[derive(Debug, Serialize)]
@@ -22,6 +24,9 @@ pub(super) struct ContainerRecovery {
     pub(super) operation: &'static str,
     /// The outcome.
     pub(super) result: Outcome,
+    /// The kind of the error.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) kind: Option<Kind>,
     /// The container's state now, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) state: Option<State>,
@@ -60,9 +65,19 @@ impl fmt::Display for ContainerRecovery {
             Outcome::UnderWay => f.write_str("an operation is running")?,
             Outcome::Unreadable => f.write_str("its record cannot be read")?,
         }
-        match &self.error {
-            Some(error) => write!(f, ": {}", name(error)),
-            None => Ok(()),
+        let Some(error) = &self.error else {
+            return Ok(());
+        };
+        let kind = self.kind.map(Kind::name).unwrap_or_default();
+        let cause = without_heading(error, "recover", &self.container, kind);
+        write!(
+            f,
+            ": {}",
+            name(&by_name(cause, &self.container, &self.called))
+        )?;
+        match kind {
+            "" => Ok(()),
+            kind => write!(f, " [{kind}]"),
         }
     }
 }
@@ -86,6 +101,7 @@ mod tests {
             root: "/run/runc".into(),
             operation: "checkpoint",
             result: Outcome::UnderWay,
+            kind: Some(error.kind()),
             state: None,
             error: Some(chain(&error)),
         };
