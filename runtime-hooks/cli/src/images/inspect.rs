@@ -28,8 +28,8 @@ use crate::whose::Whose;
 
 /// Show what images hold: container, GPUs, driver, sizes, origin.
 ///
-/// `crit` and `checkpointctl` read CRIU's own files: processes, open files, sockets and mounts. This
-/// verifies nothing: `stasis verify` does.
+/// `crit` and `checkpointctl` read CRIU's own files: processes, open files, sockets and mounts.
+/// This verifies nothing: `stasis verify` does.
 ///
 /// Exit code 0: the images are shown; 2: one cannot be read.
 #[derive(Debug, Args)]

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use stasis_config::{Flavor, Settings};
-use stasis_engine::error::kind::Kind;
 use stasis_engine::request::{AfterDump, CriuOption};
 use stasis_host::time::rfc3339;
 
 use stasis_linux::cgroup::FreezerState;
 
 use super::command::EngineCommand;
-use super::criu_options::{NoOption, of_checkpoint, words};
+use super::criu_options::{of_checkpoint, words};
+use super::no_way::NoWay;
 use crate::locate::Located;
 use crate::locate::engine::Engine;
 
@@ -40,59 +40,6 @@ pub(super) struct CheckpointWay {
     pub(super) image: Option<String>,
     /// The image's directory, if that is known.
     pub(super) directory: Option<PathBuf>,
-}
-
-/// Why there is no way.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum NoWay {
-    /// The engine cannot do it in the requested form.
-    #[error("{0}")]
-    Engine(String),
-    /// The engine has no such option.
-    #[error(transparent)]
-    Option(#[from] NoOption),
-    /// The image's place is missing from the request, or wrong.
-    #[error("{0}")]
-    NoImage(String),
-    /// It cannot be the name of a container.
-    #[error("{0}")]
-    NoContainer(String),
-    /// No engine knows the container; `asked` has the answer of each.
-    #[error("no engine has a container {name} to restore; {advice}")]
-    Nowhere {
-        name: String,
-        advice: &'static str,
-        asked: Vec<String>,
-    },
-    /// podman refuses a paused container.
-    #[error(
-        "it is paused, and podman checkpoints only running containers; run: podman unpause {0}; \
-         nothing was done"
-    )]
-    Paused(String),
-    /// The runtime cannot be used.
-    #[error("there is no {0}: install stasis again")]
-    NoRuntime(PathBuf),
-}
-
-impl NoWay {
-    /// Lists the engines that have no such container, or did not answer.
-    pub(super) fn notes(&self) -> &[String] {
-        match self {
-            Self::Nowhere { asked, .. } => asked,
-            _ => &[],
-        }
-    }
-
-    pub(super) fn kind(&self) -> Kind {
-        match self {
-            Self::Engine(_) | Self::Option(_) => Kind::Engine,
-            Self::NoImage(_) => Kind::ImageDirectory,
-            Self::NoContainer(_) | Self::Nowhere { .. } => Kind::NoContainer,
-            Self::Paused(_) => Kind::ContainerPaused,
-            Self::NoRuntime(_) => Kind::LowLevelRuntime,
-        }
-    }
 }
 
 impl CheckpointWay {

@@ -21,8 +21,8 @@ pub(super) struct CriuArguments {
     /// Leave out connections that a listening socket has not accepted yet. Only without an engine.
     #[arg(long)]
     tcp_skip_in_flight: bool,
-    /// Save datagram sockets connected with a socket outside of the container, such as /dev/log; the
-    /// restore finds it by its name. Only without an engine.
+    /// Save datagram sockets connected with a socket outside of the container, such as /dev/log,
+    /// which a restore finds by its name. Only without an engine.
     #[arg(long)]
     ext_unix_sk: bool,
     /// Save removed files that have another name, such as named semaphores. Only without an engine.

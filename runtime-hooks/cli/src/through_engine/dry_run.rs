@@ -14,8 +14,9 @@ use stasis_engine::operation::{Intent, peek};
 use stasis_engine::request::AfterDump;
 use stasis_gpu::cuda::gpu_use::gpu_bytes;
 
-use super::checkpoint_way::{CheckpointWay, NoWay};
+use super::checkpoint_way::CheckpointWay;
 use super::command::EngineCommand;
+use super::no_way::NoWay;
 use super::outcome::Outcome;
 use crate::answer::amount::size;
 use crate::answer::name;

@@ -12,6 +12,7 @@ mod command;
 mod criu_options;
 mod dry_run;
 pub(crate) mod group;
+mod no_way;
 mod outcome;
 mod progress;
 pub mod restore;

@@ -10,8 +10,8 @@ use stasis_engine::request::CriuOption;
 
 use super::attempt::Attempt;
 use super::call::Record;
-use super::checkpoint_way::NoWay;
 use super::group::{self, restore::RestoreWanted};
+use super::no_way::NoWay;
 use super::outcome::{Outcome, Word, report};
 use super::progress::{ProgressLine, Shown, shown};
 use super::restore_dry_run::DryRun;
@@ -39,7 +39,7 @@ pub struct Arguments {
     /// The container: its id or name, as its engine knows it.
     #[arg(value_name = "ID|NAME", required_unless_present = "group")]
     container: Option<String>,
-    /// Restore all containers that `stasis checkpoint --group` saved in this directory: all or none.
+    /// Restore all containers that `stasis checkpoint --group` saved in this directory, or none.
     /// Each needs its --bundle.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["container", "image", "engine"])]
     group: Option<PathBuf>,

@@ -6,8 +6,8 @@ use serde::Serialize;
 use stasis_config::Settings;
 use stasis_engine::error::kind::Kind;
 
-use super::checkpoint_way::NoWay;
 use super::command::EngineCommand;
+use super::no_way::NoWay;
 use super::outcome::Outcome;
 use super::restore_way::RestoreWay;
 use crate::answer::exit::Exit;

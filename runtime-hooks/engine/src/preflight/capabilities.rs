@@ -82,7 +82,7 @@ impl Criu {
         Err(UnusableCriu(match self {
             Self::Version(version) if *version >= needed => return Ok(()),
             Self::Version(version) => {
-                format!("CRIU {version} is too old; install CRIU {needed} or newer")
+                format!("CRIU {version} is too old; install {needed} or newer")
             }
             Self::Missing => format!("criu is not installed; install CRIU {needed} or newer"),
             Self::Unknown(why) => format!("CRIU does not report its version: {why}"),

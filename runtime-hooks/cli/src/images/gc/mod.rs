@@ -53,8 +53,8 @@ pub struct Arguments {
     /// Only images of this container: its id, the beginning of its id, or its name.
     #[arg(long, value_name = "ID|NAME")]
     container: Option<String>,
-    /// With --yes also remove GPU contents whose image cannot be found; with --older-than only older
-    /// ones.
+    /// With --yes also remove GPU contents whose image cannot be found; with --older-than only
+    /// older ones.
     #[arg(long)]
     contents: bool,
     /// Remove nothing, and show what would be removed. Without --yes this is the default.

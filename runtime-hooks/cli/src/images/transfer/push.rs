@@ -48,8 +48,8 @@ pub struct Arguments {
     /// The image's directory, or an engine's archive.
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
-    /// The container image of the checkpoint: its tag or digest in the same repository. Default: the
-    /// one that the engine names, if it is there.
+    /// The container image of the checkpoint: its tag or digest in the same repository. Default:
+    /// the one that the engine names, if it is there.
     #[arg(long, value_name = "TAG|DIGEST")]
     subject: Option<String>,
     #[command(flatten)]

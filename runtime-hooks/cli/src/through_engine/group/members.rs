@@ -17,9 +17,10 @@ use super::row::Row;
 use crate::command_error::{CommandError, GroupError};
 use crate::locate::engine::{Engine, Known};
 use crate::locate::{Located, locate, running};
-use crate::through_engine::checkpoint_way::{NoWay, stasis_runtime};
+use crate::through_engine::checkpoint_way::stasis_runtime;
 use crate::through_engine::command::EngineCommand;
 use crate::through_engine::criu_options::{of_checkpoint, words};
+use crate::through_engine::no_way::NoWay;
 
 /// A container.
 #[derive(Debug)]

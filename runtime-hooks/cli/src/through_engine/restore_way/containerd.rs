@@ -2,8 +2,9 @@
 
 use super::{EngineCommand, Not, RestoreWay, Wanted};
 use crate::locate::engine::Engine;
-use crate::through_engine::checkpoint_way::{NoWay, image_prefix, is_path};
+use crate::through_engine::checkpoint_way::{image_prefix, is_path};
 use crate::through_engine::command::NoAnswer;
+use crate::through_engine::no_way::NoWay;
 
 /// The namespaces that belong to other engines.
 const OF_OTHERS: [&str; 2] = ["moby", "k8s.io"];

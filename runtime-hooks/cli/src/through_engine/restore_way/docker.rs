@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::{EngineCommand, Not, RestoreWay, Wanted, inspect, runs};
 use crate::locate::engine::Engine;
-use crate::through_engine::checkpoint_way::NoWay;
+use crate::through_engine::no_way::NoWay;
 
 const FACTS: &str = "--format={{.Id}}\n{{.State.Running}}\n{{.HostnamePath}}";
 

@@ -12,9 +12,10 @@ use stasis_engine::operation::verb::Verb;
 use stasis_engine::request::CriuOption;
 
 use super::attempt::logged;
-use super::checkpoint_way::{NoWay, absolute, stasis_runtime};
+use super::checkpoint_way::{absolute, stasis_runtime};
 use super::command::{EngineCommand, NoAnswer};
 use super::criu_options::{of_restore, words};
+use super::no_way::NoWay;
 use crate::locate::engine::Engine;
 
 /// The request.

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use super::{EngineCommand, Not, RestoreWay, Wanted, inspect, runs};
 use crate::locate::engine::Engine;
-use crate::through_engine::checkpoint_way::NoWay;
 use crate::through_engine::criu_options::words;
+use crate::through_engine::no_way::NoWay;
 
 const FACTS: &str = "--format={{.Id}}\n{{.State.Running}}\n{{.State.CheckpointPath}}";
 
