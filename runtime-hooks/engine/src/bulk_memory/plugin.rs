@@ -163,7 +163,7 @@ mod tests {
         type Lose = fn(&mut Capabilities);
         let cases: [(&str, Lose); 4] = [
             ("no plugin", |has| has.plugin = None),
-            ("no criu", |has| has.criu = Criu::Missing),
+            ("criu is not installed", |has| has.criu = Criu::Missing),
             ("version: why", |has| {
                 has.criu = Criu::Unknown("why".to_owned())
             }),

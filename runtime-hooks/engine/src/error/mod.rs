@@ -146,9 +146,10 @@ mod tests {
 
     #[test]
     fn a_message_is_shown_without_what_stands_beside_it() {
-        let gone = ContainerError::NotRunning("job".to_owned());
-        let message = Error::refused(Verb::Checkpoint, "job", gone).to_string();
-        let rest = without_heading(&message, "checkpoint", "job", "container-unreadable");
+        let gone = ContainerError::Stopped { pid: 42 };
+        let error = Error::refused(Verb::Checkpoint, "job", gone);
+        let (message, kind) = (error.to_string(), error.diagnosis().kind);
+        let rest = without_heading(&message, "checkpoint", "job", kind.name());
         assert!(
             message.len() > rest.len() && rest.ends_with("; nothing was changed"),
             "{rest}"
