@@ -55,6 +55,16 @@ fn for_others_nothing_looks_as_if_it_were_not_there(stasis: &StasisHost) -> Resu
     Ok(())
 }
 
+fn check_knows(stasis: &StasisHost, name: &str) -> Result<()> {
+    let (code, stdout, _) = run(stasis, &["check", name])?;
+    assert_eq!(code, Some(0), "{stdout}");
+    assert!(
+        stdout.starts_with(&format!("container {name} (/")),
+        "{stdout}"
+    );
+    Ok(())
+}
+
 pub(crate) fn those_that_use_a_gpu_are_shown_by_name(stasis: &StasisHost) -> Result<()> {
     let (code, rows) = super::json(stasis, &["ps"])?;
     assert_eq!(code, Some(0));
@@ -96,12 +106,7 @@ pub(crate) fn those_that_use_a_gpu_are_shown_by_name(stasis: &StasisHost) -> Res
         assert_eq!((code, one.len()), (Some(0), 1));
         assert_eq!(one[0]["id"], row["id"]);
         // Other commands know the name, too.
-        let (code, stdout, _) = run(stasis, &["check", name])?;
-        assert_eq!(code, Some(0), "{stdout}");
-        assert!(
-            stdout.starts_with(&format!("container {name} (/")),
-            "{stdout}"
-        );
+        check_knows(stasis, name)?;
     }
     let (code, rows) = super::json(stasis, &["ps", "idle", "ctr-job"])?;
     assert_eq!((code, rows.len()), (Some(1), 1));
