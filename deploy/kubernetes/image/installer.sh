@@ -12,7 +12,8 @@ prefix=/usr/local
 kept=$prefix/share/stasis/installed
 in_use=lib/stasis/shim-in-use
 to_restart=/run/stasis-installer/restart-$engine
-label=io.stasis.node
+# Node Feature Discovery makes labels of what is in the files here.
+label=/etc/kubernetes/node-feature-discovery/features.d/stasis
 # The namespace of a node's mounts is that of its first process.
 on_node() {
     nsenter -t 1 -m /usr/bin/env -i PATH=$prefix/bin:$prefix/sbin:/usr/bin:/usr/sbin:/bin:/sbin "$@"
@@ -93,15 +94,21 @@ set_up() {
 
 install() {
     install_files
-    # This output is the log of the pod. A fault of the node is no reason to send no pods: they start anyway.
-    on_node stasis doctor || true
     set_up
-    kubectl label node "$NODE_NAME" "$label=ready" --overwrite
+    # This output is the log of the pod. On a node with a fault containers run on, and no checkpoint is certain.
+    if on_node stasis doctor; then
+        state=ready
+    else
+        state=degraded
+    fi
+    echo "stasis.io/node=$state" >/label
+    put /label "$label"
+    say "labelled $state"
 }
 
 # New pods do not come; what runs goes on until it ends, and only then anything is removed.
 remove() {
-    kubectl label node "$NODE_NAME" "$label-"
+    rm -f "/host$label"
     [ -e "/host$kept" ] || return 0
     # One that was killed below has been here before.
     if [ -e "/host$prefix/bin/stasis" ] && [ -e "/host$prefix/$in_use" ]; then

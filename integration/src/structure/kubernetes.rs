@@ -126,15 +126,10 @@ fn installer_is_run_as_it_asks() {
     let host = serde_json::json!([true, true]);
     let privileged = &container["securityContext"]["privileged"];
     assert_eq!(serde_json::json!([pod["hostPID"], privileged]), host);
-    let mounts = container["volumeMounts"].as_array().unwrap();
-    let [paths @ .., token] = &mounts[..] else {
-        panic!("{mounts:?}");
-    };
-    for mount in paths {
+    for mount in container["volumeMounts"].as_array().unwrap() {
         let path = mount["mountPath"].as_str().unwrap();
         assert!(script.contains(&format!("{path}/")), "{path}");
     }
-    assert_eq!(token["name"], "token");
     assert_eq!(container["env"][0]["name"], "NODE_NAME");
     let image = text("image/Containerfile");
     assert!(image.contains("COPY installer.sh /installer.sh\nENTRYPOINT [\"/installer.sh\"]"));
@@ -153,13 +148,50 @@ fn what_stays_of_an_installer_has_no_rights() {
     let rights = &stays["securityContext"];
     assert_eq!(strings(&rights["capabilities"]["drop"]), ["ALL"]);
     assert!(rights.get("privileged").is_none() && rights["runAsNonRoot"] == true);
+}
 
-    let policy = one("install/own-node.yaml", "ValidatingAdmissionPolicy");
-    let account = one("install/account.yaml", "ServiceAccount");
-    let name = account["metadata"]["name"].as_str().unwrap();
-    let by = policy["spec"]["matchConditions"][0]["expression"].as_str();
-    assert!(by.unwrap().contains(&format!("stasis:{name}\"")), "{by:?}");
-    assert_eq!(pod["serviceAccountName"], name);
+/// A cluster may admit its priority in its own namespace by a quota alone, taint its GPU nodes, and
+/// pull with a password.
+#[test]
+fn installer_is_admitted_and_scheduled() {
+    let daemon_set = one("install/installer.yaml", "DaemonSet");
+    let pod = &daemon_set["spec"]["template"]["spec"];
+    let quota = one("install/critical-pods.yaml", "ResourceQuota");
+    let admitted = &quota["spec"]["scopeSelector"]["matchExpressions"][0]["values"];
+    assert_eq!(
+        strings(admitted),
+        [pod["priorityClassName"].as_str().unwrap()]
+    );
+    assert_eq!(
+        pod["tolerations"],
+        serde_json::json!([{"operator": "Exists"}])
+    );
+    assert_eq!(pod["imagePullSecrets"][0]["name"], "registry");
+}
+
+/// What a drain or a preemption ends is no failed try of the job.
+#[test]
+fn preempted_job_does_not_use_up_its_tries() {
+    let queue = documents(&text("preemption/queue.yaml")).unwrap();
+    let job = one("preemption/job.yaml", "Job");
+    let ignored = serde_json::json!([
+        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
+    ]);
+    assert_eq!(job["spec"]["podFailurePolicy"]["rules"], ignored);
+    // Kubernetes takes such a policy for no other.
+    assert_eq!(job["spec"]["template"]["spec"]["restartPolicy"], "Never");
+    let named = |kind: &str, name: &Value| {
+        let of_kind = |document: &&Value| document["kind"] == kind;
+        let mut found = queue.iter().filter(of_kind);
+        found.any(|document| document["metadata"]["name"] == *name)
+    };
+    assert!(named("Namespace", &job["metadata"]["namespace"]));
+    let labels = &job["metadata"]["labels"];
+    assert!(named("LocalQueue", &labels["kueue.x-k8s.io/queue-name"]));
+    assert!(named(
+        "WorkloadPriorityClass",
+        &labels["kueue.x-k8s.io/priority-class"]
+    ));
 }
 
 #[test]
@@ -180,8 +212,9 @@ fn names_are_the_same_everywhere() {
     let label = &class["scheduling"]["nodeSelector"];
     assert_eq!(&flavor["spec"]["nodeLabels"], label);
     let script = text("image/installer.sh");
-    assert_eq!(label["io.stasis.node"], "ready");
-    assert!(script.contains("label=io.stasis.node\n") && script.contains("\"$label=ready\""));
+    assert_eq!(label["stasis.io/node"], "ready");
+    assert!(script.contains("state=ready\n") && script.contains("\"stasis.io/node=$state\""));
+    assert!(class["overhead"]["podFixed"]["memory"].is_string());
 
     let daemon_set = one("install/installer.yaml", "DaemonSet");
     let volume = &daemon_set["spec"]["template"]["spec"]["volumes"][1];

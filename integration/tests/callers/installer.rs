@@ -23,9 +23,11 @@ use crate::packages::without_make_install;
 const FIRST: &str = "/root/first";
 const SECOND: &str = "/root/second";
 const INSTALLER: &str = "/root/installer.sh";
-pub(super) const PROGRAMS: &str = "/root/programs";
-/// The arguments of the programs that the installer has called.
-pub(super) const LABELLED: &str = "/root/kubectl.said";
+const PROGRAMS: &str = "/root/programs";
+/// Node Feature Discovery makes a label of the node of it.
+pub(super) const LABEL: &str = "/etc/kubernetes/node-feature-discovery/features.d/stasis";
+pub(super) const READY: &str = "stasis.io/node=ready\n";
+/// The arguments that the node's systemd got.
 const ASKED_SYSTEMD: &str = "/root/systemctl.said";
 pub(super) const RUNTIME: &str = "/usr/local/bin/stasis-runtime";
 const CONFIG: &str = "/etc/containerd/config.toml";
@@ -59,21 +61,17 @@ fn installed_upgraded_removed() -> Result<()> {
     stasis.no_container_left_of(&[&container.id])
 }
 
-/// Sets up a node whose containerd has CRI, and whose systemd and API server record their orders.
+/// Sets up a node whose containerd has CRI, and whose systemd records its orders.
 pub(super) fn a_node_without_stasis(stasis: &StasisHost) -> Result<()> {
     without_make_install(stasis)?;
     settings::write(&stasis.host, Suite::Sid, "")?;
     fs::remove_file(stasis.host.path("/etc/containerd/conf.d/stasis.toml"))?;
     tarballs(stasis)?;
-    for (program, said) in [
-        ("/usr/bin/systemctl", ASKED_SYSTEMD),
-        (&format!("{PROGRAMS}/kubectl"), &format!("/host{LABELLED}")),
-    ] {
-        let script = format!("#!/bin/sh\necho \"$*\" >>{said}\n");
-        stasis.host.write(program, &script)?;
-        stasis.host.run(&["chmod", "755", program])?;
-        stasis.host.write(said.trim_start_matches("/host"), "")?;
-    }
+    let systemd = "/usr/bin/systemctl";
+    let script = format!("#!/bin/sh\necho \"$*\" >>{ASKED_SYSTEMD}\n");
+    stasis.host.write(systemd, &script)?;
+    stasis.host.run(&["chmod", "755", systemd])?;
+    stasis.host.write(ASKED_SYSTEMD, "")?;
     // Test images have no sleep: their containers end when they are dumped.
     let sleep = format!("{PROGRAMS}/sleep");
     stasis.host.install(Path::new("/bin/busybox"), &sleep)?;
@@ -114,12 +112,10 @@ fn run<'host>(
     package: &str,
     end: &str,
 ) -> Result<Installer<'host>> {
-    let kubectl = format!("{PROGRAMS}/kubectl");
     let sleep = format!("{PROGRAMS}/sleep");
     let mounts = [
         (package, "/package"),
         (INSTALLER, "/installer.sh"),
-        (&kubectl, "/bin/kubectl"),
         (&sleep, "/bin/sleep"),
     ];
     run_image(stasis, Image::DEFAULT_NAME, &mounts, verb, end)
@@ -194,20 +190,24 @@ pub(super) fn has_handler(stasis: &StasisHost) -> Result<bool> {
 }
 
 fn first_and_again(stasis: &StasisHost) -> Result<()> {
+    let (criu, away) = ("/usr/sbin/criu", "/root/criu");
+    stasis.host.run(&["mv", criu, away])?;
     let said = run(stasis, "install", FIRST, "install: done")?.end()?;
+    stasis.host.run(&["mv", away, criu])?;
     assert_contains(&said, &[&format!("{RUNTIME} is that of the image")]);
     let handler = text(stasis, CONFIG)?;
     let shim = "runtime_path = \"/usr/local/bin/containerd-shim-stasis-v2\"";
     assert_contains(&handler, &[shim]);
-    let ready = "label node node-1 io.stasis.node=ready --overwrite\n";
-    assert_eq!(text(stasis, LABELLED)?, ready);
+    assert_contains(&said, &["criu-missing", "labelled degraded"]);
+    assert_eq!(text(stasis, LABEL)?, "stasis.io/node=degraded\n");
     let asked = text(stasis, ASKED_SYSTEMD)?;
     assert_eq!(asked, format!("daemon-reload\n{RESTART}\n"));
 
     stasis.set("runc", "")?;
     let (settings, program) = (text(stasis, SETTINGS)?, inode(stasis, RUNTIME)?);
     let said = run(stasis, "install", FIRST, "install: done")?.end()?;
-    assert!(!said.contains("is that of the image"), "{said}");
+    assert_eq!(said.matches("is that of the image").count(), 1, "{said}");
+    assert_eq!(text(stasis, LABEL)?, READY, "{said}");
     assert_eq!(inode(stasis, RUNTIME)?, program);
     assert_eq!(text(stasis, SETTINGS)?, settings);
     assert_eq!(text(stasis, ASKED_SYSTEMD)?.matches(RESTART).count(), 1);
@@ -235,7 +235,7 @@ fn upgraded_under_it(stasis: &StasisHost) -> Result<()> {
 
 fn removed_when_it_has_ended(stasis: &StasisHost, pod: Pod<'_>) -> Result<()> {
     let removes = run(stasis, "remove", SECOND, "needed by a container")?;
-    assert!(text(stasis, LABELLED)?.ends_with("label node node-1 io.stasis.node-\n"));
+    ensure!(!stasis.host.path(LABEL).exists(), "the label is there");
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("103"));
     ensure!(has_handler(stasis)?, "the handler is gone");
     pod.remove()?;

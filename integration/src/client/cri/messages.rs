@@ -180,6 +180,17 @@ pub(super) struct CheckpointContainer {
 pub(super) struct PullImage {
     #[prost(message, optional, tag = "1")]
     pub(super) image: Option<ImageSpec>,
+    #[prost(message, optional, tag = "2")]
+    pub(super) auth: Option<Auth>,
+}
+
+/// What a pod's `imagePullSecrets` say about a registry.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct Auth {
+    #[prost(string, tag = "1")]
+    pub(super) username: String,
+    #[prost(string, tag = "2")]
+    pub(super) password: String,
 }
 
 /// An answer without content.

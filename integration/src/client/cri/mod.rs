@@ -69,10 +69,23 @@ impl Cri {
 
     /// Pulls the test image.
     pub fn pull(&self) -> Answer<()> {
+        self.pull_image(Image::DEFAULT_NAME, None)
+    }
+
+    /// Pulls an image, as this user with this password.
+    pub fn pull_as(&self, image: &str, user: &str, password: &str) -> Answer<()> {
+        let auth = messages::Auth {
+            username: user.to_owned(),
+            password: password.to_owned(),
+        };
+        self.pull_image(image, Some(auth))
+    }
+
+    fn pull_image(&self, image: &str, auth: Option<messages::Auth>) -> Answer<()> {
         let image = Some(ImageSpec {
-            image: Image::DEFAULT_NAME.to_owned(),
+            image: image.to_owned(),
         });
-        let request = messages::PullImage { image };
+        let request = messages::PullImage { image, auth };
         self.call("/runtime.v1.ImageService/PullImage", request)
             .map(|messages::Done {}| ())
     }

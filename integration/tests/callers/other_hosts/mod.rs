@@ -1,6 +1,7 @@
 //! Images that travel: jobs end at one host, and go on at another one, which has no file of the
 //! first, by way of a registry in a third.
 
+mod as_image;
 mod by_engine;
 mod by_kubelet;
 mod checkpointctl;
