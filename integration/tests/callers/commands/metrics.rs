@@ -1,9 +1,12 @@
 //! `stasis metrics`.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use stasis_integration::check::metrics::Metrics;
 use stasis_integration::container::contents::{DISK, ON_DISK};
@@ -102,6 +105,60 @@ pub(crate) fn they_are_written_to_a_file(stasis: &StasisHost) -> Result<()> {
     assert_eq!(code, Some(2));
     assert!(stderr.contains("--textfile FILE"), "{stderr}");
     Ok(())
+}
+
+/// The board of Grafana and the alerts of Prometheus can be read, and each metric in them is one
+/// that the page has.
+pub(crate) fn board_and_alerts_ask_for_what_there_is(stasis: &StasisHost) -> Result<()> {
+    let (_, page, _) = run(stasis, &["metrics"])?;
+    let there: BTreeSet<&str> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
+        .collect();
+    let of_histogram = |name: &str| {
+        let suffixes = ["_bucket", "_sum", "_count"];
+        let mut bases = suffixes
+            .iter()
+            .filter_map(|suffix| name.strip_suffix(suffix));
+        bases.any(|base| page.contains(&format!("# TYPE {base} histogram\n")))
+    };
+    let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config/monitoring");
+    let board: Value = serde_json::from_slice(&fs::read(files.join("grafana.json"))?)?;
+    let read = "import json, sys, yaml; print(json.dumps(yaml.safe_load(open(sys.argv[1]))))";
+    let mut python = Command::new("python3");
+    let alerts = python
+        .args(["-c", read])
+        .arg(files.join("alerts.yml"))
+        .output()?;
+    let why = String::from_utf8_lossy(&alerts.stderr).into_owned();
+    let alerts: Value = serde_json::from_slice(&alerts.stdout).context(why)?;
+    let rules = alerts["groups"][0]["rules"]
+        .as_array()
+        .context("no rules")?;
+    let panels = board["panels"].as_array().context("no panels")?;
+    let targets = panels.iter().flat_map(|panel| panel["targets"].as_array());
+    let asked: Vec<&str> = rules
+        .iter()
+        .chain(targets.flatten())
+        .filter_map(|one| one["expr"].as_str())
+        .collect();
+    ensure!(asked.len() > rules.len() && !rules.is_empty(), "{asked:?}");
+    for expression in asked {
+        let names = words(expression).filter(|word| word.starts_with("stasis_"));
+        let names: Vec<&str> = names.collect();
+        ensure!(!names.is_empty(), "{expression}");
+        for name in names {
+            ensure!(
+                there.contains(name) || of_histogram(name),
+                "no {name}: {page}"
+            );
+        }
+    }
+    Ok(())
+}
+
+fn words(expression: &str) -> impl Iterator<Item = &str> {
+    expression.split(|character: char| !character.is_ascii_alphanumeric() && character != '_')
 }
 
 /// A link to itself cannot be read, like a file on a broken disk.

@@ -53,6 +53,7 @@ fn all_commands(kind: HostKind) -> Result<()> {
     inspect::an_unpacked_archive_tells_its_name(stasis)?;
     metrics::all_is_counted(stasis)?;
     metrics::they_are_written_to_a_file(stasis)?;
+    metrics::board_and_alerts_ask_for_what_there_is(stasis)?;
     metrics::what_cannot_be_read_hides_nothing_else(stasis)?;
     log::operations_are_listed_and_drawn(stasis)?;
     log::some_are_chosen_and_what_chooses_none_is_refused(stasis)?;
