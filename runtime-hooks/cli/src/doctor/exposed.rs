@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
 use stasis_config::exposure::{Exposed, Others, exposed};
+use stasis_engine::low_level::criu_program::CriuProgram;
 use stasis_linux::procfs::for_each_mapping;
 
 use super::installed::Installed;
 use super::{Finding, warning};
-use crate::programs::in_path;
 
 /// NVIDIA's libraries that we load.
 const LIBRARIES: [&[u8]; 2] = [b"libcuda.so", b"libnvidia-ml.so"];
@@ -22,7 +22,7 @@ const LIBRARIES: [&[u8]; 2] = [b"libcuda.so", b"libnvidia-ml.so"];
 /// others than root could change. The libraries are the ones that this process has loaded.
 pub(super) fn findings(settings: &Settings, programs: &[Installed]) -> Vec<Finding> {
     let mut files: BTreeSet<PathBuf> = programs.iter().map(|one| one.path.clone()).collect();
-    files.extend(in_path("criu"));
+    files.extend(CriuProgram::installed().map(|criu| criu.path));
     files.insert(settings.gpu_contents.plugin.clone());
     files.extend(loaded_libraries());
     // A file that does not exist is not run.

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use stasis_config::{Settings, SettingsError};
+use stasis_engine::low_level::criu_program::{CriuProgram, FoundBy};
 use stasis_engine::low_level::criu_version::CriuVersion;
 use stasis_engine::preflight::capabilities::{Capabilities, Cgroups, Criu};
 use stasis_linux::error_chain;
@@ -38,7 +39,10 @@ pub(super) fn findings(settings: &Settings, has: &Capabilities) -> Vec<Finding> 
     if let Err(error) = settings.runtime.resolve() {
         found.push(no_runtime(&error));
     }
-    found.extend(check_of_criu());
+    if let Some(criu) = CriuProgram::installed() {
+        found.extend(check_by(&criu));
+        found.extend(path_of(&criu));
+    }
     found.extend(criu_settings::findings());
     let enforces = fs::read_to_string(SELINUX).ok();
     found.extend(enforces.and_then(|text| selinux(&text)));
@@ -116,13 +120,25 @@ fn of_criu(criu: &Criu) -> Finding {
 }
 
 /// Has CRIU check that the kernel has what every dump needs (criu(8), "check").
-fn check_of_criu() -> Option<Finding> {
-    let status = exit_of("criu", "check")?;
+fn check_by(criu: &CriuProgram) -> Option<Finding> {
+    let status = exit_of(&criu.path, "check")?;
     (!status.success()).then(|| {
         fault(
             "criu-check",
             format!("`criu check` fails ({status})"),
             "`criu check` shows what the kernel lacks",
+        )
+    })
+}
+
+/// podman, and containerd for pods, look for CRIU themselves before they call a runtime.
+fn path_of(criu: &CriuProgram) -> Option<Finding> {
+    let path = criu.path.display();
+    (criu.found_by == FoundBy::Stasis).then(|| {
+        warning(
+            "criu-path",
+            format!("{path} is used, and not in PATH, where podman and containerd's CRI look"),
+            format!("ln -s {path} /usr/local/sbin/criu, if they are to make checkpoints"),
         )
     })
 }
@@ -186,5 +202,18 @@ mod tests {
         has.criu = Criu::Unknown("it hangs".to_owned());
         has.plugin = None;
         assert_eq!(ids(&has), ["criu-unknown", "criu-plugin", "cgroups"]);
+    }
+
+    #[test]
+    fn engines_that_look_for_criu_themselves_are_named() {
+        let found = |found_by| {
+            path_of(&CriuProgram {
+                path: "/usr/lib/stasis/criu/criu".into(),
+                version: Ok(CriuVersion::NEEDED),
+                found_by,
+            })
+        };
+        assert_eq!(found(FoundBy::All), None);
+        assert_eq!(found(FoundBy::Stasis).unwrap().id, "criu-path");
     }
 }

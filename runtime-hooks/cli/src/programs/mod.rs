@@ -28,10 +28,10 @@ pub(crate) fn version_of(name: &str, program: Program) -> Option<Version> {
     (found == program).then_some(version)
 }
 
-/// Runs the program of this name in `PATH` with this argument; returns its exit status. `None` if
-/// it does not end, or does not exist.
-pub(crate) fn exit_of(name: &str, argument: &str) -> Option<ExitStatus> {
-    let (status, _) = run(&in_path(name)?, argument).ok()?;
+/// Runs a program with this argument; returns its exit status. `None` if it does not end, or does
+/// not exist.
+pub(crate) fn exit_of(program: &Path, argument: &str) -> Option<ExitStatus> {
+    let (status, _) = run(program, argument).ok()?;
     Some(status)
 }
 

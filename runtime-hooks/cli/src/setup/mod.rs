@@ -129,7 +129,7 @@ pub struct SetupReport {
     /// Whether they were written.
     pub written: bool,
     /// The next step for the user.
-    pub next: &'static str,
+    pub next: String,
 }
 
 /// Adds stasis to an engine's settings, or removes it.
@@ -137,20 +137,27 @@ pub struct SetupReport {
 /// # Errors
 /// Nothing was changed, unless a file could not be written: files before it were.
 pub fn setup(arguments: &Arguments) -> Result<SetupReport, SetupError> {
-    let Programs { runtime, shim } = Programs::beside_this()?;
     let way = if arguments.undo { Way::Undo } else { Way::Set };
-    match (arguments.engine, way) {
-        (Engine::Containerd, Way::Undo) => containerd::nobody_needs(&shim)?,
-        (Engine::Crio, Way::Undo) => crio::nobody_needs_it()?,
-        _ => {}
-    }
     let change = match arguments.engine {
-        Engine::Containerd => tables::changed(containerd::SETTINGS, |toml| {
-            containerd::edit(toml, &shim, way)
-        }),
-        Engine::Crio => tables::changed(crio::SETTINGS, |toml| crio::edit(toml, &runtime, way)),
-        Engine::Docker => docker::change(&runtime, way),
+        Engine::Containerd => {
+            let shim = beside_this("containerd-shim-stasis-v2")?;
+            if way == Way::Undo {
+                containerd::nobody_needs(&shim)?;
+            }
+            tables::changed(containerd::SETTINGS, |toml| {
+                containerd::edit(toml, &shim, way)
+            })
+        }
+        Engine::Crio => {
+            let runtime = beside_this(RUNTIME)?;
+            if way == Way::Undo {
+                crio::nobody_needs_it()?;
+            }
+            tables::changed(crio::SETTINGS, |toml| crio::edit(toml, &runtime, way))
+        }
+        Engine::Docker => docker::change(&beside_this(RUNTIME)?, way),
         Engine::Podman => {
+            let runtime = beside_this(RUNTIME)?;
             tables::changed(podman::SETTINGS, |toml| podman::edit(toml, &runtime, way))
         }
     }?;
@@ -167,35 +174,25 @@ pub fn setup(arguments: &Arguments) -> Result<SetupReport, SetupError> {
     }
     Ok(SetupReport {
         written,
-        next: if written { arguments.engine.next() } else { "" },
+        next: match written {
+            true => arguments.engine.next(way),
+            false => String::new(),
+        },
         files: changes.iter().map(Change::shown).collect(),
     })
 }
 
-/// The programs that engines are configured with.
-#[derive(Debug)]
-struct Programs {
-    /// The OCI runtime.
-    runtime: String,
-    /// The shim.
-    shim: String,
-}
+/// The OCI runtime that engines are configured with.
+const RUNTIME: &str = "stasis-runtime";
 
-impl Programs {
-    /// Finds the programs installed beside this one.
-    fn beside_this() -> Result<Self, SetupError> {
-        let own = env::current_exe().map_err(|source| SetupError::File {
-            what: "read",
-            path: "/proc/self/exe".into(),
-            source,
-        })?;
-        let directory = own.parent().unwrap_or(Path::new("/"));
-        let beside = |name| text(directory.join(name));
-        Ok(Self {
-            runtime: beside("stasis-runtime")?,
-            shim: beside("containerd-shim-stasis-v2")?,
-        })
-    }
+/// Finds a program installed beside this one.
+fn beside_this(name: &str) -> Result<String, SetupError> {
+    let own = env::current_exe().map_err(|source| SetupError::File {
+        what: "read",
+        path: "/proc/self/exe".into(),
+        source,
+    })?;
+    text(own.parent().unwrap_or(Path::new("/")).join(name))
 }
 
 fn text(program: PathBuf) -> Result<String, SetupError> {
@@ -206,14 +203,16 @@ fn text(program: PathBuf) -> Result<String, SetupError> {
 }
 
 impl Engine {
-    fn next(self) -> &'static str {
-        match self {
+    fn next(self, way: Way) -> String {
+        let next = match self {
             Self::Containerd => "systemctl restart containerd (containers go on)",
             Self::Crio => "systemctl restart crio (containers go on)",
             // A reload reads `runtimes`, and not `experimental`.
             Self::Docker => "systemctl restart docker (its containers end, without live-restore)",
+            Self::Podman if way == Way::Set => return podman::has_criu(),
             Self::Podman => "",
-        }
+        };
+        next.to_owned()
     }
 }
 

@@ -1,5 +1,6 @@
 //! podman: a file of its own in `containers.conf.d`.
 
+use stasis_engine::low_level::criu_program::{CriuProgram, FoundBy};
 use toml_edit::{Array, InlineTable, Value};
 
 use super::tables::Toml;
@@ -20,6 +21,17 @@ pub(super) fn edit(toml: &mut Toml, runtime: &str, way: Way) -> Result<(), Setup
     let adds = podman.is_some_and(|podman| podman >= ADDS_TO_LISTS);
     let lists = if adds { Lists::Added } else { Lists::Replaced };
     edit_for(toml, runtime, way, lists)
+}
+
+/// Returns the command with which podman has a CRIU; nothing if it has one, or there is none. It
+/// looks in its own `PATH` before it calls a runtime.
+pub(super) fn has_criu() -> String {
+    match CriuProgram::installed() {
+        Some(criu) if criu.found_by == FoundBy::Stasis => {
+            format!("ln -s {} /usr/local/sbin/criu", criu.path.display())
+        }
+        _ => String::new(),
+    }
 }
 
 /// The meaning of a list in a file of `containers.conf.d`.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Serialize, Serializer};
+use stasis_engine::low_level::criu_program;
 
 /// The longest wait for the answer of an engine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -96,6 +97,10 @@ impl EngineCommand {
     pub(super) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments);
+        // podman looks for CRIU before it calls the runtime.
+        if self.called == Called::Client {
+            criu_program::give(&mut command);
+        }
         command
     }
 

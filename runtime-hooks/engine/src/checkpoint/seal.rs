@@ -17,7 +17,7 @@ use crate::image::directory::{Committed, NewImage};
 use crate::image::files;
 use crate::image::manifest::{MadeOn, Manifest, ManifestError};
 use crate::image::mounted::is_archive;
-use crate::low_level::criu_version::CriuVersion;
+use crate::low_level::criu_program::CriuProgram;
 use crate::operation::timeline::Timeline;
 use crate::preflight::capabilities::kernel_release;
 
@@ -99,10 +99,10 @@ fn carries_files(image: &Path) -> bool {
 
 /// Leaves out facts that cannot be found out.
 fn this_machine() -> MadeOn {
-    let criu = CriuVersion::installed();
+    let criu = CriuProgram::installed().and_then(|criu| criu.version.ok());
     MadeOn {
         kernel: kernel_release(),
-        criu: criu.ok().flatten().map(|version| version.to_string()),
+        criu: criu.map(|version| version.to_string()),
         cpu: instruction_sets(cpu_flags().unwrap_or_default()),
     }
 }

@@ -1,14 +1,11 @@
-//! Finds the CRIU that the low-level runtime will use, and its version.
+//! Versions of CRIU.
 
-use std::env;
-use std::ffi::OsStr;
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde::Serialize;
-use stasis_config::is_program;
 use stasis_host::environment;
 use stasis_linux::open_files::keep_callers_limit;
 
@@ -24,14 +21,20 @@ impl CriuVersion {
     /// resumes the tasks of a dump if its action script fails.
     pub const NEEDED: Self = Self { major: 4, minor: 0 };
 
-    /// Asks the CRIU that runc and crun find, which is the first one in `PATH`; `None` if there is
-    /// none.
+    /// Asks a program for its version.
     ///
     /// # Errors
     /// `criu --version` cannot be run or prints no version.
-    pub fn installed() -> io::Result<Option<Self>> {
-        let program = find(&environment::path());
-        program.map(|program| query(&program)).transpose()
+    pub(super) fn of(program: &Path) -> io::Result<Self> {
+        let mut command = Command::new(program);
+        environment::make(&mut command);
+        keep_callers_limit(&mut command);
+        let output = command.arg("--version").stdin(Stdio::null()).output()?;
+        let output_text = String::from_utf8_lossy(&output.stdout);
+        Self::parse(&output_text).ok_or_else(|| {
+            let program = program.display();
+            io::Error::other(format!("{program} --version ended with {}", output.status))
+        })
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -52,28 +55,8 @@ impl fmt::Display for CriuVersion {
     }
 }
 
-fn find(path: &OsStr) -> Option<PathBuf> {
-    let programs = env::split_paths(path).map(|directory| directory.join("criu"));
-    programs.into_iter().find(|program| is_program(program))
-}
-
-fn query(program: &Path) -> io::Result<CriuVersion> {
-    let mut command = Command::new(program);
-    environment::make(&mut command);
-    keep_callers_limit(&mut command);
-    let output = command.arg("--version").stdin(Stdio::null()).output()?;
-    let output_text = String::from_utf8_lossy(&output.stdout);
-    CriuVersion::parse(&output_text).ok_or_else(|| {
-        let program = program.display();
-        io::Error::other(format!("{program} --version ended with {}", output.status))
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     #[test]
@@ -92,19 +75,5 @@ mod tests {
         assert_eq!(version("criu: not found"), None);
         let old = CriuVersion::parse("Version: 3.19").unwrap();
         assert!(old < CriuVersion::NEEDED);
-    }
-
-    #[test]
-    fn the_first_program_of_the_path_counts() {
-        let directory = tempfile::tempdir().unwrap();
-        let (one, two) = (directory.path().join("one"), directory.path().join("two"));
-        for place in [&one, &two] {
-            fs::create_dir(place).unwrap();
-            fs::write(place.join("criu"), "").unwrap();
-        }
-        let path = env::join_paths([&one, &two]).unwrap();
-        assert_eq!(find(&path), None, "not executable");
-        fs::set_permissions(two.join("criu"), fs::Permissions::from_mode(0o755)).unwrap();
-        assert_eq!(find(&path), Some(two.join("criu")));
     }
 }

@@ -7,6 +7,7 @@
 pub mod at_restore;
 pub mod criu_log;
 pub mod criu_plugins;
+pub mod criu_program;
 pub mod criu_settings;
 pub(crate) mod criu_stats;
 pub mod criu_version;
@@ -80,6 +81,7 @@ pub(crate) fn dump(
     limit: Duration,
 ) -> io::Result<Ran> {
     let mut command = command(low_level, args);
+    criu_program::give(&mut command);
     criu.give(&mut command);
     command.stdin(Stdio::inherit()).process_group(0);
     capture(&mut command, limit, Victims::WithChildren)
@@ -165,6 +167,7 @@ fn start(
     mode: RestoreMode,
 ) -> io::Result<Child> {
     let mut command = command(low_level, args);
+    criu_program::give(&mut command);
     if let Some(set_up) = set_up {
         set_up.give(&mut command);
     }

@@ -9,6 +9,7 @@ use stasis_config::Settings;
 use stasis_gpu::cuda::nvml::Inventory;
 use stasis_linux::cgroup::Hierarchies;
 
+use crate::low_level::criu_program::CriuProgram;
 use crate::low_level::criu_version::CriuVersion;
 
 const RELEASE: &str = "/proc/sys/kernel/osrelease";
@@ -49,7 +50,7 @@ pub enum Cgroups {
     None,
 }
 
-/// The CRIU in `PATH`.
+/// The CRIU of dumps and restores.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Criu {
@@ -98,10 +99,10 @@ impl Capabilities {
         Self {
             kernel: Kernel::probe(),
             cgroups: Cgroups::probe(),
-            criu: match CriuVersion::installed() {
-                Ok(Some(version)) => Criu::Version(version),
-                Ok(None) => Criu::Missing,
-                Err(error) => Criu::Unknown(error.to_string()),
+            criu: match CriuProgram::installed().map(|criu| criu.version) {
+                Some(Ok(version)) => Criu::Version(version),
+                None => Criu::Missing,
+                Some(Err(error)) => Criu::Unknown(error.to_string()),
             },
             plugin: plugin.is_file().then(|| plugin.clone()),
         }
