@@ -43,7 +43,7 @@ bench: requirements
 	cargo build --locked --release --workspace
 	target/release/bench
 
-# For Debian and Ubuntu, and a tarball, for any glibc from 2.31 on: in target/package.
+# For Debian and Ubuntu, for RPM, and a tarball, for any glibc from 2.31 on; and a CRIU: in target/package.
 package: requirements
 	config/package/build.sh
 

@@ -39,9 +39,12 @@ chroot "$root" env -i PATH=/rust/bin:/usr/bin:/bin HOME=/root CARGO_HOME=/cargo 
     cd /target/release
     cp stasis stasis-runtime containerd-shim-stasis-v2 libstasis_memory.so /mnt'
 
+echo "== CRIU, for machines without one of 4.0 or newer"
+config/package/criu.sh "$root" target/package/criu
+
 echo "== what they are made of"
 cargo run --locked -q -p stasis-integration --bin sbom -- "$version" >target/package/programs/stasis.cdx.json
 
 echo "== the packages"
-config/package/assemble.sh "$version" target/package/programs "$out"
+config/package/assemble.sh "$version" target/package/programs "$out" target/package/criu
 ls -l "$out"

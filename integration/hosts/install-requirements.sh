@@ -21,6 +21,8 @@ missing() {
     need mkfs.btrfs btrfs-progs
     # The client of containerd that the tests use is generated when it is built.
     need protoc protobuf-compiler
+    # Packages for RPM are made.
+    need rpmbuild rpm
     [ -e /usr/include/stdio.h ] || echo libc6-dev
     [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || echo debian-archive-keyring
     # The files for Kubernetes are checked.

@@ -5,20 +5,18 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::client::cri::{ContainerConfig, Cri, Pod, settings};
-use stasis_integration::host::c_build;
 use stasis_integration::host::image::Image;
 use stasis_integration::host::installed::{SETTINGS, StasisHost};
 use stasis_integration::host::registry::Registry;
 use stasis_integration::host::{HostKind, Suite};
 
-use crate::packages::without_make_install;
+use crate::packages::{assembled, without_make_install};
 
 const FIRST: &str = "/root/first";
 const SECOND: &str = "/root/second";
@@ -87,13 +85,7 @@ pub(super) fn repository() -> PathBuf {
 
 /// Makes the tarball of the programs under test as the image has it, and one of a later version.
 fn tarballs(stasis: &StasisHost) -> Result<()> {
-    let out = tempfile::tempdir()?;
-    let output = Command::new(repository().join("config/package/assemble.sh"))
-        .arg("0.1.0")
-        .args([c_build::programs()?.as_path(), out.path()])
-        .output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{said}");
+    let out = assembled(None)?;
     let built = out.path().join("stasis-0.1.0-x86_64.tar.gz");
     stasis.host.install(&built, "/root/first.tar.gz")?;
     let script = format!(

@@ -12,6 +12,7 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::c_build;
 use stasis_integration::host::installed::{SETTINGS, StasisHost};
 use stasis_integration::on_hosts;
+use tempfile::TempDir;
 
 const FIRST: &str = "/root/stasis_0.1.0_amd64.deb";
 const SECOND: &str = "/root/stasis_0.1.1_amd64.deb";
@@ -19,13 +20,15 @@ const ID: &str = "packaged";
 const SHIM: &str = "/usr/bin/containerd-shim-stasis-v2";
 const BUNDLE: &str = "/run/containerd/io.containerd.runtime.v2.task/default/packaged";
 /// The files of the package other than programs.
-const FILES: [&str; 9] = [
+pub(crate) const FILES: [&str; 11] = [
     "/usr/lib/stasis/libstasis_memory.so",
     "/usr/lib/systemd/system/stasis-recover.service",
     "/usr/lib/systemd/system/multi-user.target.wants/stasis-recover.service",
     "/usr/lib/systemd/system/stasis-metrics.service",
     "/usr/lib/systemd/system/stasis-metrics.timer",
     "/usr/lib/tmpfiles.d/stasis.conf",
+    "/usr/share/stasis/monitoring/alerts.yml",
+    "/usr/share/stasis/monitoring/grafana.json",
     "/usr/share/man/man1/stasis-gc.1.gz",
     "/usr/share/bash-completion/completions/stasis.bash",
     "/usr/share/zsh/vendor-completions/_cuda-checkpoint",
@@ -77,8 +80,8 @@ pub(crate) fn without_make_install(stasis: &StasisHost) -> Result<()> {
     stasis.host.run(&["sh", "-ec", script]).map(drop)
 }
 
-/// Makes a package of the programs under test, and an identical one of a later version.
-pub(crate) fn package(stasis: &StasisHost) -> Result<()> {
+/// Makes the packages of the programs under test, with this CRIU for `stasis-criu`.
+pub(crate) fn assembled(criu: Option<&Path>) -> Result<TempDir> {
     let out = tempfile::tempdir()?;
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let output = Command::new(repository.join("config/package/assemble.sh"))
@@ -86,9 +89,16 @@ pub(crate) fn package(stasis: &StasisHost) -> Result<()> {
         .env("DEBEMAIL", "a@example.com")
         .arg("0.1.0")
         .args([c_build::programs()?.as_path(), out.path()])
+        .args(criu)
         .output()?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{said}");
+    Ok(out)
+}
+
+/// Makes a package of the programs under test, and an identical one of a later version.
+pub(crate) fn package(stasis: &StasisHost) -> Result<()> {
+    let out = assembled(None)?;
     let built = out.path().join("stasis_0.1.0_amd64.deb");
     stasis.host.install(&built, FIRST)?;
     let later = "dpkg-deb -R \"$0\" /root/later
