@@ -13,12 +13,15 @@ config=$(dirname "$here")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
+stripped=$work/stripped
+install -D -m 755 --strip -t "$stripped" \
+    "$programs"/{stasis-runtime,containerd-shim-stasis-v2,stasis,libstasis_memory.so}
+
 # Lays out everything below a prefix: DIRECTORY, and the prefix as it will be.
 lay_out() {
     local to=$1 prefix=$2 units=$1/lib/systemd/system
-    install -D -m 755 --strip -t "$to/bin" \
-        "$programs"/stasis-runtime "$programs"/containerd-shim-stasis-v2 "$programs"/stasis
-    install -D -m 755 --strip -t "$to/lib/stasis" "$programs/libstasis_memory.so"
+    install -D -m 755 -t "$to/bin" "$stripped"/{stasis-runtime,containerd-shim-stasis-v2,stasis}
+    install -D -m 755 -t "$to/lib/stasis" "$stripped/libstasis_memory.so"
     install -m 755 "$config/shim-in-use.sh" "$to/lib/stasis/shim-in-use"
     ln -s stasis "$to/bin/cuda-checkpoint"
     mkdir -p "$units/multi-user.target.wants"
