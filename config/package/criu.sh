@@ -34,6 +34,7 @@ unpacked() {
 rm -rf "$out" "$root/criu"
 mkdir -p "$out/sources" "$root/criu"
 sources criu libnet
+cp "$0" "$out/sources"
 unpacked criu
 unpacked libnet
 inside apt-get "${patient[@]}" update
