@@ -49,6 +49,8 @@ crate::words! {
         NcclP2p = "nccl-p2p",
         /// A process may have peer access between GPUs.
         PeerAccess = "peer-access",
+        /// Another program uses a GPU of ranks that share GPU memory.
+        SharedGpu = "shared-gpu",
         /// A client of the Multi-Process Service.
         Mps = "mps",
         /// A process on a slice of a GPU.

@@ -77,7 +77,7 @@ pub(crate) fn each_step_says_nothing_and_wrong_ones_say_why(
     fails(
         stasis,
         &["--container", "counter", "--toggle"],
-        &["no running container has the id or the name counter below"],
+        &["no running container has the id or name counter"],
     )
 }
 

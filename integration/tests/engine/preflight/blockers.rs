@@ -201,6 +201,25 @@ pub(crate) fn nccl_ranks_are_refused_unless_they_share_nothing(stasis: &StasisHo
     stasis.set("runc", "")
 }
 
+/// Two jobs over NVLink on one GPU were lost when one of them was locked.
+pub(crate) fn ranks_beside_another_program_are_refused(stasis: &StasisHost) -> Result<()> {
+    let (job, _) = start(stasis, "beside", &ranks(""), 10105)?;
+    let (other, _) = start(stasis, "other", "exec /bin/counter 10107", 10107)?;
+    let parts = [
+        "shared-gpu: ",
+        "outside of the container uses GPU-",
+        "stasis suspend",
+    ];
+    refused(stasis, &job, 10105, &parts)?;
+    assert_eq!(stasis.ask(10107)?.as_deref(), Some("102"));
+    // It is no rank.
+    other.checkpoint("other", &["--leave-running"])?;
+    other.delete()?;
+    job.checkpoint("alone", &["--leave-running"])?;
+    assert_contains(&stasis.ask_until_up(10105)?, &["ok "]);
+    job.delete()
+}
+
 pub(crate) fn mig_is_refused(stasis: &StasisHost) -> Result<()> {
     needs!(StandIn);
     let (bundle, _) = start(stasis, "mig", "exec /bin/counter 10106", 10106)?;

@@ -43,7 +43,10 @@ pub(crate) fn a_check_says_what_is_in_the_way_or_that_nothing_is(
     assert_eq!(code, Some(2));
     assert_contains(
         &stderr,
-        &["no running container has the id or the name nothing below /run/bundles"],
+        &[
+            "no running container has the id or name nothing",
+            "/run/bundles",
+        ],
     );
     assert_eq!(check(stasis, &["nothing"])?.0, Some(2));
     assert_eq!(check(stasis, &[])?.0, Some(2));

@@ -30,6 +30,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
     blockers::a_plain_neighbour_with_an_nvidia_device_is_refused(stasis)?;
     blockers::managed_memory_is_refused(stasis)?;
     blockers::nccl_ranks_are_refused_unless_they_share_nothing(stasis)?;
+    blockers::ranks_beside_another_program_are_refused(stasis)?;
     blockers::mig_is_refused(stasis)?;
     blockers::a_frozen_container_is_refused_and_stays_frozen(stasis)?;
     check::a_check_says_what_is_in_the_way_or_that_nothing_is(stasis)?;

@@ -255,7 +255,7 @@ fn who_recovers_in_vain_leaves_a_keeper(here: &Here<'_>) -> Result<()> {
     let recovers_in_vain = || {
         let said = host.command(PROGRAM).args(["recover", "home"]).output()?;
         let said = String::from_utf8_lossy(&said.stdout).into_owned();
-        assert_contains(&said, &["not undone yet, which is tried again"]);
+        assert_contains(&said, &["not undone yet, stasis tries again"]);
         // The keeper takes its name some time after its start.
         wait_until_clear(|| {
             let keepers = here.stasis.keepers();

@@ -9,10 +9,11 @@ use serde::Serialize;
 use stasis_config::{BlockerKind, DEFAULT_PATH, Settings};
 
 /// Blockers of the driver, which cannot save or restore the process; the others are of CRIU's dump.
-pub const OF_THE_DRIVER: [BlockerKind; 9] = [
+pub const OF_THE_DRIVER: [BlockerKind; 10] = [
     BlockerKind::FailedState,
     BlockerKind::NcclP2p,
     BlockerKind::PeerAccess,
+    BlockerKind::SharedGpu,
     BlockerKind::Mps,
     BlockerKind::Mig,
     BlockerKind::ManagedMemory,

@@ -116,9 +116,11 @@ fn find_now(facts: &ContainerFacts<'_>) -> io::Result<Vec<Finding>> {
             candidates.push(Candidate { process, held });
         }
     }
-    if let Sharing::Guessed(_) = facts.sharing {
-        found.extend(sharing::nccl::findings(&candidates, &connections)?);
+    let mut ranks = sharing::nccl::findings(&candidates, &connections, facts.inventory)?;
+    if facts.sharing == Sharing::AtTheLock {
+        sharing::known_later(&mut ranks);
     }
+    found.extend(ranks);
     found.extend(by_criu.map_or(Ok(Vec::new()), ByCriu::findings)?);
     found.extend(facts.snapshot.headless().iter().map(|headless| Finding {
         kind: BlockerKind::MainThreadEnded,

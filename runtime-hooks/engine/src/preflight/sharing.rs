@@ -8,6 +8,7 @@
 
 mod found;
 pub(crate) mod nccl;
+mod neighbours;
 pub mod peer_access;
 
 use std::io;

@@ -66,12 +66,12 @@ fn another_version_is_refused_by_name_even_with_other_fields() {
         assert!(matches!(error, ManifestError::Version { .. }), "{error}");
         error.to_string()
     };
-    let earlier = "stasis.json version 4 was written by an earlier stasis; this one reads 6: \
+    let earlier = "stasis.json version 4 was written by an earlier stasis; this one reads 7: \
                    make a new checkpoint";
     assert!(refusal(4).ends_with(earlier), "{}", refusal(4));
-    let later = "stasis.json version 7 was written by a later stasis; this one reads 6: \
+    let later = "stasis.json version 8 was written by a later stasis; this one reads 7: \
                  restore with that one";
-    assert!(refusal(7).ends_with(later), "{}", refusal(7));
+    assert!(refusal(8).ends_with(later), "{}", refusal(8));
 }
 
 #[test]

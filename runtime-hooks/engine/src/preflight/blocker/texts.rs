@@ -3,7 +3,7 @@
 use stasis_config::BlockerKind;
 
 /// The known consequence of each blocker, and the ways to remove it.
-pub(super) const ALL: [(BlockerKind, &str, &str); 27] = [
+pub(super) const ALL: [(BlockerKind, &str, &str); 28] = [
     (
         BlockerKind::DriverVersion,
         "the driver has no calls for a checkpoint",
@@ -34,6 +34,13 @@ pub(super) const ALL: [(BlockerKind, &str, &str); 27] = [
          cudaDeviceDisablePeerAccess before the checkpoint; where its memory alone is the evidence, \
          and no process has peer access, start the container with the annotation \
          io.stasis.peer-access=none",
+    ),
+    (
+        BlockerKind::SharedGpu,
+        "while ranks of a job are locked, the driver's switch to another program on their GPU can time \
+         out (Xid 109), so that both are lost",
+        "give the job its GPUs alone: end or move the other program, or suspend it first (stasis \
+         suspend) if it has no ranks itself",
     ),
     (
         BlockerKind::Mps,

@@ -9,11 +9,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use stasis_config::BlockerKind;
+use stasis_gpu::cuda::nvml::Inventory;
 use stasis_linux::ProcessRef;
 
 use crate::container::inside;
 use crate::preflight::blocker::Finding;
 use crate::preflight::open_files::{Environment, OpenFiles, threads_named};
+use crate::preflight::sharing::neighbours;
 use crate::preflight::tcp::Connections;
 
 /// The thread names of PyTorch's NCCL process groups, and NCCL's own if `NCCL_SET_THREAD_NAME` is
@@ -58,22 +60,29 @@ fn sharing_ranks<'a>(
     Ok(sharing)
 }
 
-/// Returns a blocker for each of them.
+/// Returns a blocker for each of them, and for each whose GPU others use, too.
 ///
 /// # Errors
 /// An error of reading `/proc`.
 pub(crate) fn findings(
     candidates: &[Candidate],
     connections: &Connections,
+    inventory: &Inventory,
 ) -> io::Result<Vec<Finding>> {
     let ranks = sharing_ranks(candidates, connections)?;
+    let members = candidates.iter().map(|candidate| candidate.process.pid());
+    let neighbours = neighbours::findings(
+        ranks.iter().map(|(process, _)| *process),
+        &members.collect(),
+        inventory,
+    );
     let finding = |(process, evidence): (&ProcessRef, String)| Finding {
         kind: BlockerKind::NcclP2p,
         pid: process.pid(),
         name: process.name().to_owned(),
         evidence,
     };
-    Ok(ranks.into_iter().map(finding).collect())
+    Ok(ranks.into_iter().map(finding).chain(neighbours).collect())
 }
 
 fn evidence_of_use(
