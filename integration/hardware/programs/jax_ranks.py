@@ -27,7 +27,7 @@ inputs = jax.make_array_from_process_local_data(split, own)
 targets = jax.make_array_from_process_local_data(split, numpy.roll(own, 1, axis=1))
 
 
-def loss(weights):
+def loss(weights, inputs, targets):
     hidden = inputs
     for weight in weights:
         hidden = jnp.tanh(hidden @ weight)
@@ -35,8 +35,8 @@ def loss(weights):
 
 
 @jax.jit
-def step(weights, ends):
-    value, slopes = jax.value_and_grad(loss)(weights)
+def step(weights, inputs, targets, ends):
+    value, slopes = jax.value_and_grad(loss)(weights, inputs, targets)
     return value, [weight - 0.1 * slope for weight, slope in zip(weights, slopes)], jnp.max(ends)
 
 
@@ -44,7 +44,7 @@ number, ends = 0, 0
 while not ends:
     number += 1
     wanted = numpy.full(1, rank == 0 and os.path.exists(f"{base}.finish"), numpy.int32)
-    value, weights, ends = step(weights, jax.make_array_from_process_local_data(split, wanted))
+    value, weights, ends = step(weights, inputs, targets, jax.make_array_from_process_local_data(split, wanted))
     if rank == 0:
         with open(f"{base}.txt", "a") as file:
             file.write(f"{number} {float(value):.9f}\n")
