@@ -167,7 +167,8 @@ fn place(
     Ok(record)
 }
 
-/// Writes code and mark. A child that the process forks meanwhile gets nothing of it.
+/// Writes code and mark. A child that the process forks meanwhile has code and board, to which its
+/// slots may lead, and nothing else: there it passes all calls on.
 fn fill(proxy: &mut Proxy, record: &VisitRecord) -> io::Result<()> {
     let (start, code) = (record.all.start, record.at(CODE));
     memory::write(proxy.pid(), code, SURVEY.code)?;
@@ -178,7 +179,7 @@ fn fill(proxy: &mut Proxy, record: &VisitRecord) -> io::Result<()> {
     make(
         proxy,
         &[
-            (libc::SYS_madvise, [start, LENGTH, stays, 0, 0, 0]),
+            (libc::SYS_madvise, [start, CODE, stays, 0, 0, 0]),
             (libc::SYS_mprotect, [start, PAGE, none, 0, 0, 0]),
             (
                 libc::SYS_mprotect,

@@ -1,7 +1,7 @@
 /*
  * A driver's library and a program that uses it, in one: `imports [FILE...]` has 70 allocations of its own, or maps these files. It
  * prints the thread that passes for the one that carries out checkpoints, and for each allocation its address, its descriptor, and its handle.
- * For each line that it reads it prints how often that thread has waited, or 0 if it has waited badly or a handle has another value.
+ * For the line "fork" it prints whether a child of it can import memory. For each other line that it reads it prints how often that thread has waited, or 0 if it has waited badly or a handle has another value.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -202,6 +203,17 @@ static int create(void) {
     return ftruncate(file, BYTES) ? -1 : file;
 }
 
+static int can_child_import(void) {
+    int status = 1;
+    pid_t child = fork();
+    if (child == 0) {
+        uint64_t handle;
+        int failed = cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)create(), 1) || cuMemRelease(handle);
+        _exit(failed);
+    }
+    return waitpid(child, &status, 0) == child && status == 0;
+}
+
 int main(int argc, char **argv) {
     char line[64];
     pthread_t thread;
@@ -224,6 +236,11 @@ int main(int argc, char **argv) {
     puts("");
     fflush(stdout);
     while (fgets(line, sizeof line, stdin)) {
+        if (line[0] == 'f') {
+            printf("%d\n", can_child_import());
+            fflush(stdout);
+            continue;
+        }
         uint64_t before = waits;
         while (waits < before + 2 && !bad)
             usleep(100);

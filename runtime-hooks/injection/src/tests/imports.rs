@@ -5,10 +5,12 @@ mod members;
 
 use std::os::fd::AsFd;
 
+use stasis_injected_survey::{VisitState, What};
+
 use crate::imports::{
     GpuAddress, Import, Members, Visited, drop_imports, export, identify, import, rehearse,
 };
-use crate::survey::VisitError;
+use crate::survey::{Asked, VisitError, request};
 use members::{BYTES, Pair};
 
 /// A place that device 0 may use.
@@ -94,6 +96,20 @@ fn what_was_given_up_comes_back_with_its_references() {
     }
     assert_eq!(give_up(pair.visits()).unwrap(), [1; COUNT]);
     map_again(pair.visits()).unwrap();
+    pair.is_as_it_was();
+}
+
+/// A child has the slots of its parent as they are then.
+#[test]
+fn a_child_that_is_forked_meanwhile_allocates_as_ever() {
+    let mut pair = Pair::start();
+    pair.prepare();
+    let [_, (Visited { process, record }, _)] = pair.visits();
+    let (process, record) = (process.clone(), record.clone());
+    let asked = Asked::new(&process, &record, &request(&record, What::Import, &[])).unwrap();
+    asked.until(VisitState::Holding).unwrap();
+    assert!(pair.can_child_import());
+    drop(asked);
     pair.is_as_it_was();
 }
 

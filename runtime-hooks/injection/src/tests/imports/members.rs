@@ -72,6 +72,12 @@ impl Pair {
         }
     }
 
+    /// Whether a child that the importer forks now can import memory itself.
+    pub(super) fn can_child_import(&mut self) -> bool {
+        writeln!(self.importer.input, "fork").unwrap();
+        self.importer.output.next().unwrap().unwrap() == "1"
+    }
+
     /// Returns both as they are visited, with their allocations.
     pub(super) fn visits(&self) -> [Visit<'_>; 2] {
         [&self.owner, &self.importer].map(|program| {
