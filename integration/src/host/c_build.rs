@@ -10,9 +10,9 @@ use anyhow::{Context, Result, ensure};
 pub use crate::check::requirement::has_gpu;
 
 /// The workload programs.
-pub const WORKLOADS: [&str; 15] = [
-    "copy", "counter", "forker", "grab", "hostile", "kept", "late", "memcheck", "peers", "plain",
-    "ranks", "ring", "sharing", "silent", "tree",
+pub const WORKLOADS: [&str; 16] = [
+    "copy", "counter", "forker", "grab", "hostile", "kept", "late", "memcheck", "mesh", "peers",
+    "plain", "ranks", "ring", "sharing", "silent", "tree",
 ];
 /// Workloads of several files that use CUDA.
 const WITH_CUDA: [&str; 2] = ["hostile", "ranks"];

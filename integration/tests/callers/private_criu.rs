@@ -44,7 +44,7 @@ fn used_where_the_system_has_none(kind: HostKind) -> Result<()> {
     let found = doctor(stasis)?;
     for said in [
         "\"criu\"",
-        "CRIU 4.",
+        "\"evidence\":\"4.",
         "\"criu-path\"",
         &format!("ln -s {OURS} {LINK}"),
     ] {

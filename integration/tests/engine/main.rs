@@ -36,6 +36,7 @@ mod leaks;
 mod locking;
 mod lost_gpu;
 mod many_processes;
+mod mesh;
 mod not_kept;
 mod not_on_disk;
 mod not_ours;

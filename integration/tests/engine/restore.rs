@@ -55,13 +55,13 @@ fn manifests_that_cannot_be_believed(stasis: &StasisHost, memory: &Bundle<'_>) -
     let path = memory.image_path("bad/stasis.json");
     let good = fs::read(&path)?;
     let half = &good[..good.len() / 2];
-    let other = replaced(&good, "\"version\":6", "\"version\":7")?;
+    let other = replaced(&good, "\"version\":7", "\"version\":8")?;
     let pid = replaced(&good, "\"pid\":1", "\"pid\":0")?;
     let huge = vec![b' '; (96 << 20) + 1];
     let cases: [(&[u8], &str); 5] = [
         (half, "is damaged"),
         (b"", "is damaged"),
-        (other.as_bytes(), "version 7 was written by"),
+        (other.as_bytes(), "version 8 was written by"),
         (pid.as_bytes(), "pid 0 is impossible"),
         (&huge, "it is larger than 100663296 bytes"),
     ];

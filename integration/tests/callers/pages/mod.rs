@@ -20,7 +20,7 @@ const PROMPT: &str = "$ ";
 const SOME_LINES: &str = "...";
 /// Shorter runs of hexadecimal digits are words or numbers.
 const DIGITS_OF_AN_ID: usize = 8;
-const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "ms", "s"];
 
 /// A command, and the lines that it prints.
 struct Shown {

@@ -30,7 +30,7 @@ pub(super) fn counter_is_checkpointed_by_its_name(stasis: &StasisHost) -> Result
         &[
             "docker checkpoint create ",
             "already exists",
-            "by another runtime",
+            "uses another runtime",
         ],
     );
     let (code, stdout, stderr) = run(stasis, &["checkpoint", "job"])?;

@@ -1,0 +1,56 @@
+//! Ranks that all have memory of all others, as those of NCCL on four and eight GPUs do.
+
+use anyhow::{Context, Result, ensure};
+use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::container::bundle::{Bundle, ROOT};
+use stasis_integration::host::HostKind;
+use stasis_integration::host::c_build::MOST_GPUS;
+use stasis_integration::host::installed::{CUDA_CHECKPOINT, StasisHost};
+use stasis_integration::on_hosts;
+
+const PORT: u16 = 10000;
+
+on_hosts!(all_cases: sid_v2, trixie);
+
+fn all_cases(kind: HostKind) -> Result<()> {
+    let stasis = &StasisHost::of(kind)?;
+    stasis.inject(&format!("gpus {MOST_GPUS}"))?;
+    for members in [4, 8] {
+        all_read_what_all_count(stasis, members).with_context(|| format!("{members} ranks"))?;
+    }
+    Ok(())
+}
+
+/// Each rank has one allocation, and imports those of the others.
+fn all_read_what_all_count(stasis: &StasisHost, members: usize) -> Result<()> {
+    let command = ["/bin/mesh", &PORT.to_string(), &members.to_string()];
+    let job = Bundle::make(stasis, &format!("mesh-{members}"), &command)?;
+    job.give(&[0, 1, 2, 3])?;
+    job.run()?;
+    let mut count = 101;
+    ensure!(stasis.ask_until_up(PORT)? == format!("ok {count}"));
+    let mut goes_on = || {
+        count += 1;
+        let answer = stasis.ask(PORT)?.context("the ranks are silent")?;
+        ensure!(answer == format!("ok {count}"), "{answer} is not {count}");
+        Ok(())
+    };
+    for _ in 0..2 {
+        job.checkpoint("image", &["--leave-running"])?;
+        let notes = stasis.operation("checkpoint")?["notes"].to_string();
+        let shared = members * (members - 1);
+        assert_contains(&notes, &[&format!("{shared} allocations of GPU memory")]);
+        goes_on()?;
+        job.checkpoint("image", &[])?;
+        job.restore("image")?;
+        goes_on()?;
+        for _ in 0..2 {
+            let toggle = ["--toggle", "--container", &job.id, "--root", ROOT];
+            stasis
+                .host
+                .run(&[&[CUDA_CHECKPOINT], &toggle[..]].concat())?;
+        }
+        goes_on()?;
+    }
+    job.delete()
+}
