@@ -13,7 +13,7 @@ const PORT: u16 = 10000;
 on_hosts!(all_cases: sid_v2, trixie);
 
 fn all_cases(kind: HostKind) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     stasis.inject(&format!("gpus {MOST_GPUS}"))?;
     for members in [4, 8] {
         all_read_what_all_count(stasis, members).with_context(|| format!("{members} ranks"))?;
