@@ -22,8 +22,8 @@ impl StasisHost {
         Ok(daemon)
     }
 
-    /// Runs a container with the GPU, on the host's network, under stasis. Its tag for faults of
-    /// the stand-in is its name.
+    /// Runs a container with the GPU, on the host's network if `options` name none, under stasis.
+    /// Its tag for faults of the stand-in is its name.
     ///
     /// # Errors
     /// Docker fails.
@@ -48,7 +48,10 @@ impl StasisHost {
     ) -> Result<()> {
         let gpu = gpu_options(name);
         let mut arguments = [&["docker"], verb, &["--runtime", self.docker_runtime]].concat();
-        arguments.extend(["--name", name, "--network", "host"]);
+        arguments.extend(["--name", name]);
+        if !options.contains(&"--network") {
+            arguments.extend(["--network", "host"]);
+        }
         arguments.extend(gpu.iter().map(String::as_str));
         arguments.extend_from_slice(options);
         arguments.push(Image::DEFAULT_NAME);

@@ -6,6 +6,7 @@ mod commands;
 mod containerd_config;
 mod ctr;
 mod docker;
+mod docker_bridge;
 mod exchange;
 mod hooks;
 mod hosts;
