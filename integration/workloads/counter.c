@@ -2,7 +2,7 @@
  * counter [PORT [DEVICE...]]: a number in the memory of each GPU named (default: 0), 100, 200, ... at the start; each packet increments
  * them and is answered with them.
  */
-#include "gpu.h"
+#include "gpu/gpu.h"
 
 #include <stdio.h>
 

@@ -4,7 +4,7 @@
  * three numbers, and, with "try", with what CUDA says to each child.
  */
 #define _GNU_SOURCE
-#include "gpu.h"
+#include "gpu/gpu.h"
 
 #include <pthread.h>
 #include <signal.h>

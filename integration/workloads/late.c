@@ -1,5 +1,5 @@
 /* late [PORT]: starts CUDA with its first packet; from then on it is `counter`. */
-#include "gpu.h"
+#include "gpu/gpu.h"
 
 #include <stdio.h>
 

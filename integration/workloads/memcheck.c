@@ -7,7 +7,7 @@
  * children, of which it has none, and one that it is told of makes all answers "foreign". With `takes` it takes whatever __WALL gives.
  */
 #define _GNU_SOURCE
-#include "gpu.h"
+#include "gpu/gpu.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
  * handles that they have kept, and read all counts: "ok COUNT", or "wrong" with the sum that each member has read.
  */
 #define _GNU_SOURCE
-#include "gpu.h"
+#include "gpu/gpu.h"
 
 #include <signal.h>
 #include <stdio.h>

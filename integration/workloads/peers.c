@@ -2,7 +2,7 @@
  * peers [PORT [MIB [disabled]]]: holds MIB of memory (default: 1) on each of two GPUs, with peer access from the first to the second, or with
  * `disabled` one that was enabled and disabled again. Counts on both as `counter` does.
  */
-#include "gpu.h"
+#include "gpu/gpu.h"
 
 #include <stdio.h>
 

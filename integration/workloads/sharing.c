@@ -8,7 +8,7 @@
  * "own": each has memory of its own that cannot be shared, and counts there.
  */
 #define _GNU_SOURCE
-#include "gpu.h"
+#include "gpu/gpu.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
  * the numbers: three from GPU memory, then five from host memory, the parent's last.
  */
 #define _GNU_SOURCE
-#include "gpu.h"
+#include "gpu/gpu.h"
 
 #include <signal.h>
 #include <stdio.h>

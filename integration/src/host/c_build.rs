@@ -156,7 +156,7 @@ fn workload(into: &Path, name: &str, sources: &Path, libraries: &Path) -> Result
         false => gcc.arg(sources.join(format!("{name}.c"))),
     };
     if !parts.is_dir() || WITH_CUDA.contains(&name) {
-        gcc.arg(sources.join("gpu.c"));
+        gcc.arg(sources.join("gpu/gpu.c"));
         gcc.arg("-L").arg(libraries).arg("-l:libcuda.so.1");
     }
     compile(&mut gcc, &into.join(name))

@@ -4,7 +4,7 @@
  * run once more, without CUDA.
  */
 #define _GNU_SOURCE
-#include "../gpu.h"
+#include "../gpu/gpu.h"
 #include "hostile.h"
 
 #include <dirent.h>

@@ -9,7 +9,7 @@
  * rank alone, and meets those of others, of other containers, through the file "file=PATH" in the place of inherited memory.
  */
 #define _GNU_SOURCE
-#include "../gpu.h"
+#include "../gpu/gpu.h"
 #include "meet.h"
 
 #include <fcntl.h>

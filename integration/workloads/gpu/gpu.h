@@ -3,7 +3,7 @@
 #define STASIS_WORKLOAD_GPU_H
 
 #include "cuda_driver.h"
-#include "serve.h"
+#include "../serve.h"
 
 #include <stdint.h>
 
