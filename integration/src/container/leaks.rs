@@ -34,6 +34,17 @@ impl StasisHost {
         })
     }
 
+    /// Waits until no shim runs in the host.
+    ///
+    /// # Errors
+    /// One still runs in the end.
+    pub fn until_no_shim_runs(&self) -> Result<()> {
+        wait_until_clear(|| {
+            let shims = self.shims()?;
+            Ok((!shims.is_empty()).then(|| format!("{shims:?} run")))
+        })
+    }
+
     /// Lists the remains of containers: mounts, bundles, runtime state, cgroups, and with no
     /// container but these in the host, shims.
     ///

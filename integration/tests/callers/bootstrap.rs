@@ -14,7 +14,6 @@ use containerd_shim_protos::protobuf::{Message, MessageField};
 use containerd_shim_protos::ttrpc::context::{Context as Call, with_timeout};
 use containerd_shim_protos::ttrpc::{Code, Error, Request};
 use containerd_shim_protos::{Client, TaskClient};
-use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::client::containerd::{Containerd, Input, process};
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
@@ -57,10 +56,7 @@ fn newest_containerd_is_understood(kind: HostKind) -> Result<()> {
     }
     others_are_unimplemented(&client);
     tasks.shutdown(call(), &ShutdownRequest::default())?;
-    wait_until_clear(|| {
-        let shims = stasis.shims()?;
-        Ok((!shims.is_empty()).then(|| format!("{shims:?} run")))
-    })?;
+    stasis.until_no_shim_runs()?;
     assert!(!reached.exists());
     stasis.nothing_left_of(&["pod", "second"])
 }

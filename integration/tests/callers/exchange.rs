@@ -90,10 +90,7 @@ fn uninstalled_when_nobody_needs_it(kind: HostKind) -> Result<()> {
     assert!(!refused.contains(BUNDLES), "{refused}");
     assert!(refused.contains("it runs: process"), "{refused}");
     is_managed(&stasis, &client, id)?;
-    wait_until_clear(|| {
-        let shims = stasis.shims()?;
-        Ok((!shims.is_empty()).then(|| format!("{shims:?} run")))
-    })?;
+    stasis.until_no_shim_runs()?;
     stasis.host.run(&UNINSTALL)?;
     for program in [
         OURS,

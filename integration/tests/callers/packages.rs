@@ -6,7 +6,6 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Result, ensure};
-use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::client::ctr::gpu_options;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::c_build;
@@ -66,10 +65,7 @@ fn installed_upgraded_removed(kind: HostKind) -> Result<()> {
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("104"));
 
     stasis.ctr_remove(ID)?;
-    wait_until_clear(|| {
-        let shims = stasis.shims()?;
-        Ok((!shims.is_empty()).then(|| format!("{shims:?} run")))
-    })?;
+    stasis.until_no_shim_runs()?;
     is_removed(&stasis)
 }
 

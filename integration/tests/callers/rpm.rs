@@ -7,7 +7,6 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use anyhow::{Result, ensure};
-use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::client::ctr::gpu_options;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{SETTINGS, StasisHost};
@@ -56,10 +55,7 @@ fn installed_refused_removed() -> Result<()> {
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("103"));
 
     stasis.ctr_remove(ID)?;
-    wait_until_clear(|| {
-        let shims = stasis.shims()?;
-        Ok((!shims.is_empty()).then(|| format!("{shims:?} run")))
-    })?;
+    stasis.until_no_shim_runs()?;
     stasis.host.run(&["rpm", "-e", "stasis"])?;
     for file in ["/usr/bin/stasis", "/usr/bin/cuda-checkpoint", FILES[0]] {
         let path = stasis.host.path(file);

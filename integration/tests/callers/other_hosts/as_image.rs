@@ -5,21 +5,18 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use stasis_integration::client::cri::{ContainerConfig, Cri};
+use stasis_integration::client::cri::Cri;
 use stasis_integration::host::docker_registry::REGISTRY;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::host::{HostKind, Suite};
 
+use super::by_kubelet::job;
 use super::{host_at, host_for_registry, with_registry};
 
 /// The kubelet names archives so.
 const ARCHIVE: &str =
     "/var/lib/kubelet/checkpoints/checkpoint-first_default-job-2026-11-28T12:00:00Z.tar";
 const PORT: u16 = 10000;
-
-fn job() -> ContainerConfig {
-    ContainerConfig::new("job", &["/bin/memcheck", "6", "10000"]).with_gpu("job")
-}
 
 #[test]
 fn archive_becomes_the_image_of_a_pod_at_another_host() -> Result<()> {

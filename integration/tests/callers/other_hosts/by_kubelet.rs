@@ -13,7 +13,7 @@ const PORT: u16 = 10000;
 /// The pod's name, in the namespace of pods.
 const NAME: &str = "default/pod";
 
-fn job() -> ContainerConfig {
+pub(super) fn job() -> ContainerConfig {
     ContainerConfig::new("job", &["/bin/memcheck", "6", "10000"]).with_gpu("job")
 }
 

@@ -2,7 +2,9 @@
 
 use super::fake::with_driver;
 use super::imported::{Mapped, World, with_world};
-use super::imports::{Host, ONE, OTHER, file_of, import_of, imports, item, send, with_host};
+use super::imports::{
+    Host, ONE, OTHER, file_of, import_of, imports, rehearsal_of, send, with_host,
+};
 use super::*;
 
 impl World {
@@ -54,12 +56,7 @@ fn a_driver_that_allocates_handles_in_another_way_is_found_by_the_rehearsal() {
             ..World::default().with(ONE, 1, 1)
         };
         let left = with_world(world, || {
-            let rehearsal = Item {
-                second: Where::Elsewhere as u64,
-                device: 0b11,
-                ..item(ONE)
-            };
-            imports(&[rehearsal], &[&file_of(1)], |answer| {
+            imports(&[rehearsal_of(ONE)], &[&file_of(1)], |answer| {
                 let name = answer.failed.and_then(|(call, _)| name_of(call));
                 assert_eq!(name, Some("cuMemRelease"));
             });

@@ -52,6 +52,15 @@ pub(super) fn import_of(address: u64, references: u64) -> Item {
     }
 }
 
+/// Tries whether memory can be mapped that is mapped at this address.
+pub(super) fn rehearsal_of(address: u64) -> Item {
+    Item {
+        second: Where::Elsewhere as u64,
+        device: 0b11,
+        ..item(address)
+    }
+}
+
 fn request_of(what: What, items: &[Item], patience_ns: u64) -> Request {
     let mut request = request(what, NO_CONTEXT, Cursor::default(), u64::MAX);
     request.patience_ns = patience_ns;
@@ -226,12 +235,7 @@ fn a_rehearsal_leaves_nothing_and_says_what_fails() {
             };
             let before = heap::count();
             let left = with_world(world, || {
-                let rehearsal = Item {
-                    second: Where::Elsewhere as u64,
-                    device: 0b11,
-                    ..item(ONE)
-                };
-                imports(&[rehearsal], &[&file_of(1)], |answer| {
+                imports(&[rehearsal_of(ONE)], &[&file_of(1)], |answer| {
                     let name = answer.failed.and_then(|(call, _)| name_of(call));
                     assert_eq!(name, call);
                 });
