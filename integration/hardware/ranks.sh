@@ -119,18 +119,13 @@ jax_ranks() { ranks jax $1 JAX_PLATFORMS=cuda XLA_PYTHON_CLIENT_PREALLOCATE=fals
 data_parallel() { RANKS=1 ranks dp $1; } # one process on all GPUs
 without_nvlink() { ranks ddp ${1:-2} NCCL_P2P_DISABLE=1 NCCL_CUMEM_ENABLE=0; } # NCCL over host memory
 
-# PyTorch gives a collective 10 minutes, and its watchdog 8: here 15 s, and longer pauses. Jobs of different settings at the same time.
+# PyTorch gives a collective 10 minutes, and its watchdog 8: here 15 s, and longer pauses.
 pauses() { # SECONDS COUNT
     has_gpus $2 && has_torch pauses || return
-    local jobs=() job
     paused $1 $2 pause-default
+    paused $1 $2 pause-unwatched TORCH_NCCL_ENABLE_MONITORING=0
+    paused $1 $2 pause-patient TORCH_NCCL_ENABLE_MONITORING=0 TORCH_NCCL_ASYNC_ERROR_HANDLING=0
     say "$(/bin/busybox dmesg | grep -i xid | tail -n 2 | tr '\n' ' ')"
-    [ -z "${ALL_PAUSES:-}" ] && return
-    paused $1 $2 pause-unwatched TORCH_NCCL_ENABLE_MONITORING=0 &
-    jobs+=($!)
-    paused $1 $2 pause-patient TORCH_NCCL_ENABLE_MONITORING=0 TORCH_NCCL_ASYNC_ERROR_HANDLING=0 &
-    jobs+=($!)
-    for job in ${jobs[@]}; do wait $job; done
 }
 paused() { # SECONDS COUNT NAME ENVIRONMENT...
     local seconds=$1 name=$3 pod=/run/netns/$3
