@@ -24,8 +24,9 @@ type Case = fn(&StasisHost) -> Result<()>;
 
 fn all_cases(kind: HostKind) -> Result<()> {
     let stasis = &StasisHost::with_containerd(kind)?;
-    let cases: [(&str, Case); 6] = [
+    let cases: [(&str, Case); 7] = [
         ("killed", one_that_ends_before_the_dump),
+        ("stuck", one_that_is_killed_while_the_freezer_holds_it),
         ("unseen", one_that_ends_with_its_gpu_contents_in_memory),
         (
             "left",
@@ -82,6 +83,18 @@ fn earlier_image_restores(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
 
 fn one_that_ends_before_the_dump(stasis: &StasisHost) -> Result<()> {
     one_ends(stasis, "killed", "", &[])
+}
+
+/// The freezer of cgroup v1 lets a killed process end only once it is thawed, so CRIU meets one that
+/// is neither alive nor gone.
+fn one_that_is_killed_while_the_freezer_holds_it(stasis: &StasisHost) -> Result<()> {
+    let job = tree(stasis, "stuck")?;
+    let freezer = "/sys/fs/cgroup/freezer$(sed -n 's/.*:freezer://p' /proc/$pid/cgroup)";
+    let frozen = format!("echo FROZEN >{freezer}/freezer.state || true; {KILL_ONE}");
+    job.before_criu(&frozen, "")?;
+    let said = fails(&job, &[])?;
+    assert_contains(&said, &["(exe)", "is not in the image", "with its GPU"]);
+    earlier_image_restores(stasis, &job)
 }
 
 /// CRIU asks stasis before it ends the other processes.

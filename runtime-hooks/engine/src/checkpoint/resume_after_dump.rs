@@ -127,7 +127,7 @@ pub(crate) fn take_back(
 fn freezer_to_leave(plan: &Plan<'_>, cause: &Failure) -> FreezerState {
     let is_of_dump = matches!(
         cause,
-        Failure::LowLevel(_) | Failure::CudaStartedDuringDump { .. }
+        Failure::LowLevel(_) | Failure::CudaStartedDuringDump { .. } | Failure::Pstree(_)
     );
     match plan.container.cgroup().freezer_state() {
         Ok(FreezerState::Frozen) if !is_of_dump && plan.member.is_none() => FreezerState::Frozen,

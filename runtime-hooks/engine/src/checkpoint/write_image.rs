@@ -9,7 +9,8 @@ use crate::checkpoint::late_exec;
 use crate::checkpoint::plan::Plan;
 use crate::checkpoint::seal::describe;
 use crate::container::ContainerError;
-use crate::error::Failure;
+use crate::error::{Failure, chain};
+use crate::image::pstree::PstreeError;
 use crate::operation::timeline::Timeline;
 use crate::request::LowLevelArgs;
 
@@ -40,12 +41,31 @@ pub(crate) fn write_image(
         image: &plan.image,
         memory,
         log: log_of(plan.context, &plan.container, plan.options),
-        recorded: &manifest.processes,
+        recorded: &captured.manifest.processes,
         exec: &captured.exec,
     };
     let dumped = dump.run(low_level_args, timeline);
-    dumped.map_err(|not_dumped| dump.failure(not_dumped))?;
+    dumped.map_err(|not_dumped| {
+        let failure = dump.failure(not_dumped);
+        match ended_meanwhile(members, captured) {
+            Some(ended) => {
+                timeline.note(format!("the dump failed: {}", chain(&failure)));
+                Failure::Pstree(ended)
+            }
+            None => failure,
+        }
+    })?;
     dump.verify()?;
     memory.succeeded(timeline);
     Ok(())
+}
+
+/// Finds a process of the image that ended while CRIU dumped it. CRIU reports that in many ways: a
+/// killed process that the freezer of cgroup v1 holds is "Zombies with threads are not supported".
+fn ended_meanwhile(members: &[ProcessRef], captured: &Captured) -> Option<PstreeError> {
+    let is_ending = |process: &&ProcessRef| matches!(process.is_dying(), Ok(true));
+    let ending = members.iter().filter(is_ending);
+    let mut recorded = ending.filter_map(|process| captured.intent.member(process));
+    let ended = recorded.find(|member| captured.manifest.processes.contains(&member.process))?;
+    Some(PstreeError::without(&ended.process))
 }
