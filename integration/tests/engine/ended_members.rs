@@ -85,7 +85,7 @@ fn one_that_ends_before_the_dump(stasis: &StasisHost) -> Result<()> {
     one_ends(stasis, "killed", "", &[])
 }
 
-/// The freezer of cgroup v1 lets a killed process end only once it is thawed, so CRIU meets one that
+/// The freezer of cgroup v1 lets a killed process end only once it is thawed: CRIU meets one that
 /// is neither alive nor gone.
 fn one_that_is_killed_while_the_freezer_holds_it(stasis: &StasisHost) -> Result<()> {
     let job = tree(stasis, "stuck")?;
