@@ -1,5 +1,6 @@
 //! The image of a checkpoint: its manifest, and the dump.
 
+use stasis_gpu::cuda::gpu_use::CudaProcess;
 use stasis_linux::ProcessRef;
 
 use crate::bulk_memory::dump::MemoryDump;
@@ -45,27 +46,39 @@ pub(crate) fn write_image(
         exec: &captured.exec,
     };
     let dumped = dump.run(low_level_args, timeline);
-    dumped.map_err(|not_dumped| {
-        let failure = dump.failure(not_dumped);
-        match ended_meanwhile(members, captured) {
-            Some(ended) => {
-                timeline.note(format!("the dump failed: {}", chain(&failure)));
-                Failure::Pstree(ended)
-            }
-            None => failure,
-        }
-    })?;
+    dumped.map_err(|not_dumped| explain(dump.failure(not_dumped), members, captured, timeline))?;
     dump.verify()?;
     memory.succeeded(timeline);
     Ok(())
 }
 
-/// Finds a process of the image that ended while CRIU dumped it. CRIU reports that in many ways: a
-/// killed process that the freezer of cgroup v1 holds is "Zombies with threads are not supported".
-fn ended_meanwhile(members: &[ProcessRef], captured: &Captured) -> Option<PstreeError> {
-    let is_ending = |process: &&ProcessRef| matches!(process.is_dying(), Ok(true));
-    let ending = members.iter().filter(is_ending);
-    let mut recorded = ending.filter_map(|process| captured.intent.member(process));
-    let ended = recorded.find(|member| captured.manifest.processes.contains(&member.process))?;
-    Some(PstreeError::without(&ended.process))
+/// Returns the process that ended, if CRIU failed for it, and notes what CRIU reports: a killed
+/// process that the freezer of cgroup v1 holds is "Zombies with threads are not supported". A
+/// failure that names its process stays as it is.
+fn explain(
+    failure: Failure,
+    members: &[ProcessRef],
+    captured: &Captured,
+    timeline: &mut Timeline<'_>,
+) -> Failure {
+    if !matches!(failure, Failure::LowLevel(_)) {
+        return failure;
+    }
+    let Some(ended) = ended_meanwhile(members, captured) else {
+        return failure;
+    };
+    timeline.note(format!("the dump failed: {}", chain(&failure)));
+    Failure::Pstree(PstreeError::without(ended))
+}
+
+/// Finds a process of the image that ended while CRIU dumped it.
+fn ended_meanwhile<'c>(members: &[ProcessRef], captured: &'c Captured) -> Option<&'c CudaProcess> {
+    let ending = members
+        .iter()
+        .filter(|process| matches!(process.is_dying(), Ok(true)));
+    let recorded = ending.filter_map(|process| captured.intent.member(process));
+    let dumped = &captured.manifest.processes;
+    recorded
+        .map(|member| &member.process)
+        .find(|process| dumped.contains(process))
 }
