@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""Draws docs/figures/speed.svg from the tables of docs/internals/benchmarks.md, and how-it-works.svg."""
+"""Draws docs/figures/speed.svg from the tables of docs/internals/benchmarks.md, measured.svg from lines of a node's log of
+operations (`stasis log --json`, measured.jsonl beside it), and how-it-works.svg."""
 
+import json
 import re
 from pathlib import Path
 
@@ -137,5 +139,39 @@ def speed():
     drawing.write("speed.svg")
 
 
+def phases_of(operation):
+    """Name, beginning, seconds and bytes of each phase of 10 ms or more; parts of phases are left out."""
+    begin = 0.0
+    for phase in operation["phases"]:
+        if ": " in phase["name"]:
+            continue
+        if phase["seconds"] >= 0.01:
+            yield phase["name"], begin, phase["seconds"], phase.get("bytes", 0)
+        begin += phase["seconds"]
+
+
+def measured():
+    lines = (DOCS / "figures/measured.jsonl").read_text().splitlines()
+    operations = [(line["operation"], list(phases_of(line))) for line in map(json.loads, lines)]
+    left, scale, row = 180, 560 / max(at + took for _, phases in operations for _, at, took, _ in phases), 22
+    height = 52 + sum(row * len(phases) + 40 for _, phases in operations)
+    drawing = Drawing(960, height, "The phases of a checkpoint and a restore of 64 GiB on an H200, in seconds")
+    drawing.text(20, 28, "64 GiB on one H200, GPU contents on a tmpfs: phases in seconds", 15, 600, "start")
+    y = 56
+    for operation, phases in operations:
+        drawing.text(20, y + 12, operation, 13, 600, "start")
+        y += row
+        for name, at, took, size in phases:
+            colour = ORANGE if name.startswith("gpu") else BLUE
+            drawing.text(left - 12, y + 12, name, 12, 400, "end")
+            drawing.bar(left + at * scale, y, max(took * scale, 1), 16, colour)
+            moved = f"  {size / 2**30:.0f} GiB" if size > 2**30 else ""
+            drawing.text(left + (at + took) * scale + 6, y + 12, f"{took:.2f}{moved}", 11, 400, "start")
+            y += row
+        y += 40 - row
+    drawing.write("measured.svg")
+
+
 how_it_works()
 speed()
+measured()

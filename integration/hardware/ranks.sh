@@ -34,6 +34,7 @@ ask_ranks() { # NAME WHAT: waits until it is done
     for try in {1..300}; do [ -e /run/torch/$1.$2 ] || return 0; sleep 0.1; done
 }
 bus() { # NAME: in GB/s, of all-reduces of 1 GiB
+    [[ $1 != jax-* && $1 != *-of-* ]] || return
     ask_ranks $1 measure
     tail -n 1 /run/torch/$1.bus
 }
@@ -101,40 +102,41 @@ ended() { # NAME COUNT: the job ends as it does without us
 }
 
 ranks() { # MODE COUNT ENVIRONMENT...
-    local mode=$1 count=$2 name=$1-$2 before after
+    local mode=$1 count=$2 name=$1-$2${RANKS:+-of-$RANKS} before
     has_gpus $count && has_torch "$mode" || return
     train $name $mode 0 $count 0.02 "${@:3}" || return
-    before=$([ $mode = jax ] || bus $name)
+    before=$(bus $name)
     say "$name through $way | locked in (ms): $(locks $name ${LOCKS:-50})"
     if cycle $name $name:1; then
         settings "$(rotated $count)"
         cycle $name $name:2
         settings
-        say "$name | suspended and resumed, goes on: $(suspended $name); all-reduce of 1 GiB, GB/s, before and after: $before, $([ $mode = jax ] || bus $name)"
+        say "$name | suspended and resumed, goes on: $(suspended $name); all-reduce of 1 GiB, GB/s, before and after: $before, $(bus $name)"
     fi
     ended $name ${RANKS:-$count}
     compared $name $mode 0 $count "${@:3}"
 }
 jax_ranks() { ranks jax $1 JAX_PLATFORMS=cuda XLA_PYTHON_CLIENT_PREALLOCATE=false PATH=/usr/local/cuda/bin:/usr/bin:/bin; } # a process a GPU
+# All on one GPU, whose kernels wait for each other's in turns: the memory shared is as on several GPUs, the link is not.
+on_one_gpu() { RANKS=$1 ranks symm 1 BACKEND=gloo TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES=1 GLOO_SOCKET_IFNAME=lo; } # RANKS
 data_parallel() { RANKS=1 ranks dp $1; } # one process on all GPUs
 without_nvlink() { ranks ddp ${1:-2} NCCL_P2P_DISABLE=1 NCCL_CUMEM_ENABLE=0; } # NCCL over host memory
 
 # PyTorch gives a collective 10 minutes, and its watchdog 8: here 15 s, and longer pauses.
-pauses() { # SECONDS COUNT
+pauses() { # SECONDS COUNT TIMES
+    local time
     has_gpus $2 && has_torch pauses || return
-    paused $1 $2 pause-default
-    paused $1 $2 pause-unwatched TORCH_NCCL_ENABLE_MONITORING=0
-    paused $1 $2 pause-patient TORCH_NCCL_ENABLE_MONITORING=0 TORCH_NCCL_ASYNC_ERROR_HANDLING=0
+    for ((time = 1; time <= ${3:-1}; time++)); do paused $1 $2 pause$time; done
     say "$(/bin/busybox dmesg | grep -i xid | tail -n 2 | tr '\n' ' ')"
 }
-paused() { # SECONDS COUNT NAME ENVIRONMENT...
+paused() { # SECONDS COUNT NAME
     local seconds=$1 name=$3 pod=/run/netns/$3
-    train $name ddp 0 $2 0.02 TIMEOUT=15 TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC=15 "${@:4}" || return
+    train $name ddp 0 $2 0.02 TIMEOUT=15 TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC=15 || return
     stasis suspend --root $runc_root $name >&2
     sleep $seconds
     stasis resume --root $runc_root $name >&2
     say "$name | suspended for $seconds s, with a timeout of 15: goes on: $(goes_on $name && echo yes || echo "no: $(grep -h 'rror\|imed out' /run/torch/$name-?-output.txt | tail -n 2 | cut -c1-300 | tr '\n' ' ')")"
-    ctr t ls | grep -q "^$name .*RUNNING" || { remove $name; train $name ddp 0 $2 0.02 TIMEOUT=15 TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC=15 "${@:4}" || return; }
+    ctr t ls | grep -q "^$name .*RUNNING" || { remove $name; train $name ddp 0 $2 0.02 TIMEOUT=15 TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC=15 || return; }
     ctr c checkpoint --rw --image --task $name $name:1 || { say "$name | checkpoint failed: $(tail -n 3 /out/log.txt | cut -c1-600)"; return; }
     remove $name
     sleep $seconds

@@ -2,6 +2,7 @@
 
 MODE: ddp, fsdp (training), graph (an all-reduce in a CUDA graph), symm (torch's symmetric memory), dp (one rank on all GPUs).
 The files NAME.measure and NAME.finish ask all ranks to measure the bus, and to end as a job does.
+With BACKEND=gloo, and TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES=1 for symm, the ranks share one GPU.
 """
 import datetime
 import os
@@ -15,10 +16,13 @@ import torch.distributed._symmetric_memory as symm_mem
 name, mode, pause = sys.argv[1], sys.argv[2], float((sys.argv[3:] or [0.02])[0])
 base = f"/run/torch/{name}"
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-device = torch.device("cuda", rank)
+backend = os.environ.get("BACKEND", "nccl")
+device = torch.device("cuda", rank % torch.cuda.device_count())
 torch.cuda.set_device(device)
+# Where gloo reduces.
+reduced_on = device if backend == "nccl" else torch.device("cpu")
 timeout = datetime.timedelta(seconds=int(os.environ.get("TIMEOUT", 600)))
-dist.init_process_group("nccl", device_id=device, timeout=timeout)
+dist.init_process_group(backend, device_id=device if backend == "nccl" else None, timeout=timeout)
 
 
 def training(wrap):
@@ -129,7 +133,7 @@ def bus():
 
 def wanted():
     want = [os.path.exists(f"{base}.measure"), os.path.exists(f"{base}.finish")] if rank == 0 else [0, 0]
-    want = torch.tensor(want, dtype=torch.int32, device=device)
+    want = torch.tensor(want, dtype=torch.int32, device=reduced_on)
     dist.broadcast(want, 0)
     return want.tolist()
 
@@ -141,8 +145,9 @@ def append(path, line):
 
 
 def one(number):
-    loss = step()
-    dist.all_reduce(loss, op=dist.ReduceOp.AVG)
+    # Gloo has no average.
+    loss = step().to(reduced_on) / world
+    dist.all_reduce(loss)
     append(f"{base}.txt", f"{number} {loss.item():.9f}")
 
 
