@@ -2,6 +2,7 @@
 //! undo the work.
 
 mod keeper;
+mod surveys;
 
 use std::fs;
 use std::process::Child;

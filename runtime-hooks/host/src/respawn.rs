@@ -133,16 +133,34 @@ fn spawn(mut command: Command, [input, output]: [Stdio; 2]) -> io::Result<Child>
     Ok(started)
 }
 
+/// What becomes of inherited descriptors but the standard ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Inherited {
+    /// All are closed, since a reader may wait for their end.
+    Closed,
+    /// Files are kept, with locks on them, for as long as the process lives.
+    LocksKept,
+}
+
 /// The job of this process, if it was started as `verb`. Leaves the starter's session and name, and
-/// closes the inherited files but the standard ones, since a reader may wait for their end.
+/// closes inherited descriptors.
 pub fn job_of<T: DeserializeOwned>(verb: &str, name: &CStr) -> Option<T> {
+    job_with(verb, name, |_| Inherited::Closed)
+}
+
+/// As [`job_of`]; the job decides about inherited descriptors.
+pub fn job_with<T: DeserializeOwned>(
+    verb: &str,
+    name: &CStr,
+    inherited: impl FnOnce(&T) -> Inherited,
+) -> Option<T> {
     if args_os().nth(1) != Some(OsString::from(verb)) {
         return None;
     }
     let job = serde_json::from_slice(&job_in_stderr().ok()?).ok()?;
     let _ = nix::unistd::setsid();
     let _ = nix::sys::prctl::set_name(name);
-    let _ = close_inherited();
+    let _ = close(inherited(&job));
     Some(job)
 }
 
@@ -181,10 +199,14 @@ pub fn say(message: &impl Serialize) -> io::Result<()> {
     output.flush()
 }
 
-fn close_inherited() -> io::Result<()> {
+fn close(inherited: Inherited) -> io::Result<()> {
     let mut open = Vec::new();
     for entry in fs::read_dir("/proc/self/fd")? {
-        open.extend(entry?.file_name().to_string_lossy().parse::<i32>());
+        let entry = entry?;
+        let is_file = || fs::metadata(entry.path()).is_ok_and(|file| file.is_file());
+        if inherited == Inherited::Closed || !is_file() {
+            open.extend(entry.file_name().to_string_lossy().parse::<i32>());
+        }
     }
     for descriptor in open.into_iter().filter(|descriptor| *descriptor > 2) {
         // The descriptor of the directory itself is closed already.

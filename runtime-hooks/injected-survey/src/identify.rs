@@ -1,7 +1,8 @@
 //! Finds whose memory it is: tags are written to memory of the process, and read in the others.
 //!
 //! Two handles of the same memory cannot be compared, but its contents are the same. The processes
-//! are locked, so none uses the memory while it has a tag.
+//! are locked, so none of them uses the memory while it has a tag. A process that nobody asks may
+//! have it, too: what it writes meanwhile stays.
 
 use crate::board::{Item, VisitState};
 use crate::contexts::Contexts;
@@ -59,9 +60,14 @@ fn put_back(errand: Errand<'_>, contexts: &Contexts, tagged: usize) -> Result<()
     let own = errand.items().filter(|(_, item)| is_own(item));
     let mut all = Ok(());
     for (index, item) in own.rev().filter(|(index, _)| *index < tagged) {
-        let words = errand.value(index);
-        let copy =
-            || contexts.with_current(driver, item.device, || driver.copy_to(item.address, words));
+        let before = errand.value(index);
+        let copy = || {
+            contexts.with_current(driver, item.device, || {
+                let now = driver.copied_from(item.address)?;
+                let words = without_tag(now, [item.first, item.second], before);
+                driver.copy_to(item.address, words)
+            })
+        };
         let mut copied = copy();
         let mut tries = 1;
         while copied.is_err() && tries < TRIES {
@@ -72,4 +78,26 @@ fn put_back(errand: Errand<'_>, contexts: &Contexts, tagged: usize) -> Result<()
         all = all.and(errand.of(index, copied));
     }
     all
+}
+
+/// Returns what is there, with the contents of before where the tag still is. Flags of NCCL and of
+/// symmetric memory have 4 or 8 bytes.
+fn without_tag(now: [u64; 2], tag: [u64; 2], before: [u64; 2]) -> [u64; 2] {
+    const HALVES: [u64; 2] = [0xffff_ffff, 0xffff_ffff << 32];
+    let word = |(now, tag, before): (u64, u64, u64)| {
+        HALVES.iter().fold(0, |word, half| {
+            let from = match now & half == tag & half {
+                true => before,
+                false => now,
+            };
+            word | from & half
+        })
+    };
+    let [now_first, now_second] = now;
+    let [tag_first, tag_second] = tag;
+    let [first, second] = before;
+    [
+        word((now_first, tag_first, first)),
+        word((now_second, tag_second, second)),
+    ]
 }

@@ -101,19 +101,22 @@ pub(crate) fn at_the_lock(
     snapshot: &Snapshot,
 ) -> io::Result<AtTheLock> {
     let mut seen = AtTheLock::default();
-    if !copying.knows_at_the_lock(locked) {
-        // They were guessed before.
-        return Ok(seen);
-    }
-    let locked = copying.locked_of(locked)?;
-    let surveyed = copying.survey(&locked)?;
-    let unknown = seen.take(&locked, surveyed, inventory);
+    let unknown = match copying.knows_at_the_lock(locked) {
+        true => {
+            let locked = copying.locked_of(locked)?;
+            let surveyed = copying.survey(&locked)?;
+            seen.take(&locked, surveyed, inventory)
+        }
+        // The guesses of before may have been dropped, when it still looked as if this could be
+        // known.
+        false => locked.iter().map(ProcessRef::pid).collect(),
+    };
     if !unknown.is_empty() {
-        let locked = locked.iter();
-        let locked = locked.map(|process| (process.clone(), CudaState::Locked));
+        let members = locked.iter();
+        let members = members.map(|process| (process.clone(), CudaState::Locked));
         let guessed = find(&ContainerFacts {
             snapshot,
-            members: &locked.collect(),
+            members: &members.collect(),
             inventory,
             sharing: Sharing::Guessed(PeerAccess::of(container)),
             asked: None,
@@ -159,7 +162,7 @@ impl AtTheLock {
 }
 
 /// Whether a process on this many GPUs may have contexts that are not found: a program's own
-/// (cuCtxCreate).
+/// (cuCtxCreate). What these have access to is not known.
 fn may_have_unseen_contexts(holding: &Holding, gpus: usize) -> bool {
-    gpus > 1 && holding.contexts < 2
+    (holding.contexts as usize) < gpus
 }

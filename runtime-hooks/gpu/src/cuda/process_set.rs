@@ -84,13 +84,22 @@ pub fn bring_back(
             false => bring_one_back(driver, process, found),
         }
     });
-    let is_locked = |process: &&ProcessRef| {
-        let has_failed = brought.iter().any(|fault| fault.pid == process.pid());
-        let goes_on = initial_state.state_of(process) == SafeState::Running;
-        goes_on && !has_failed && driver.shares_memory(process)
+    let found = |process: &ProcessRef| initial_state.state_of(process);
+    let sharing = || {
+        let all = processes.iter();
+        all.filter(|process| driver.shares_memory(process))
     };
-    let locked: Vec<_> = processes.iter().filter(is_locked).cloned().collect();
-    let unlocked = unlock_together(driver, &locked);
+    // Who is LOCKED beside a process that stays CHECKPOINTED was found without the memory.
+    let goal = match sharing().any(|process| found(process) == SafeState::Checkpointed) {
+        true => SafeState::Running,
+        false => SafeState::Locked,
+    };
+    let is_ready = |process: &&ProcessRef| {
+        let has_failed = brought.iter().any(|fault| fault.pid == process.pid());
+        found(process) <= goal && !has_failed
+    };
+    let locked: Vec<_> = sharing().filter(is_ready).cloned().collect();
+    let unlocked = unlock_together(driver, &locked, initial_state);
     let without_room = without_room.map(|processes| processes.failures());
     without_room
         .into_iter()
@@ -101,14 +110,19 @@ pub fn bring_back(
         .collect()
 }
 
-/// Unlocks processes that share memory, once they share it again.
-fn unlock_together(driver: &dyn Driver, locked: &[ProcessRef]) -> Vec<ProcessFailure> {
+/// Has LOCKED processes share their memory again, and unlocks those that were found RUNNING. Those
+/// that were found LOCKED need it, too: whoever unlocks them knows of no memory to share.
+fn unlock_together(
+    driver: &dyn Driver,
+    locked: &[ProcessRef],
+    initial_state: &InitialState,
+) -> Vec<ProcessFailure> {
     let shared = locked
         .first()
         .map_or(Ok(()), |first| driver.share_again(first));
     for_each(Step::Unlock, locked, |process| {
         shared.map_err(|error| ProcessFailure::of(Step::Unlock, process, error))?;
-        bring_one_back(driver, process, SafeState::Running)
+        bring_one_back(driver, process, initial_state.state_of(process))
     })
 }
 

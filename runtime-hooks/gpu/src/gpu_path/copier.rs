@@ -18,6 +18,9 @@ const MAX_ANSWER: usize = 64 << 20;
 const PIECE: usize = 64 << 10;
 /// The most time for a process to end, which has nothing to wait for.
 const AT_END: Duration = Duration::from_secs(2);
+/// The most time for a request to a locked process, which is waited for before others use it: an
+/// answer of the driver's thread takes 10 s at most, and the thread is waited for 5 s before.
+const REQUEST: Duration = Duration::from_secs(16);
 /// Time between two looks: a signal may have come to another thread than the waiting one.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -108,6 +111,17 @@ impl Copier {
     pub(super) fn answer<T: DeserializeOwned>(&mut self, limit: Duration) -> io::Result<T> {
         let line = self.line(limit, || false)?;
         read(&line.unwrap_or_default())
+    }
+
+    /// As [`Self::answer`], of work on locked processes. If there is no answer, the process begins
+    /// no other request, and has ended the last one when this returns.
+    pub(super) fn answer_or_end<T: DeserializeOwned>(mut self, limit: Duration) -> io::Result<T> {
+        let answer = self.answer(limit);
+        if answer.is_err() {
+            self.steps = None;
+            let _ = self.line(REQUEST, || false);
+        }
+        answer
     }
 
     /// Does the same, until the operation is cancelled.

@@ -5,7 +5,7 @@
 //! of its own, in stasis' own cgroup, which so is charged for the contents: the kernel charges a
 //! page of a file in memory to the first process that touches it.
 
-use std::io;
+use std::io::{self, stdin};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,8 +13,10 @@ use std::thread::{self, available_parallelism, sleep};
 use std::time::Duration;
 
 use nix::unistd::{SysconfVar, sysconf};
+use rustix::event::{PollFd, PollFlags, poll};
 use serde::{Deserialize, Serialize};
-use stasis_host::respawn;
+use stasis_host::respawn::{self, Inherited};
+use stasis_injection::survey::begin_no_more;
 use stasis_injection::{Armed, Span, Transfer, contents_of, slots, worker_count};
 use stasis_linux::ProcessRef;
 use stasis_linux::numa::NumaNode;
@@ -105,7 +107,16 @@ impl GpuCopy {
     /// The process that this one was started as, if it was.
     #[must_use]
     pub fn of_this_process() -> Option<Self> {
-        respawn::job_of(VERB, c"stasis-gpu-copy")
+        respawn::job_with(VERB, c"stasis-gpu-copy", Self::inherited)
+    }
+
+    /// Work on locked processes, which nobody may unlock before it has ended: it holds the lock of
+    /// its operation's children. It has no record before it is in the first process.
+    fn inherited(&self) -> Inherited {
+        match self {
+            Self::Survey(_) | Self::GiveUp(_) | Self::ShareAgain(_) => Inherited::LocksKept,
+            _ => Inherited::Closed,
+        }
     }
 
     /// Does the work.
@@ -118,11 +129,24 @@ impl GpuCopy {
             Self::PutBack(records) => report_done(put_back_all(&records)),
             Self::MakePrivate(processes) => report_done(make_all_private(processes)),
             Self::MakeReadable(process, devices) => report_done(make_readable(process, &devices)),
-            Self::Survey(survey) => report_result(survey.run()),
-            Self::GiveUp(imports) => report_done(imports.run()),
-            Self::ShareAgain(imports) => report_done(imports.run()),
+            Self::Survey(survey) => report_result(as_asked(|| survey.run())),
+            Self::GiveUp(imports) => report_done(as_asked(|| imports.run())),
+            Self::ShareAgain(imports) => report_done(as_asked(|| imports.run())),
         }
     }
+}
+
+/// Works on locked processes while the operation waits for it: at the end of the input, which is
+/// that of the operation, no request to them begins any more.
+fn as_asked<T>(work: impl FnOnce() -> T) -> T {
+    thread::spawn(|| {
+        let input = stdin();
+        // The end of the input is reported in any case (poll(2), POLLHUP).
+        let mut input = [PollFd::new(&input, PollFlags::empty())];
+        while !matches!(poll(&mut input, None), Ok(1..)) {}
+        begin_no_more();
+    });
+    work()
 }
 
 fn make_all_private(processes: Vec<ProcessId>) -> io::Result<()> {

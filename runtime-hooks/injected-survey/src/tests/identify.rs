@@ -66,6 +66,30 @@ fn a_candidate_shows_the_tag_of_its_owner_and_all_is_put_back() {
     });
 }
 
+/// A rank in a container that nobody asks: its kernel raises a flag of 4 bytes.
+#[test]
+fn what_another_process_writes_meanwhile_stays() {
+    let flag: u64 = 7 << 32;
+    with_driver(|| {
+        let left = with_world(memory(), || {
+            let host = |host: &Host| {
+                host.until(VisitState::Holding);
+                world(|world| {
+                    let [_, second] = world.contents.get_mut(&2).unwrap();
+                    *second = *second & 0xffff_ffff | flag;
+                });
+                host.release_turn(2);
+            };
+            with_host(What::Identify, &items(), host, |answer| {
+                assert_eq!(answer.failed, None);
+            });
+        });
+        assert_eq!(left.contents[&1], memory().contents[&1]);
+        let [first, second] = memory().contents[&2];
+        assert_eq!(left.contents[&2], [first, second | flag]);
+    });
+}
+
 /// In the reverse order: a place that is mapped twice was tagged twice.
 #[test]
 fn tags_are_taken_back_when_nobody_lets_the_thread_go_on() {

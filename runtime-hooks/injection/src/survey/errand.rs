@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,15 @@ const HELD: Duration = Duration::from_secs(2);
 /// The most time that the thread may be busy with the commands of other processes.
 const BUSY: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_micros(50);
+
+/// Whether this process makes no request any more.
+static IS_OVER: AtomicBool = AtomicBool::new(false);
+
+/// Lets no request of this process begin from now on: who waited for its work has ended or waits no
+/// more, so others may unlock the processes.
+pub fn begin_no_more() {
+    IS_OVER.store(true, Ordering::SeqCst);
+}
 
 /// The words of an answer.
 pub(crate) type Words = Box<[u64; Answer::WORDS]>;
@@ -75,6 +85,9 @@ impl<'p> Asked<'p> {
     ) -> Result<Self, VisitError> {
         let (pid, board) = (process.pid(), record.board());
         wait_until_it_has_left(process, record)?;
+        if IS_OVER.load(Ordering::SeqCst) {
+            return Err(VisitError::Over);
+        }
         let words: Vec<[u8; 8]> = request.words().map(u64::to_ne_bytes).collect();
         memory::write(pid, board + Board::REQUEST as u64, words.as_flattened())?;
         memory::write(pid, board + Board::HOST as u64, &[0; 8])?;
@@ -114,12 +127,22 @@ impl<'p> Asked<'p> {
         self.checked()
     }
 
+    /// Returns the answer as far as it came, and why not further.
+    pub(crate) fn answer_so_far(self) -> Result<(Words, Result<(), VisitError>), VisitError> {
+        self.end()
+    }
+
     fn checked(&self) -> Result<Words, VisitError> {
+        let (words, done) = self.end()?;
+        done.map(|()| words)
+    }
+
+    fn end(&self) -> Result<(Words, Result<(), VisitError>), VisitError> {
         self.is_over.set(true);
         self.wait_for_the_end()?;
         let words = self.read()?;
-        VisitError::in_answer(&Answer::read(&words))?;
-        Ok(words)
+        let done = VisitError::in_answer(&Answer::read(&words));
+        Ok((words, done))
     }
 
     /// Waits until the thread has answered, and is back where it was.

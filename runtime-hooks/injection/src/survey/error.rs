@@ -40,6 +40,9 @@ pub enum VisitError {
     /// Nothing has changed.
     #[error("the driver's checkpoint thread has waited for us too long, and has gone")]
     Abandoned,
+    /// Nothing of the request has begun.
+    #[error("the operation that this was asked for waits no more")]
+    Over,
     /// The thread carries out other commands all the time.
     #[error("the driver's checkpoint thread is busy")]
     Busy,

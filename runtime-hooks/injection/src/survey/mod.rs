@@ -18,7 +18,8 @@ mod ranges;
 mod record;
 
 pub use ask::{ProcessGpuMemory, ask};
-pub(crate) use errand::{Asked, Words, one, request};
+pub use errand::begin_no_more;
+pub(crate) use errand::{Asked, Words, request};
 pub use error::VisitError;
 pub use record::{Removed, VisitRecord, prepare, remove};
 pub use stasis_injected_survey::{Allocation, DEVICES, Kind};

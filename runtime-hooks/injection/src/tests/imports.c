@@ -115,7 +115,7 @@ int cuMemMap(uint64_t address, size_t bytes, size_t offset, uint64_t handle, uin
 }
 int cuMemUnmap(uint64_t address, size_t bytes) {
     struct mapping *mapping = at(address);
-    HAVE(mapping);
+    HAVE(mapping && bytes == BYTES);
     mmap((void *)address, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     struct allocation *of = mapping->of;
     mapping->of = NULL;

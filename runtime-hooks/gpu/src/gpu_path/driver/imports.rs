@@ -24,7 +24,7 @@ impl CopyingDriver {
     /// # Errors
     /// Some memory may be given up: it is shared again before anything is unlocked.
     pub fn give_up_imports(&self, shares: &[Share]) -> io::Result<Vec<Share>> {
-        let mut all = read(&self.directory)?;
+        let mut all = self.still_shared()?;
         if shares.is_empty() {
             return Ok(all);
         }
@@ -36,7 +36,7 @@ impl CopyingDriver {
             records: self.records(),
             directory: self.directory.clone(),
         });
-        Copier::start(VERB, &job)?.answer::<()>(LIMIT)?;
+        Copier::start(VERB, &job)?.answer_or_end::<()>(LIMIT)?;
         read(&self.directory)
     }
 
@@ -90,7 +90,7 @@ impl CopyingDriver {
                 records: self.records(),
                 directory: self.directory.clone(),
             });
-            Copier::start(VERB, &job)?.answer::<()>(LIMIT)
+            Copier::start(VERB, &job)?.answer_or_end::<()>(LIMIT)
         });
         made.map_err(away)?;
         let took = began.elapsed().as_secs_f64();

@@ -41,7 +41,7 @@ impl CopyingDriver {
             asked: self.asked(locked)?,
             records: self.records(),
         });
-        Copier::start(VERB, &job)?.answer(LIMIT)
+        Copier::start(VERB, &job)?.answer_or_end(LIMIT)
     }
 
     /// Returns the LOCKED ones of these processes.

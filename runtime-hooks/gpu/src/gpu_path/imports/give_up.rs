@@ -25,24 +25,33 @@ impl GiveUp {
     pub(in crate::gpu_path) fn run(&self) -> io::Result<()> {
         let mut shares = record::read(&self.directory)?;
         visit_all(&self.records, &self.asked, |visits| {
-            let references = at_the_same_time(visits, |visit| give_up(visit, &shares));
-            for (visit, references) in visits.iter().zip(references) {
-                note(visit.as_ref().map_err(to_own)?, &references?, &mut shares);
+            let visits: Vec<&Visit> = visits
+                .iter()
+                .map(|visit| visit.as_ref().map_err(to_own))
+                .collect::<io::Result<_>>()?;
+            let given_up = at_the_same_time(&visits, |visit| Ok(give_up(visit, &shares)));
+            let mut done = Ok(());
+            for (visit, given_up) in visits.iter().zip(given_up) {
+                let (references, one) = given_up?;
+                note(visit, &references, &mut shares);
+                done = done.and(one);
             }
-            Ok(())
-        })?;
-        // Now the references of each import are known.
-        record::write(&self.directory, &shares)
+            // Also after a failure: these are what is made again.
+            record::write(&self.directory, &shares)?;
+            done
+        })
     }
 }
 
-/// Gives up all imports of one process. Returns how many references each had.
-fn give_up(visit: &io::Result<Visit>, shares: &[Share]) -> io::Result<Vec<u64>> {
-    let visit = visit.as_ref().map_err(to_own)?;
+/// Gives up the imports of one process. Returns how many references those had that are given up,
+/// and why others are not.
+fn give_up(visit: &Visit, shares: &[Share]) -> (Vec<u64>, io::Result<()>) {
     let importer = ProcessId::of(&visit.process);
     let own = shares.iter().filter(|share| share.importer == importer);
     let imports: Vec<Import> = own.map(|share| share.import).collect();
-    drop_imports(&visit.visited(), &imports).map_err(io::Error::other)
+    let mut references = Vec::new();
+    let done = drop_imports(&visit.visited(), &imports, &mut references);
+    (references, done.map_err(io::Error::other))
 }
 
 /// Notes how many references each import of a process had.

@@ -20,9 +20,9 @@ pub(in crate::gpu_path) type Receive =
 /// An importer and an owner.
 type Pair = (ProcessId, ProcessId);
 
-/// The most descriptors of a pair that are open at a time: all pairs of eight ranks are to stay
-/// below the usual RLIMIT_NOFILE of 1024.
-const AT_ONCE: usize = 64;
+/// The most descriptors of a pair that are open at a time. As many are rehearsed: a rank may have
+/// just these left below its RLIMIT_NOFILE.
+pub(in crate::gpu_path) const AT_ONCE: usize = 8;
 
 /// Hands over the memory of all shares. Pairs that have no process in the same part work at the
 /// same time: a process answers one request at a time.

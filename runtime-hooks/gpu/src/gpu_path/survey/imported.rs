@@ -1,7 +1,8 @@
 //! Finds the process and allocation of each import. No call names them: a tag that is written to
 //! the allocation is read through the import, while no process can use either.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use stasis_injection::imports::{GpuAddress, Import, Members, identify, rehearse};
@@ -9,13 +10,13 @@ use stasis_injection::survey::{Allocation, Kind, ProcessGpuMemory};
 
 use super::holding::DEVICE;
 use crate::cuda::process_set::initial_state::ProcessId;
-use crate::gpu_path::imports::{OwnedAt, Share, Visit, hand_over};
+use crate::gpu_path::imports::{AT_ONCE, OwnedAt, Share, Visit, hand_over};
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
 const BY_DESCRIPTOR: u64 = 1;
 
-/// Finds the memory that these processes share among each other. Nothing is changed that lasts; one
-/// import of each process from each other is rehearsed, elsewhere.
+/// Finds the memory that these processes share among each other. Nothing is changed that lasts;
+/// some imports of each process from each other are rehearsed, elsewhere.
 pub(super) fn imported(all: &[(&Visit, &ProcessGpuMemory)]) -> io::Result<Vec<Share>> {
     let members: Vec<_> = all
         .iter()
@@ -47,6 +48,7 @@ pub(super) fn imported(all: &[(&Visit, &ProcessGpuMemory)]) -> io::Result<Vec<Sh
             });
         }
     }
+    refuse_mapped_twice(&shares)?;
     try_each_pair(all, &shares)?;
     Ok(shares)
 }
@@ -77,19 +79,39 @@ fn is_of_device(allocation: &Allocation) -> bool {
     allocation.kind == Kind::Virtual as u64 && allocation.location_type == DEVICE
 }
 
-/// Finds limits of descriptors, security modules and the like before anything is changed.
+/// Finds limits of descriptors, security modules and the like before anything is changed: the
+/// largest imports of each pair, as many as are made again at a time.
 fn try_each_pair(all: &[(&Visit, &ProcessGpuMemory)], shares: &[Share]) -> io::Result<()> {
-    let mut largest = BTreeMap::<_, Share>::new();
+    let mut pairs = BTreeMap::<_, Vec<Share>>::new();
     for share in shares {
-        let pair = largest.entry((share.importer, share.owner));
-        let kept = pair.or_insert(*share);
-        if kept.import.bytes < share.import.bytes {
-            *kept = *share;
-        }
+        let pair = (share.importer, share.owner);
+        pairs.entry(pair).or_default().push(*share);
+    }
+    for shares in pairs.values_mut() {
+        shares.sort_unstable_by_key(|share| Reverse(share.import.bytes));
+        shares.truncate(AT_ONCE);
     }
     let visits = all
         .iter()
         .map(|(visit, _)| (ProcessId::of(&visit.process), *visit));
-    let largest: Vec<Share> = largest.into_values().collect();
+    let largest: Vec<Share> = pairs.into_values().flatten().collect();
     hand_over(&visits.collect(), &largest, rehearse)
+}
+
+/// Refuses handles that a process has mapped twice: what is left of one after the other was given
+/// up is not known, nor that its value may be used again.
+fn refuse_mapped_twice(shares: &[Share]) -> io::Result<()> {
+    let mut seen = BTreeSet::new();
+    match shares
+        .iter()
+        .find(|share| !seen.insert((share.importer, share.import.handle)))
+    {
+        None => Ok(()),
+        Some(Share {
+            importer, import, ..
+        }) => Err(io::Error::other(format!(
+            "process {} has mapped one import twice, the second time at {:#x}",
+            importer.pid, import.address
+        ))),
+    }
 }

@@ -9,6 +9,15 @@ fn two_share() -> (FakeDriver, Sleepers, Vec<i32>) {
     (driver, sleepers, pids)
 }
 
+/// The states in which processes were found.
+fn found(each: &[(i32, SafeState)]) -> InitialState {
+    let found = each.iter().map(|(pid, state)| {
+        let process = ProcessRef::open(*pid).unwrap().unwrap();
+        (ProcessId::of(&process), (*state, GpuBytes::new()))
+    });
+    found.collect()
+}
+
 fn state(driver: &FakeDriver, pid: i32) -> CudaState {
     driver.states.lock().unwrap()[&pid]
 }
@@ -49,16 +58,37 @@ fn none_of_them_is_unlocked_if_one_is_not_restored() {
 #[test]
 fn who_stays_checkpointed_shares_nothing() {
     let (driver, sleepers, pids) = two_share();
-    let found = pids[..2].iter().map(|pid| {
-        let process = ProcessRef::open(*pid).unwrap().unwrap();
-        (
-            ProcessId::of(&process),
-            (SafeState::Checkpointed, GpuBytes::new()),
-        )
-    });
-    let failures = bring_back(&driver, &sleepers.processes(), &found.collect());
+    let found = found(&[
+        (pids[0], SafeState::Checkpointed),
+        (pids[1], SafeState::Checkpointed),
+    ]);
+    let failures = bring_back(&driver, &sleepers.processes(), &found);
     assert!(failures.is_empty(), "{failures:?}");
     assert_eq!(state(&driver, pids[0]), CudaState::Checkpointed);
+    assert_eq!(driver.sharing.lock().unwrap().len(), 2);
+}
+
+/// An operator has locked them; then a checkpoint failed.
+#[test]
+fn those_that_were_found_locked_share_again() {
+    let (driver, sleepers, pids) = two_share();
+    let found = found(&[(pids[0], SafeState::Locked), (pids[1], SafeState::Locked)]);
+    let failures = bring_back(&driver, &sleepers.processes(), &found);
+    assert!(failures.is_empty(), "{failures:?}");
+    assert_eq!(state(&driver, pids[0]), CudaState::Locked);
+    assert!(driver.sharing.lock().unwrap().is_empty());
+}
+
+#[test]
+fn who_was_found_locked_beside_one_that_stays_checkpointed_is_left_so() {
+    let (driver, sleepers, pids) = two_share();
+    let found = found(&[
+        (pids[0], SafeState::Locked),
+        (pids[1], SafeState::Checkpointed),
+    ]);
+    let failures = bring_back(&driver, &sleepers.processes(), &found);
+    assert!(failures.is_empty(), "{failures:?}");
+    assert_eq!(state(&driver, pids[0]), CudaState::Locked);
     assert_eq!(driver.sharing.lock().unwrap().len(), 2);
 }
 
