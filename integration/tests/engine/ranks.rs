@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::container::bundle::{Bundle, ROOT};
 use stasis_integration::host::HostKind;
-use stasis_integration::host::installed::{CUDA_CHECKPOINT, StasisHost};
+use stasis_integration::host::installed::{CUDA_CHECKPOINT, SELF_TESTS, StasisHost};
 use stasis_integration::on_hosts;
 
 /// On a busy machine the ranks need longer to meet than a lock's default deadline.
@@ -24,6 +24,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
     who_has_imported_memory_may_end_meanwhile(stasis)?;
     whose_memory_was_imported_may_not(stasis)?;
     what_cannot_be_shared_again_is_refused(stasis)?;
+    what_is_no_longer_known_at_the_lock_is_refused(stasis)?;
     processes_with_memory_of_their_own_are_not(stasis)
 }
 
@@ -86,6 +87,8 @@ fn processes_share_their_memory_through_five_cycles(
 fn who_has_imported_memory_may_end_meanwhile(stasis: &StasisHost) -> Result<()> {
     let job = suspended(stasis, "importer")?;
     stasis.host.run(&["kill", "-9", &members(stasis)?[2]])?;
+    // What is left of it can be saved as it is.
+    job.checkpoint("suspended", &["--leave-running"])?;
     toggle(stasis, &job)?;
     ensure!(stasis.ask(10001)?.as_deref() == Some("102 ended"));
     nothing_is_left(stasis)?;
@@ -174,6 +177,27 @@ fn what_cannot_be_shared_again_is_refused(stasis: &StasisHost) -> Result<()> {
         job.delete()?;
     }
     Ok(())
+}
+
+/// `doctor` of another version tries the driver again just then.
+fn what_is_no_longer_known_at_the_lock_is_refused(stasis: &StasisHost) -> Result<()> {
+    let job = Bundle::make(stasis, "unknown", &["/bin/sharing", "10001", "2"])?;
+    job.give(&[0, 1])?;
+    job.run()?;
+    let before = stasis.ask_until_up(10001)?;
+    stasis.hold_driver("lock *", "step")?;
+    let checkpoint = job.begin_checkpoint("unknown", &["--leave-running"])?;
+    stasis.until_driver_is_called()?;
+    stasis.host.run(&["rm", "-r", SELF_TESTS])?;
+    stasis.let_driver_go("step")?;
+    let output = checkpoint.wait_with_output()?;
+    stasis.inject("gpus 2")?;
+    ensure!(!output.status.success(), "it was made");
+    let failed = stasis.operation("checkpoint")?.to_string();
+    assert_contains(&failed, &["build of libcuda", "can no longer be read"]);
+    goes_on(stasis, &before)?;
+    nothing_is_left(stasis)?;
+    job.delete()
 }
 
 /// No handle can be made of this memory, as of imported memory.

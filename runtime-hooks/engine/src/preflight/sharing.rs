@@ -107,8 +107,12 @@ pub(crate) fn at_the_lock(
             let surveyed = copying.survey(&locked)?;
             seen.take(&locked, surveyed, inventory)
         }
-        // The guesses of before may have been dropped, when it still looked as if this could be
-        // known.
+        // The guesses of before were dropped.
+        false if copying.was_to_survey() => {
+            let unknown = "the build of libcuda that a process has can no longer be read, or has no \
+                           self-test on this node any more";
+            return Err(io::Error::other(unknown));
+        }
         false => locked.iter().map(ProcessRef::pid).collect(),
     };
     if !unknown.is_empty() {

@@ -21,6 +21,8 @@ pub(super) struct DriverState {
     /// Bytes of the next checkpoint or restore.
     pub(super) expected: BTreeMap<ProcessId, u64>,
     pub(super) arrivals: Option<Arc<Arrivals>>,
+    /// Whether what processes share was to be known at the lock.
+    pub(super) is_to_be_surveyed: bool,
     pub(super) copying: Copying,
 }
 

@@ -25,10 +25,16 @@ impl CopyingDriver {
         &self,
         processes: impl IntoIterator<Item = &'p ProcessRef>,
     ) -> bool {
-        self.settings.gpu_checkpoint.path == GpuCheckpointPath::Auto
-            && processes
-                .into_iter()
-                .all(|process| build::is_surveyed(&self.settings, process))
+        let mut processes = processes.into_iter();
+        let is_known = self.settings.gpu_checkpoint.path == GpuCheckpointPath::Auto
+            && processes.all(|process| build::is_surveyed(&self.settings, process));
+        self.state().is_to_be_surveyed |= is_known;
+        is_known
+    }
+
+    /// Whether [`Self::knows_at_the_lock`] has said so of any processes.
+    pub fn was_to_survey(&self) -> bool {
+        self.state().is_to_be_surveyed
     }
 
     /// Returns what these processes have and share, in their order. They are LOCKED: a process

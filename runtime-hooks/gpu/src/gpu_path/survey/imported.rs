@@ -82,6 +82,13 @@ fn is_of_device(allocation: &Allocation) -> bool {
 /// Finds limits of descriptors, security modules and the like before anything is changed: the
 /// largest imports of each pair, as many as are made again at a time.
 fn try_each_pair(all: &[(&Visit, &ProcessGpuMemory)], shares: &[Share]) -> io::Result<()> {
+    let visits = all
+        .iter()
+        .map(|(visit, _)| (ProcessId::of(&visit.process), *visit));
+    hand_over(&visits.collect(), &largest(shares), rehearse)
+}
+
+fn largest(shares: &[Share]) -> Vec<Share> {
     let mut pairs = BTreeMap::<_, Vec<Share>>::new();
     for share in shares {
         let pair = (share.importer, share.owner);
@@ -91,11 +98,7 @@ fn try_each_pair(all: &[(&Visit, &ProcessGpuMemory)], shares: &[Share]) -> io::R
         shares.sort_unstable_by_key(|share| Reverse(share.import.bytes));
         shares.truncate(AT_ONCE);
     }
-    let visits = all
-        .iter()
-        .map(|(visit, _)| (ProcessId::of(&visit.process), *visit));
-    let largest: Vec<Share> = pairs.into_values().flatten().collect();
-    hand_over(&visits.collect(), &largest, rehearse)
+    pairs.into_values().flatten().collect()
 }
 
 /// Refuses handles that a process has mapped twice: what is left of one after the other was given
@@ -113,5 +116,54 @@ fn refuse_mapped_twice(shares: &[Share]) -> io::Result<()> {
             "process {} has mapped one import twice, the second time at {:#x}",
             importer.pid, import.address
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn share(importer: i32, handle: u64) -> Share {
+        let id = |pid| ProcessId { pid, start_time: 1 };
+        Share {
+            importer: id(importer),
+            import: Import {
+                address: handle << 21,
+                bytes: handle,
+                access: 1,
+                references: 1,
+                handle,
+            },
+            owner: id(9),
+            owned_at: OwnedAt {
+                address: 0,
+                device: 0,
+            },
+        }
+    }
+
+    /// As many as need a descriptor at a time: that there is one for each is tried.
+    #[test]
+    fn as_many_of_a_pair_are_tried_as_are_made_again_at_a_time() {
+        let shares: Vec<Share> = (1..=20)
+            .flat_map(|handle| [share(1, handle), share(2, handle)])
+            .collect();
+        let tried = largest(&shares);
+        assert_eq!(tried.len(), 2 * AT_ONCE);
+        assert!(
+            tried
+                .iter()
+                .all(|share| share.import.bytes > 20 - AT_ONCE as u64)
+        );
+    }
+
+    #[test]
+    fn a_handle_that_is_mapped_twice_is_refused() {
+        assert!(refuse_mapped_twice(&[share(1, 5), share(2, 5), share(1, 6)]).is_ok());
+        let refused = refuse_mapped_twice(&[share(1, 5), share(1, 5)]).unwrap_err();
+        assert!(
+            refused.to_string().contains("process 1 has mapped"),
+            "{refused}"
+        );
     }
 }
