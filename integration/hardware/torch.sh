@@ -53,6 +53,17 @@ torch() {
     forget torch
 }
 
+# No container of ours: what the driver does with processes that share a GPU.
+time_slices() {
+    has_torch "time slices" || return
+    torch_run slices -- "exec $python /run/torch/time_slices.py >/run/torch/slices.txt 2>&1"
+    local try
+    for try in {1..90}; do sleep 1; [ "$(wc -l </run/torch/slices.txt)" -lt 3 ] || break; done
+    while read -r line; do say "time slices | $line"; done </run/torch/slices.txt
+    say "time slices | $(/bin/busybox dmesg | grep -ci 'xid.*109') times Xid 109"
+    remove slices
+}
+
 dataloader() {
     has_torch DataLoader || return
     local before after killed restored

@@ -15,10 +15,29 @@ on_hosts!(all_cases: sid_v2, trixie);
 fn all_cases(kind: HostKind) -> Result<()> {
     let stasis = &StasisHost::with_containerd(kind)?;
     stasis.inject(&format!("gpus {MOST_GPUS}"))?;
-    for members in [4, 8] {
-        all_read_what_all_count(stasis, members).with_context(|| format!("{members} ranks"))?;
-    }
-    Ok(())
+    all_read_what_all_count(stasis, MOST_GPUS).context("a GPU each")?;
+    // On a real GPU ranks that wait for each other would be lost.
+    two_of_a_gpu_are_refused(stasis)?;
+    stasis.set("runc", "preflight.allow = [\"shared-gpu\"]\n")?;
+    all_read_what_all_count(stasis, 2 * MOST_GPUS).context("two on each GPU")
+}
+
+fn two_of_a_gpu_are_refused(stasis: &StasisHost) -> Result<()> {
+    let command = ["/bin/mesh", &PORT.to_string(), &(2 * MOST_GPUS).to_string()];
+    let job = Bundle::make(stasis, "two-of-a-gpu", &command)?;
+    job.give(&[0, 1, 2, 3])?;
+    job.run()?;
+    ensure!(stasis.ask_until_up(PORT)? == "ok 101");
+    let message = job.checkpoint_fails("refused", &[])?;
+    assert_contains(
+        &message,
+        &[
+            "shared-gpu",
+            "with which it shares GPU memory, also uses GPU-",
+        ],
+    );
+    ensure!(stasis.ask(PORT)?.as_deref() == Some("ok 102"));
+    job.delete()
 }
 
 /// Each rank has one allocation, and imports those of the others.

@@ -17,6 +17,7 @@ use stasis_config::BlockerKind;
 use stasis_gpu::cuda::CudaState;
 use stasis_gpu::cuda::nvml::Inventory;
 use stasis_gpu::cuda::process_set::ProcessStates;
+use stasis_gpu::cuda::process_set::initial_state::ProcessId;
 use stasis_gpu::gpu_path::CopyingDriver;
 use stasis_gpu::gpu_path::imports::Share;
 use stasis_gpu::gpu_path::survey::{Holding, Surveyed};
@@ -158,6 +159,20 @@ impl AtTheLock {
                     unknown.push(process.pid());
                 }
             }
+        }
+        for process in locked {
+            let id = ProcessId::of(process);
+            let others = shares.iter().filter_map(|share| match share {
+                Share {
+                    importer, owner, ..
+                } if *importer == id => Some(owner.pid),
+                Share {
+                    importer, owner, ..
+                } if *owner == id => Some(importer.pid),
+                _ => None,
+            });
+            self.found
+                .extend(neighbours::of_sharing(process, others, inventory));
         }
         self.shares = shares;
         unknown.retain(|pid| !self.found.iter().any(|finding| finding.pid == *pid));

@@ -37,9 +37,9 @@ pub(super) const ALL: [(BlockerKind, &str, &str); 28] = [
     ),
     (
         BlockerKind::SharedGpu,
-        "while ranks of a job are locked, the driver's switch to another program on their GPU can time \
-         out (Xid 109), so that both are lost",
-        "give the job its GPUs alone: end or move the other program, or suspend it first (stasis \
+        "once restored, the driver no longer interrupts a kernel of a process, and ends the process after \
+         4 s if another one waits for the GPU (Xid 109), as ranks do for each other",
+        "give each rank a GPU alone: end or move the other program, or suspend it first (stasis \
          suspend) if it has no ranks itself",
     ),
     (

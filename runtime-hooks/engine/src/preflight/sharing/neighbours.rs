@@ -1,9 +1,11 @@
-//! Ranks on GPUs that programs outside of their container use, too.
+//! Ranks on GPUs that other processes use, too.
 //!
-//! While ranks are locked one of them may wait on its GPU for another. With a second job over
-//! NVLink on the same GPUs the driver's switch between their contexts timed out then (Xid 109), and
-//! all of them were lost: both times that it was tried (two H200, driver 580.159). A job that had
-//! its GPUs alone never met it.
+//! After a restore, also in place, driver 580 no longer interrupts a kernel of the process. If it
+//! runs for 4.4 s while another process waits for the GPU, the switch between their contexts times
+//! out (Xid 109), and the process is lost (H200, by the driver's calls alone; a context that is
+//! made afterwards is interrupted as ever). Kernels of ranks wait for each other, at times for
+//! longer: two jobs over NVLink on the same GPUs were lost both times, and ranks that shared one
+//! GPU each time.
 
 use std::collections::BTreeSet;
 
@@ -29,6 +31,26 @@ pub(super) fn findings<'p>(
         })
     };
     ranks.filter_map(finding).collect()
+}
+
+/// Returns a blocker for a process if another one with which it shares memory uses the same GPU.
+pub(super) fn of_sharing(
+    process: &ProcessRef,
+    others: impl IntoIterator<Item = i32>,
+    inventory: &Inventory,
+) -> Option<Finding> {
+    let own = inventory.uses(process.pid());
+    others.into_iter().find_map(|other| {
+        let theirs = inventory.uses(other);
+        let mut same = own.iter().map(|used| used.uuid);
+        let same = same.find(|uuid| theirs.iter().any(|used| used.uuid == *uuid))?;
+        Some(Finding {
+            kind: BlockerKind::SharedGpu,
+            pid: process.pid(),
+            name: process.name().to_owned(),
+            evidence: format!("process {other}, with which it shares GPU memory, also uses {same}"),
+        })
+    })
 }
 
 fn evidence(rank: i32, members: &BTreeSet<i32>, inventory: &Inventory) -> Option<String> {
