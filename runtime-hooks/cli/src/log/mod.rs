@@ -7,8 +7,6 @@ pub(crate) mod since;
 mod table;
 mod timeline;
 
-use std::time::SystemTime;
-
 use clap::Args;
 use stasis_config::Settings;
 
@@ -70,8 +68,7 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<Exit, CommandEr
 }
 
 fn matching(settings: &Settings, arguments: &Arguments) -> Result<Vec<Line>, CommandError> {
-    let now = SystemTime::now();
-    let since = arguments.since.as_ref().map(|since| since.before(now));
+    let since = arguments.since.map(|Since(time)| time);
     let mut all = Vec::new();
     read(&settings.paths.log_dir, |line| all.push(line)).map_err(CommandError::Log)?;
     let id = arguments.container.as_ref();

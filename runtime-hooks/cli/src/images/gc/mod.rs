@@ -8,7 +8,6 @@ mod whose;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::time::SystemTime;
 
 use clap::Args;
 use stasis_config::Settings;
@@ -69,10 +68,9 @@ pub struct Arguments {
 
 impl Arguments {
     fn rule(&self) -> Rule {
-        let now = SystemTime::now();
         Rule {
             keep: self.keep,
-            before: self.older_than.map(|than| than.before(now)),
+            before: self.older_than.map(|Since(time)| time),
         }
     }
 
