@@ -133,7 +133,7 @@ fn by_podman(stasis: &StasisHost) -> Result<()> {
         .run(&["rm", "-f", "/usr/local/bin/containerd-shim-stasis-v2"])?;
     let said = stasis.host.run_for_text(&[PROGRAM, "setup", "podman"])?;
     let link = format!("ln -s {OURS} {LINK}");
-    ensure!(said.ends_with(&format!("; now: {link}")), "{said}");
+    ensure!(said.ends_with(&format!("; now run `{link}`")), "{said}");
     stasis.podman_load()?;
     stasis.podman_run("job", &[], &["/bin/counter", "10000"])?;
     assert_eq!(stasis.ask_until_up(PORT)?, "101");

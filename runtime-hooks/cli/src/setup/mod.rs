@@ -205,10 +205,12 @@ fn text(program: PathBuf) -> Result<String, SetupError> {
 impl Engine {
     fn next(self, way: Way) -> String {
         let next = match self {
-            Self::Containerd => "systemctl restart containerd (containers go on)",
-            Self::Crio => "systemctl restart crio (containers go on)",
+            Self::Containerd => "run `systemctl restart containerd`: its containers go on",
+            Self::Crio => "run `systemctl restart crio`: its containers go on",
             // A reload reads `runtimes`, and not `experimental`.
-            Self::Docker => "systemctl restart docker (its containers end, without live-restore)",
+            Self::Docker => {
+                "run `systemctl restart docker`: its containers end, unless it has live-restore"
+            }
             Self::Podman if way == Way::Set => return podman::has_criu(),
             Self::Podman => "",
         };
@@ -227,7 +229,7 @@ impl fmt::Display for SetupReport {
             (false, true) => f.write_str("written")?,
         }
         if !self.next.is_empty() {
-            write!(f, "; now: {}", self.next)?;
+            write!(f, "; now {}", self.next)?;
         }
         Ok(())
     }

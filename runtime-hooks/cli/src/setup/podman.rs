@@ -28,7 +28,7 @@ pub(super) fn edit(toml: &mut Toml, runtime: &str, way: Way) -> Result<(), Setup
 pub(super) fn has_criu() -> String {
     match CriuProgram::installed() {
         Some(criu) if criu.found_by == FoundBy::Stasis => {
-            format!("ln -s {} /usr/local/sbin/criu", criu.path.display())
+            format!("run `ln -s {} /usr/local/sbin/criu`", criu.path.display())
         }
         _ => String::new(),
     }
