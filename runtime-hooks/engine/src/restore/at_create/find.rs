@@ -5,8 +5,9 @@
 //! has (`container/pod.rs`).
 
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
@@ -84,7 +85,7 @@ pub(super) fn find(
                 return here;
             };
             let all = &settings.restore.at_create;
-            refuse_place_of_pulled(settings)?;
+            make_place_of_pulled(settings)?;
             let made = key::make(all, &directory);
             // If it cannot be noted, the clocks of the hosts decide.
             let _ = made.and_then(|_| key::note_taken(&directory, &name));
@@ -135,7 +136,7 @@ fn pull(
     reference: &Reference,
     id: &str,
 ) -> Result<FoundImage, Refusal> {
-    refuse_place_of_pulled(settings)?;
+    make_place_of_pulled(settings)?;
     let (_held, image) = pulled(settings, cancel, spec, reference)?;
     look(settings, &pulled::directory(settings), &image, id)
 }
@@ -149,11 +150,14 @@ fn directory_of(settings: &Settings, spec: &Spec) -> Result<PathBuf, NoFirstImag
     Ok(pod::directory_in(all, spec)?)
 }
 
-/// Refuses to fetch an image to a place from which no image may be restored, or where users other
-/// than root could exchange it.
-fn refuse_place_of_pulled(settings: &Settings) -> Result<(), NotAllowed> {
+/// Makes the place of fetched images on a host that has had none. Refuses one from which no image
+/// may be restored, or where users other than root could exchange it.
+fn make_place_of_pulled(settings: &Settings) -> Result<(), NotAllowed> {
     let at_create = &settings.restore.at_create;
-    let found = fs::canonicalize(at_create).map_err(|source| NotAllowed::Io {
+    let mut make = DirBuilder::new();
+    let made = make.recursive(true).mode(key::MODE).create(at_create);
+    let found = made.and_then(|()| fs::canonicalize(at_create));
+    let found = found.map_err(|source| NotAllowed::Io {
         path: at_create.clone(),
         source,
     })?;

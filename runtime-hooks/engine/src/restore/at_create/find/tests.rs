@@ -106,6 +106,19 @@ fn a_pod_reaches_no_image_of_another_namespace() {
 }
 
 #[test]
+fn a_host_without_images_gets_a_place_for_them() {
+    let machine = Machine::with(&[]);
+    assert!(!machine.images().exists());
+    make_place_of_pulled(&machine.settings).unwrap();
+    let made = fs::metadata(machine.images()).unwrap().permissions();
+    assert_eq!(made.mode() & 0o777, key::MODE);
+    make_place_of_pulled(&machine.settings).unwrap();
+    fs::set_permissions(machine.images(), fs::Permissions::from_mode(0o777)).unwrap();
+    let refused = make_place_of_pulled(&machine.settings);
+    assert!(matches!(refused, Err(NotAllowed::NotRoots { .. })));
+}
+
+#[test]
 fn what_others_may_write_is_no_image() {
     let machine = Machine::with(&["job"]);
     let job = machine.images().join("job");
