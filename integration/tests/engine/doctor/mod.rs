@@ -17,6 +17,13 @@ use of_containers::OF_CONTAINERS;
 
 /// The name of a held driver call.
 const HELD: &str = "held";
+/// What a new user's machine lacks or has: one line tells it.
+const ALONE: [&str; 4] = [
+    "criu-missing",
+    "low-level-runtime",
+    "driver-version",
+    "rootless",
+];
 /// Keeps copies of the files that are broken; `MEND` puts them back after a case.
 const KEEP: &str = "mkdir -p /root/kept && cp -a /etc/stasis/stasis.toml /etc/docker/daemon.json \
                     /etc/containers/containers.conf /etc/containerd/config.toml /root/kept";
@@ -32,12 +39,22 @@ fn each_fault_is_found(kind: HostKind) -> Result<()> {
     stasis.install_shim()?;
     shell(stasis, KEEP)?;
     is_sound(stasis)?;
+    a_user_is_told_in_one_line(stasis)?;
     for case in OF_THE_NODE.iter().chain(&OF_THE_GPUS).chain(&OF_ENGINES) {
         is_found(stasis, *case).with_context(|| case.0)?;
     }
     while_a_container_runs(stasis)?;
     let text = stasis.host.run_for_text(&[PROGRAM, "doctor"])?;
     ensure!(text.ends_with("\nfaults: 0, warnings: 0"), "{text}");
+    Ok(())
+}
+
+fn a_user_is_told_in_one_line(stasis: &StasisHost) -> Result<()> {
+    let as_user = ["setpriv", "--reuid", "1000", "--clear-groups"];
+    let said = stasis.fails(&[&as_user[..], &[PROGRAM, "doctor"]].concat())?;
+    let is_one_line = said.lines().count() == 1;
+    ensure!(is_one_line && said.contains("needs root"), "{said}");
+    ensure!(said.ends_with("[not-root]\n"), "{said}");
     Ok(())
 }
 
@@ -116,6 +133,8 @@ fn is_found(stasis: &StasisHost, (id, verdict, broken, mended): Case) -> Result<
     let it = it.with_context(|| format!("{found:?}"))?;
     let evidence = it["evidence"].as_str().unwrap_or_default();
     ensure!(!evidence.contains('\n'), "it is one line: {it}");
+    let is_alone = !ALONE.contains(&id) || wrong.len() == 1;
+    ensure!(is_alone, "more than one line: {wrong:?}");
     ensure!(it["verdict"] == verdict, "{it}");
     ensure!(it["remedy"] != "" && it["evidence"] != "", "{it}");
     shell(stasis, MEND)?;
