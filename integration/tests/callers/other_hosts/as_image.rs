@@ -1,10 +1,7 @@
 //! The kubelet's checkpoint of a container becomes an image of a registry, as docs/kubernetes.md
 //! has it, and a pod at another host has that for its image.
 
-use std::fs;
-use std::path::Path;
-
-use anyhow::{Context, Result};
+use anyhow::Result;
 use stasis_integration::client::cri::Cri;
 use stasis_integration::host::docker_registry::REGISTRY;
 use stasis_integration::host::installed::StasisHost;
@@ -12,6 +9,7 @@ use stasis_integration::host::{HostKind, Suite};
 
 use super::by_kubelet::job;
 use super::{host_at, host_for_registry, with_registry};
+use crate::pages::{blocks, page};
 
 /// The kubelet names archives so.
 const ARCHIVE: &str =
@@ -59,11 +57,7 @@ fn archive_becomes_the_image_of_a_pod_at_another_host() -> Result<()> {
 
 /// Returns the block of the page that makes the image, with the names of this test.
 fn recipe(image: &str) -> Result<String> {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/kubernetes.md");
-    let page = fs::read_to_string(page)?;
-    let mut parts = page.split("```");
-    let block = parts.find(|part| part.contains("\npodman build"));
-    let block = block.context("no block with podman build")?;
+    let [block] = blocks(&page("docs/kubernetes.md")?, "Restore")?;
     let block = block
         .replace("REGISTRY/job:1", image)
         .replace("CONTAINER", "job");

@@ -1,18 +1,23 @@
-//! README.md and docs/quickstart.md as written: their blocks are run in a host, in the page's
-//! order, and what they show is what is printed.
+//! The documents' blocks as written: they are run in a host, in the page's order, and what they
+//! show is what is printed. `every_block` lists all of them.
 //!
 //! A block with a line `$ COMMAND` shows output: a command goes on after a `\` at the end of its
 //! line, and the lines up to the next one are what it prints, `...` standing for any lines. A block
 //! without such a line is a script whose output is not shown.
 
+mod blocks;
+mod containerd;
+mod create;
+mod every_block;
+mod hooks;
+mod node;
 mod quickstart;
 mod readme;
 
-use std::fs;
-use std::path::Path;
-
 use anyhow::{Context, Result, ensure};
 use stasis_integration::host::installed::StasisHost;
+
+pub(crate) use blocks::{blocks, page};
 
 /// A person's line in a block.
 const PROMPT: &str = "$ ";
@@ -26,22 +31,6 @@ const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "ms", "s"];
 struct Shown {
     command: String,
     output: Vec<String>,
-}
-
-fn page(path: &str) -> Result<String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
-    fs::read_to_string(&path).with_context(|| path.display().to_string())
-}
-
-/// Returns the blocks below a heading.
-fn blocks<'p, const N: usize>(page: &'p str, heading: &str) -> Result<[&'p str; N]> {
-    let heading = format!("\n## {heading}\n");
-    let (_, below) = page.split_once(&heading).with_context(|| heading.clone())?;
-    let section = below.split("\n## ").next().unwrap_or_default();
-    let blocks: Vec<&str> = section.split("```\n").skip(1).step_by(2).collect();
-    let found = blocks.len();
-    let blocks = blocks.try_into().ok();
-    blocks.with_context(|| format!("{heading} has {found} blocks, and {N} are known"))
 }
 
 /// Runs a block as a person would, and returns all output; what a block shows must be printed.

@@ -1,14 +1,12 @@
 //! docs/quickstart.md as written: each of its blocks is run in a host, in the page's order.
 
 use anyhow::{Result, ensure};
-use serde_json::json;
 use stasis_integration::client::cri::settings;
 use stasis_integration::host::HostKind;
-use stasis_integration::host::c_build;
-use stasis_integration::host::image::Image;
-use stasis_integration::host::installed::{DEVICES, DRIVER, StasisHost};
+use stasis_integration::host::installed::StasisHost;
 use stasis_integration::{needs, on_hosts};
 
+use super::node::{ARCHIVE, has_a_gpu, has_an_image, has_systemctl};
 use super::{blocks, page, run};
 use crate::packages::{package, without_make_install};
 use crate::setup::{CONTAINERS, DAEMON, DOCKER, PODMAN};
@@ -17,25 +15,7 @@ use crate::setup::{CONTAINERS, DAEMON, DOCKER, PODMAN};
 const NODE: &str = "The node";
 const ENGINES: [&str; 3] = ["podman", "containerd", "Docker"];
 const LOG: &str = "What was done";
-/// The page's training image: here a counter, the only difference from a real node.
-const IMAGE: &str = "example.com/train:latest";
-const ARCHIVE: &str = "/root/train.tar";
 const PORT: u16 = 10000;
-const CDI: &str = "/etc/cdi/nvidia.json";
-const SYSTEMCTL: &str = "/usr/local/bin/systemctl";
-/// A replacement for systemd, which test hosts lack.
-const RESTART: &str = r#"#!/bin/bash -e
-[ "$1" = restart ]
-case $2 in
-    docker) daemon=dockerd probe="docker info" ;;
-    containerd) daemon=containerd probe="ctr version" ;;
-esac
-! pgrep -x $daemon || pkill -x $daemon
-while pgrep -x $daemon; do sleep 0.1; done
-setsid $daemon </dev/null >>/var/log/$daemon.log 2>&1 &
-for try in {1..600}; do $probe >/dev/null 2>&1 && exit; sleep 0.1; done
-exit 1
-"#;
 
 // crun has no restore for containerd, and Docker takes CDI by itself from 28.3 on.
 on_hosts!(every_block_does_what_is_said: sid_v2);
@@ -47,26 +27,26 @@ fn every_block_does_what_is_said(kind: HostKind) -> Result<()> {
     is_a_node(stasis, kind)?;
 
     let [install, doctor] = blocks(&page, NODE)?;
-    run(stasis, install)?;
+    run(stasis, &install)?;
     // The default settings do not look for a driver where the stand-in is.
     stasis.set(kind.low_level, "")?;
-    let found = run(stasis, doctor)?;
+    let found = run(stasis, &doctor)?;
     ensure!(found.contains("faults: 0"), "{found}");
     for engine in ENGINES {
         let [setup, start, checkpoint, restore, end] = blocks(&page, engine)?;
-        run(stasis, setup)?;
+        run(stasis, &setup)?;
         has_the_image(stasis, engine)?;
-        run(stasis, start)?;
+        run(stasis, &start)?;
         assert_eq!(stasis.ask_until_up(PORT)?, "101", "{engine}");
-        run(stasis, checkpoint)?;
+        run(stasis, &checkpoint)?;
         assert!(stasis.is_silent(PORT)?, "{engine}");
-        run(stasis, restore)?;
+        run(stasis, &restore)?;
         assert_eq!(stasis.ask_until_up(PORT)?, "102", "{engine}");
-        run(stasis, end)?;
+        run(stasis, &end)?;
         assert!(stasis.is_silent(PORT)?, "{engine}");
     }
     let [log] = blocks(&page, LOG)?;
-    let drawn = run(stasis, log)?;
+    let drawn = run(stasis, &log)?;
     for line in ["checkpoint of", "restore of", "#"] {
         ensure!(drawn.matches(line).count() >= ENGINES.len(), "{drawn}");
     }
@@ -83,25 +63,9 @@ fn is_a_node(stasis: &StasisHost, kind: HostKind) -> Result<()> {
     host.write(DAEMON, DOCKER)?;
     host.write(CONTAINERS, PODMAN)?;
     settings::write(host, kind.suite, "version = 2\n")?;
-    host.write(SYSTEMCTL, RESTART)?;
-    host.run(&["chmod", "755", SYSTEMCTL])?;
-    let nodes = DEVICES.map(|path| json!({ "path": path }));
-    let driver = json!({
-        "hostPath": DRIVER, "containerPath": DRIVER, "options": ["ro", "nosuid", "nodev", "rbind"],
-    });
-    let library_path = format!("LD_LIBRARY_PATH={DRIVER}/lib64");
-    let cdi = json!({
-        "cdiVersion": "0.5.0",
-        "kind": "nvidia.com/gpu",
-        "devices": [{ "name": "all", "containerEdits": { "deviceNodes": nodes } }],
-        "containerEdits": { "env": [library_path], "mounts": [driver] },
-    });
-    host.run(&["mkdir", "-p", "/etc/cdi"])?;
-    host.write(CDI, &cdi.to_string())?;
-    let counter = c_build::build()?.join("bin/counter");
-    let image = Image::new(IMAGE)?.program(&counter)?;
-    let image = image.command(&["/bin/counter", "10000"]);
-    image.write(&host.path(ARCHIVE))
+    has_a_gpu(host)?;
+    has_systemctl(host)?;
+    has_an_image(host)
 }
 
 /// Loads the image, since none can be pulled.

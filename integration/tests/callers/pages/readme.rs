@@ -2,16 +2,18 @@
 //! podman on a node without a GPU, a network or an image.
 
 use std::path::Path;
+use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use stasis_integration::host::HostKind;
-use stasis_integration::host::installed::StasisHost;
+use stasis_integration::host::installed::{DRIVER, StasisHost};
 use stasis_integration::{needs, on_hosts};
 
 use super::{Shown, blocks, page, printed, run, shown};
 use crate::packages::{package, without_make_install};
-use crate::setup::{CONTAINERS, PODMAN};
+use crate::setup::{CONTAINERS, DAEMON, DOCKER, PODMAN};
 
+const TITLE: &str = "stasis";
 const SIZING: &str = "For a running job";
 const INSTALL: &str = "Install";
 const MINUTES: &str = "Two minutes with podman";
@@ -36,8 +38,8 @@ fn the_terminals_commands_run(kind: HostKind, readme: &str) -> Result<()> {
     stasis.podman_load()?;
     stasis.podman_run("train", &[], &["/bin/memcheck", "64", "10000"])?;
     assert_eq!(stasis.ask_until_up(10000)?, "ok 0");
-    let terminal = readme.split("```\n").nth(1).unwrap_or_default();
-    let commands = shown(terminal);
+    let [terminal] = blocks::<1>(readme, TITLE)?;
+    let commands = shown(&terminal);
     ensure!(commands.len() > 3, "{terminal}");
     for Shown { command, .. } in commands {
         printed(stasis, &command)?;
@@ -45,22 +47,31 @@ fn the_terminals_commands_run(kind: HostKind, readme: &str) -> Result<()> {
     printed(stasis, "stasis resume train")?;
     let sizing = page("docs/sizing.md")?;
     let [dry_run] = blocks(&sizing, SIZING)?;
-    run(stasis, dry_run)?;
+    run(stasis, &dry_run)?;
     stasis.podman_remove("train")
 }
 
+/// From the package to a restored container, on a node that has no GPU.
 fn two_minutes_are_as_shown(kind: HostKind, readme: &str) -> Result<()> {
     let stasis = &StasisHost::of(kind)?;
     without_make_install(stasis)?;
     package(stasis)?;
     stasis.host.write(CONTAINERS, PODMAN)?;
+    stasis.host.write(DAEMON, DOCKER)?;
     stasis.host.install(Path::new("/bin/busybox"), BUSYBOX)?;
+    let no_gpu = format!("rm -r /dev/nvidia* {DRIVER}/lib64");
+    stasis.host.run(&["sh", "-c", &no_gpu])?;
+    let began = Instant::now();
     let [install] = blocks(readme, INSTALL)?;
+    ensure!(install.contains("stasis doctor"), "{install}");
     // The package is built elsewhere, and the host has the later version, too.
     let install = install.replace("target/package/stasis_*.deb", "stasis_0.1.0_*.deb");
-    run(stasis, &install)?;
+    let found = run(stasis, &install)?;
+    ensure!(found.contains("\nfaults: 0, warnings: "), "{found}");
     let [minutes] = blocks(readme, MINUTES)?;
-    let printed = run(stasis, minutes)?;
+    let printed = run(stasis, &minutes)?;
+    let seconds = began.elapsed().as_secs_f32();
+    println!("from the package to a restored container: {seconds:.1} s");
     let counts: Vec<u64> = printed
         .lines()
         .filter_map(|line| line.parse().ok())
