@@ -73,8 +73,14 @@ pub(super) const OF_THE_NODE: [Case; 14] = [
     (
         "rootless",
         "warning",
-        "mkdir -p /run/user/1000/crun/job; echo '{}' >/run/user/1000/crun/job/status",
-        "rm -r /run/user/1000",
+        "useradd -m -u 1000 user; : >/etc/subuid; : >/etc/subgid; cd /home/user; \
+         install -d -m 700 -o user -g user /run/user/1000; \
+         as_user mkdir -p .config/containers; printf '[storage]\ndriver = \"vfs\"\n\
+         [storage.options]\nignore_chown_errors = \"true\"\n' >.config/containers/storage.conf; \
+         install -o user /images/test.tar .; as_user podman load -q -i test.tar; \
+         as_user podman run -d --cgroups disabled --network none --name job \
+         localhost/stasis-test:latest",
+        "cd /home/user; as_user podman rm -f -t 0 job; pkill -u user; rm -r /run/user/1000",
     ),
     (
         "copying",

@@ -24,6 +24,9 @@ const ALONE: [&str; 4] = [
     "driver-version",
     "rootless",
 ];
+/// In front of a command that a user calls.
+const AS_USER: &str = "setpriv --reuid 1000 --regid 1000 --clear-groups \
+                       env HOME=/home/user XDG_RUNTIME_DIR=/run/user/1000";
 /// Keeps copies of the files that are broken; `MEND` puts them back after a case.
 const KEEP: &str = "mkdir -p /root/kept && cp -a /etc/stasis/stasis.toml /etc/docker/daemon.json \
                     /etc/containers/containers.conf /etc/containerd/config.toml /root/kept";
@@ -37,6 +40,7 @@ fn each_fault_is_found(kind: HostKind) -> Result<()> {
     let stasis = &StasisHost::of(kind)?;
     needs!(StandIn);
     stasis.install_shim()?;
+    stasis.install_image()?;
     shell(stasis, KEEP)?;
     is_sound(stasis)?;
     a_user_is_told_in_one_line(stasis)?;
@@ -50,7 +54,7 @@ fn each_fault_is_found(kind: HostKind) -> Result<()> {
 }
 
 fn a_user_is_told_in_one_line(stasis: &StasisHost) -> Result<()> {
-    let as_user = ["setpriv", "--reuid", "1000", "--clear-groups"];
+    let as_user: Vec<&str> = AS_USER.split(' ').collect();
     let said = stasis.fails(&[&as_user[..], &[PROGRAM, "doctor"]].concat())?;
     let is_one_line = said.lines().count() == 1;
     ensure!(is_one_line && said.contains("needs root"), "{said}");
@@ -161,7 +165,7 @@ fn shell(stasis: &StasisHost, script: &str) -> Result<()> {
     let bundle = "/run/containerd/io.containerd.runtime.v2.task/default/job";
     let named = format!(
         "S={SETTINGS} O=/run/stasis-standin/faults B={bundle}; \
-         P=$(pgrep -x memcheck || true); {script}"
+         P=$(pgrep -x memcheck || true); as_user() {{ {AS_USER} \"$@\"; }}; {script}"
     );
     stasis.host.run(&["bash", "-ec", &named]).map(drop)
 }
