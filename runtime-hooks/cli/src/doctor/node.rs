@@ -99,7 +99,7 @@ fn of(has: &Capabilities) -> Vec<Finding> {
 
 fn of_criu(criu: &Criu) -> Finding {
     let needed = CriuVersion::NEEDED;
-    let remedy = format!("install CRIU {needed} or newer");
+    let remedy = format!("install CRIU {needed} or newer, or the package stasis-criu");
     match criu {
         Criu::Version(version) if *version < needed => fault(
             "criu-version",
