@@ -19,7 +19,7 @@ const INSTALL: &str = "Install";
 const MINUTES: &str = "Two minutes with podman";
 const BUSYBOX: &str = "/usr/bin/busybox";
 
-on_hosts!(what_is_shown_is_so: sid_v2);
+on_hosts!(what_is_shown_is_so: trixie, sid_v2);
 
 fn what_is_shown_is_so(kind: HostKind) -> Result<()> {
     let readme = page("README.md")?;
