@@ -165,7 +165,7 @@ def measured():
             colour = ORANGE if name.startswith("gpu") else BLUE
             drawing.text(left - 12, y + 12, name, 12, 400, "end")
             drawing.bar(left + at * scale, y, max(took * scale, 1), 16, colour)
-            moved = f"  {size / 2**30:.0f} GiB" if size > 2**30 else ""
+            moved = f", {size / 2**30:.0f} GiB" if size > 2**30 else ""
             drawing.text(left + (at + took) * scale + 6, y + 12, f"{took:.2f}{moved}", 11, 400, "start")
             y += row
         y += 40 - row

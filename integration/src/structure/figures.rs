@@ -1,6 +1,8 @@
-//! docs/figures/speed.svg shows what docs/internals/benchmarks.md says.
+//! docs/figures/speed.svg shows what docs/internals/benchmarks.md says, and measured.svg what a node has logged.
 
 use std::fs;
+
+use serde_json::Value;
 
 use super::{refuse, repository};
 
@@ -32,4 +34,27 @@ fn speed_is_drawn_as_measured() {
         }
     }
     refuse("figures of speed.svg that differ (figures.py)", &missing);
+}
+
+#[test]
+fn phases_are_drawn_as_logged() {
+    let figures = repository().join("docs/figures");
+    let drawn = fs::read_to_string(figures.join("measured.svg")).unwrap();
+    let logged = fs::read_to_string(figures.join("measured.jsonl")).unwrap();
+    let mut missing = Vec::new();
+    for line in logged.lines() {
+        let operation: Value = serde_json::from_str(line).unwrap();
+        for phase in operation["phases"].as_array().unwrap() {
+            let (name, seconds) = (
+                phase["name"].as_str().unwrap(),
+                phase["seconds"].as_f64().unwrap(),
+            );
+            let is_drawn =
+                drawn.contains(&format!(">{name}<")) && drawn.contains(&format!(">{seconds:.2}"));
+            if seconds >= 0.01 && !is_drawn {
+                missing.push(format!("{name} {seconds:.2}"));
+            }
+        }
+    }
+    refuse("phases that measured.svg lacks (figures.py)", &missing);
 }
