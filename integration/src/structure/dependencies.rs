@@ -1,4 +1,5 @@
-//! Programs that run often, or for long beside a container, carry no client of registries.
+//! Programs that run often, or for long beside a container, carry no client of registries; and no
+//! crate knows those above it.
 
 use std::process::Command;
 
@@ -6,6 +7,24 @@ use super::{refuse, repository};
 
 const LEAN: [&str; 2] = ["stasis-runtime", "containerd-shim-stasis"];
 const HEAVY: [&str; 6] = ["rustls", "ring", "ureq", "http", "clap", "stasis-transfer"];
+
+/// Crates, each with those that it must not know: they call it.
+const ABOVE: [(&str, &[&str]); 3] = [
+    ("stasis-gpu", &["stasis-engine", "stasis-lifecycle"]),
+    (
+        "stasis-engine",
+        &[
+            "stasis",
+            "stasis-lifecycle",
+            "stasis-runtime",
+            "stasis-transfer",
+        ],
+    ),
+    (
+        "stasis-lifecycle",
+        &["stasis", "stasis-runtime", "stasis-transfer"],
+    ),
+];
 
 fn dependencies(package: &str) -> Vec<String> {
     let arguments = [
@@ -30,6 +49,20 @@ fn dependencies(package: &str) -> Vec<String> {
     );
     let names = String::from_utf8(cargo.stdout).unwrap();
     names.lines().map(|name| name.replace('_', "-")).collect()
+}
+
+#[test]
+fn no_crate_knows_those_above_it() {
+    let mut found = Vec::new();
+    for (package, above) in ABOVE {
+        let names = dependencies(package);
+        let (own, names) = names.split_first().unwrap();
+        assert_eq!(own, package);
+        let upward = names.iter().filter(|name| above.contains(&name.as_str()));
+        found.extend(upward.map(|name| format!("{package}: {name}")));
+    }
+    refuse("crates that know one above them", &found);
+    assert!(dependencies("stasis-lifecycle").contains(&"stasis-engine".to_owned()));
 }
 
 #[test]

@@ -30,8 +30,10 @@ pub struct Context {
 /// for records.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuntimeLocation {
-    pub(crate) low_level: LowLevel,
-    pub(crate) root: PathBuf,
+    /// The program.
+    pub low_level: LowLevel,
+    /// Its directory of containers.
+    pub root: PathBuf,
 }
 
 /// The outcome of a call.
@@ -58,7 +60,8 @@ impl Context {
     }
 
     /// Returns the low-level runtime with its directory of containers.
-    pub(crate) fn place(&self) -> RuntimeLocation {
+    #[must_use]
+    pub fn place(&self) -> RuntimeLocation {
         RuntimeLocation {
             low_level: self.low_level.clone(),
             root: self.root.clone(),

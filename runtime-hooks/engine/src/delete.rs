@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use stasis_linux::exit_status;
 
-use crate::container::Container;
 use crate::context::{Context, Outcome};
 use crate::error::io_kind::of_io;
 use crate::error::kind::Kind;
@@ -19,7 +18,6 @@ use crate::operation::stopping;
 use crate::operation::terminate::ask_to_end;
 use crate::operation::{Operation, OperationError, has_directory};
 use crate::request::DeleteMode;
-use crate::restore::at_create::ended_soon::Noted;
 
 /// How long an operation may take to roll back. containerd gives a dead shim's `delete` 5 s for
 /// everything (runtime/v2 `cleanupTimeout`); an operation that takes longer ends by itself.
@@ -71,13 +69,6 @@ pub fn delete(
     let state_dir = &context.settings.paths.state_dir;
     if mode == DeleteMode::Force {
         wait_for_image(context, id);
-    }
-    let noted = Noted::of(state_dir, &context.root, id);
-    let is_up = |container: Container| !container.init().is_gone();
-    match context.container(id).ok().flatten().is_some_and(is_up) {
-        true => noted.forget(),
-        // If it cannot be noted, the end does not count.
-        false => noted.end().unwrap_or_default(),
     }
     if !has_directory(state_dir, &context.root, id) {
         detach(context, id)?;

@@ -11,12 +11,9 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use stasis_config::{LowLevel, Settings};
-use stasis_engine::checkpoint::at_stop::kill;
-use stasis_engine::checkpoint::at_stop::process::StopProcess;
 use stasis_engine::checkpoint::checkpoint;
 use stasis_engine::checkpoint::group;
-use stasis_engine::container::create::{prepare, refuse_key};
-use stasis_engine::container::first_image::FirstImage;
+use stasis_engine::container::create::prepare;
 use stasis_engine::context::{Context, Outcome};
 use stasis_engine::delete::delete;
 use stasis_engine::error::chain;
@@ -25,18 +22,23 @@ use stasis_engine::low_level::default_root;
 use stasis_engine::low_level::post_dump::PostDump;
 use stasis_engine::operation::awaited_start::awaits_start;
 use stasis_engine::recovery::group::member::Member;
-use stasis_engine::request::{CheckpointRequest, CreateRequest, LowLevelArgs, RestoreRequest};
-use stasis_engine::restore::at_create::start::start;
-use stasis_engine::restore::at_create::state::state;
-use stasis_engine::restore::at_create::{Created, create};
+use stasis_engine::request::{CheckpointRequest, LowLevelArgs, RestoreRequest};
 use stasis_engine::restore::group::restore as restore_group;
 use stasis_engine::restore::restore;
+use stasis_engine::restore::state::state;
 use stasis_engine::suspend::resume::resume;
 use stasis_engine::workers;
 use stasis_gpu::cuda::watchdog;
 use stasis_host::caller;
 use stasis_host::cancel::Cancel;
 use stasis_host::disk::Sync;
+use stasis_lifecycle::at_create::ended_soon::{note_checkpoint, note_deleted};
+use stasis_lifecycle::at_create::first_image::FirstImage;
+use stasis_lifecycle::at_create::start::start;
+use stasis_lifecycle::at_create::{Created, create};
+use stasis_lifecycle::at_stop::process::StopProcess;
+use stasis_lifecycle::at_stop::{self, kill};
+use stasis_lifecycle::request::CreateRequest;
 use stasis_linux::open_files;
 use stasis_runtime::oci::log::ErrorLog;
 use stasis_runtime::oci::pass_on::exec;
@@ -125,8 +127,8 @@ fn run(invocation: &Invocation) -> Result<u8, RuntimeError> {
     let mut first_image = None;
     match &invocation.action {
         Action::Create(options) => {
+            at_stop::check(&settings.restore.registry, &options.bundle, &options.id)?;
             prepare(&options.bundle)?;
-            refuse_key(&settings.restore.registry, &options.bundle, &options.id)?;
             first_image = FirstImage::of(&options.bundle)?;
             if first_image.is_none() {
                 return Err(hand_over(&low_level, invocation));
@@ -163,7 +165,10 @@ fn run(invocation: &Invocation) -> Result<u8, RuntimeError> {
         Action::Restore(options) => restore_in(group, &context, options, &args_with)?,
         Action::Resume { id } => resume(&context, id, &args)?,
         Action::Kill(request) => kill(&context, request, stop_commands()),
-        Action::Delete { id, mode } => delete(&context, id, *mode, &args)?,
+        Action::Delete { id, mode } => {
+            note_deleted(&context, id);
+            delete(&context, id, *mode, &args)?
+        }
         Action::PassThrough => Outcome::PassThrough,
     };
     match outcome {
@@ -183,6 +188,7 @@ fn checkpoint_in(
     options: &CheckpointRequest,
     args: LowLevelArgs<'_>,
 ) -> Result<Outcome, RuntimeError> {
+    note_checkpoint(context, options);
     let Some(file) = group else {
         return Ok(checkpoint(context, options, args)?);
     };

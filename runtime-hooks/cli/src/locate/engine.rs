@@ -6,8 +6,9 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use stasis_engine::container::Container;
 use stasis_engine::container::spec::Spec;
-use stasis_engine::container::{Container, pod};
+use stasis_lifecycle::pod;
 use stasis_linux::file;
 
 use super::roots::{CONTAINERD, DOCKER};

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use stasis_config::Settings;
 use stasis_engine::error::kind::{Diagnosis, Kind, State};
 use stasis_engine::error::{Error, chain};
-use stasis_engine::image::stopped::push_again::PushAgain;
 use stasis_engine::operation::undo::Undo;
 use stasis_engine::operation::{
     Operation, OperationError, directories, directory_of, id_of, root_of,
@@ -17,6 +16,7 @@ use stasis_engine::recovery::report::Recovered;
 use stasis_engine::recovery::waiting::waits_for;
 use stasis_engine::recovery::{begin_recovery, take_up};
 use stasis_host::cancel::Cancel;
+use stasis_lifecycle::stopped::push_again::PushAgain;
 
 use crate::answer::exit::Exit;
 use crate::answer::{Format, show_all, write_line};

@@ -5,7 +5,6 @@
 //! container, which is an ordinary process tree by then. Then the processes go on, if they shall,
 //! and the image is brought to disk. A failed step is rolled back.
 
-pub mod at_stop;
 pub mod captured;
 pub mod disk_space;
 pub(crate) mod dump;
@@ -53,7 +52,6 @@ use crate::preflight::blocker::Finding;
 use crate::recovery::group::member::{Member, Step};
 use crate::recovery::rollback::roll_back;
 use crate::request::{AfterDump, CheckpointRequest, LowLevelArgs, Resumes};
-use crate::restore::at_create::ended_soon::Noted;
 
 /// The phase of what brings everything back.
 const ROLL_BACK: &str = "roll back";
@@ -71,15 +69,6 @@ pub fn checkpoint(
     options: &CheckpointRequest,
     low_level_args: LowLevelArgs<'_>,
 ) -> Result<Outcome, Error> {
-    if options.after == AfterDump::Exit {
-        // CRIU ends it.
-        Noted::of(
-            &context.settings.paths.state_dir,
-            &context.root,
-            &options.id,
-        )
-        .forget();
-    }
     match attempt(context, options, None, low_level_args) {
         Err(error) if error.is_worth_a_retry() && !context.cancel.requested() => {
             attempt(context, options, None, low_level_args)

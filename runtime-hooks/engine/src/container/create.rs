@@ -3,8 +3,6 @@
 
 use std::path::Path;
 
-use crate::container::at_stop::repository::{NoRepository, repository_of};
-use crate::container::at_stop::{AtStop, InvalidAtStop};
 use crate::container::hooks::{Hooks, InvalidHook};
 use crate::container::spec::annotation::{UnknownAnnotation, refuse_unknown};
 use crate::container::spec::variables::{self, UnknownValue};
@@ -20,10 +18,6 @@ pub enum CreateError {
     Annotation(#[from] UnknownAnnotation),
     #[error("{0}; nothing was created")]
     Hook(#[from] InvalidHook),
-    #[error("{0}; nothing was created")]
-    AtStop(#[from] InvalidAtStop),
-    #[error("{0}; nothing was created")]
-    Repository(NoRepository),
     #[error("nothing was created: an annotation asks for variables in the container's environment")]
     Write(#[from] SpecError),
 }
@@ -40,27 +34,10 @@ pub fn prepare(bundle: &Path) -> Result<(), CreateError> {
     };
     refuse_unknown(&spec)?;
     Hooks::declared(&stasis_config::Hooks::default(), Some(&spec))?;
-    AtStop::of(&spec)?;
     let variables = variables::asked(&spec)?;
     match !variables.is_empty() && variables::set(&mut spec, &variables) {
         true => Ok(spec.write()?),
         false => Ok(()),
-    }
-}
-
-/// Refuses a container if images made when it is stopped could not go to the registry of the
-/// settings.
-pub fn refuse_key(registry: &str, bundle: &Path, id: &str) -> Result<(), CreateError> {
-    let Some(spec) = Spec::read(bundle).ok().filter(|_| !registry.is_empty()) else {
-        return Ok(());
-    };
-    let Some(asked) = AtStop::of(&spec)? else {
-        return Ok(());
-    };
-    match repository_of(registry, &spec, &asked.key(&spec, id)?) {
-        Err(error @ NoRepository::Name { .. }) => Err(CreateError::Repository(error)),
-        // Its namespace is checked when it matters.
-        _ => Ok(()),
     }
 }
 

@@ -4,17 +4,14 @@
 //! costs a process start and does not print the cgroup, and `/proc/PID/cgroup` of the init process
 //! names a sub-cgroup if the container has made some.
 
-pub mod at_stop;
 pub mod create;
 pub mod criu_configuration;
-pub mod first_image;
 pub mod hooks;
 pub mod host_memory;
 pub mod inherited_devices;
 pub(crate) mod inside;
 pub mod memory_limit;
 pub mod mounted;
-pub mod pod;
 pub(crate) mod restored_cgroup;
 pub(crate) mod root_mounts;
 pub mod spec;

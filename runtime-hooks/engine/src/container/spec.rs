@@ -4,7 +4,7 @@
 //! stasis keeps the whole JSON tree, because a restore on this machine may have to write it with
 //! another device number or library file, and must not lose unknown fields.
 
-pub(crate) mod annotation;
+pub mod annotation;
 pub mod variables;
 
 use std::fs;

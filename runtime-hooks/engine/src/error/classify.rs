@@ -70,7 +70,8 @@ impl Refusal {
             Self::NoDiskSpace(_) => Kind::NoSpace,
             Self::ImageFile(error) => error.kind(),
             Self::Memory(error) => error.kind(),
-            Self::FirstImage(error) => error.kind(),
+            Self::Hold(error) => error.kind(),
+            Self::Reason(reason) => reason.kind(),
             Self::Denied(denial) => denial.kind(),
         }
     }
@@ -105,7 +106,7 @@ impl Failure {
             Self::GpuContents(error) => of_contents(error),
             Self::SharedMemory(_) => Kind::SharedMemory,
             Self::Container(error) => error.kind(),
-            Self::FirstImage(error) => error.kind(),
+            Self::Hold(error) => error.kind(),
             Self::MissingProcess { .. } => Kind::ProcessMissing,
             Self::NotRunning { .. } => Kind::ImageDamaged,
             Self::Unanswered => Kind::NoAnswer,

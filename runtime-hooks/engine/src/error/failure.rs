@@ -16,7 +16,7 @@ use crate::container::ContainerError;
 use crate::container::host_memory::NoHostMemory;
 use crate::container::inherited_devices::InheritedDevicesError;
 use crate::container::spec::SpecError;
-use crate::error::first_image::NoFirstImage;
+use crate::error::hold::HoldError;
 use crate::error::low_level::LowLevelFailure;
 use crate::error::refusal::Refusal;
 use crate::image::directory::ImageDirectoryError;
@@ -99,7 +99,7 @@ pub enum Failure {
     #[error(transparent)]
     Container(#[from] ContainerError),
     #[error(transparent)]
-    FirstImage(#[from] NoFirstImage),
+    Hold(#[from] HoldError),
     #[error("process {pid} ({name}) of the image is not in the restored container")]
     MissingProcess { pid: i32, name: String },
     #[error(

@@ -5,12 +5,13 @@ pub mod after_failure;
 pub mod bulk_memory;
 pub mod classify;
 mod failure;
-pub mod first_image;
+pub mod hold;
 pub mod io_kind;
 pub mod kind;
 pub mod low_level;
 pub mod operations_log;
 pub mod pending_recovery;
+pub mod reason;
 mod refusal;
 
 use std::fmt;
@@ -103,7 +104,8 @@ impl Error {
         }
     }
 
-    pub(crate) fn refused(verb: Verb, id: &str, reason: impl Into<Refusal>) -> Self {
+    /// An operation that changed nothing.
+    pub fn refused(verb: Verb, id: &str, reason: impl Into<Refusal>) -> Self {
         Self::Refused {
             verb,
             id: id.to_owned(),

@@ -64,7 +64,7 @@ pub struct Failed {
 }
 
 /// Appends the line of an operation. An error in writing it does not fail the operation.
-pub(crate) fn write(
+pub fn write(
     context: &Context,
     verb: Verb,
     container: &str,
@@ -78,7 +78,7 @@ pub(crate) fn write(
 }
 
 /// Makes the error of a refused operation, and appends its line.
-pub(crate) fn refused(
+pub fn refused(
     context: &Context,
     verb: Verb,
     container: &str,

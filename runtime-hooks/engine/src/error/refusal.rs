@@ -15,7 +15,8 @@ use crate::container::hooks::InvalidHook;
 use crate::container::host_memory::NoHostMemory;
 use crate::error::admission::AdmissionError;
 use crate::error::bulk_memory::BulkMemoryError;
-use crate::error::first_image::NoFirstImage;
+use crate::error::hold::HoldError;
+use crate::error::reason::Reason;
 use crate::image::allowed::NotAllowed;
 use crate::image::directory::ImageDirectoryError;
 use crate::image::disk_space::NoDiskSpace;
@@ -98,7 +99,9 @@ pub enum Refusal {
     #[error(transparent)]
     Memory(#[from] BulkMemoryError),
     #[error(transparent)]
-    FirstImage(#[from] NoFirstImage),
+    Hold(#[from] HoldError),
+    #[error(transparent)]
+    Reason(#[from] Reason),
     #[error(transparent)]
     Denied(#[from] AdmissionError),
 }

@@ -92,7 +92,7 @@ pub fn admit(allowed: &[PathBuf], image: &Path) -> Result<PathBuf, NotAllowed> {
 
 /// Checks a directory, a path without links, and all above it: only root may be able to put an
 /// image there.
-pub(crate) fn refuse_exposed(directory: &Path) -> Result<(), NotAllowed> {
+pub fn refuse_exposed(directory: &Path) -> Result<(), NotAllowed> {
     for directory in directory.ancestors() {
         let found = directory.symlink_metadata().map_err(io_error(directory))?;
         refuse_others(directory, &found)?;
@@ -124,7 +124,7 @@ fn admit_one(allowed: &[PathBuf], image: &Path) -> Result<Option<PathBuf>, NotAl
 }
 
 /// Refuses a path without links that is not below one of these directories; none allow all.
-pub(crate) fn refuse_elsewhere(allowed: &[PathBuf], image: &Path) -> Result<(), NotAllowed> {
+pub fn refuse_elsewhere(allowed: &[PathBuf], image: &Path) -> Result<(), NotAllowed> {
     if allowed.is_empty() {
         return Ok(());
     }

@@ -115,7 +115,7 @@ impl Manifest {
 
     /// Makes the manifest of a plain image, which has none.
     #[must_use]
-    pub(crate) fn implied(container: &str) -> Self {
+    pub fn implied(container: &str) -> Self {
         Self {
             written_by: String::new(),
             ..Self::new(container, String::new(), String::new())

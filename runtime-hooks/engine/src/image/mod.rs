@@ -1,7 +1,6 @@
 //! The content of an image directory beside CRIU's own files.
 
 pub mod allowed;
-pub(crate) mod being_made;
 pub mod contents;
 pub(crate) mod criu_file;
 pub mod directory;
@@ -12,6 +11,5 @@ pub(crate) mod mounted;
 pub mod not_kept;
 pub mod pstree;
 pub mod retention;
-pub mod stopped;
 pub mod tmpfs;
 pub mod work_directory;

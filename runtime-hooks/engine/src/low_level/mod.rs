@@ -92,11 +92,7 @@ pub(crate) fn dump(
 /// # Errors
 /// An error of starting or awaiting the process; [`io::ErrorKind::TimedOut`] if it did nothing for
 /// longer than `limit`, and was ended.
-pub(crate) fn answer(
-    low_level: &LowLevel,
-    args: &[OsString],
-    limit: Duration,
-) -> io::Result<Output> {
+pub fn answer(low_level: &LowLevel, args: &[OsString], limit: Duration) -> io::Result<Output> {
     let mut command = command(low_level, args);
     let Ran { output, hung } = capture(command.stdin(Stdio::null()), limit, Victims::All)?;
     hung.map_or(Ok(output), |hung| Err(timed_out(hung)))

@@ -27,7 +27,7 @@ pub struct AwaitedStart {
     pub(crate) bundle: PathBuf,
     /// The hash of the image's manifest, if its processes have GPU state: the image must be the
     /// same when the container is started.
-    pub(crate) manifest: Option<String>,
+    pub manifest: Option<String>,
 }
 
 /// Whether a container waits for its start.
@@ -43,14 +43,21 @@ impl AwaitedStart {
     /// # Errors
     /// The state directory cannot be read.
     pub fn all(state_dir: &Path) -> io::Result<Vec<(String, Self)>> {
-        let read = |directory: PathBuf| {
-            let text = file::read(&directory.join(FILE_NAME), MAX_BYTES).ok()??;
-            let awaited = serde_json::from_slice(&text).ok()?;
-            Some((id_of(&directory).to_owned(), awaited))
-        };
-        let directories = directories(state_dir)?;
-        Ok(directories.into_iter().filter_map(read).collect())
+        let directories = directories(state_dir)?.into_iter();
+        let read = |directory: PathBuf| Some((id_of(&directory).to_owned(), read(&directory)?));
+        Ok(directories.filter_map(read).collect())
     }
+
+    /// Returns the record of a container, if it waits and the record is readable.
+    #[must_use]
+    pub fn of(state_dir: &Path, root: &Path, id: &str) -> Option<Self> {
+        read(&directory_of(state_dir, root, id))
+    }
+}
+
+fn read(directory: &Path) -> Option<AwaitedStart> {
+    let text = file::read(&directory.join(FILE_NAME), MAX_BYTES).ok()??;
+    serde_json::from_slice(&text).ok()
 }
 
 impl Operation {

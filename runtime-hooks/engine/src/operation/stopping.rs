@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// The stop of one container.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Stopping {
+pub struct Stopping {
     directory: PathBuf,
     id: String,
     pid: i32,
@@ -35,7 +35,7 @@ pub(crate) struct Stopping {
 
 impl Stopping {
     /// The stop of the container with this first process.
-    pub(crate) fn of(state_dir: &Path, root: &Path, id: &str, init: &ProcessRef) -> Self {
+    pub fn of(state_dir: &Path, root: &Path, id: &str, init: &ProcessRef) -> Self {
         Self {
             directory: directory_for(state_dir, root),
             id: id.to_owned(),
@@ -48,7 +48,7 @@ impl Stopping {
     ///
     /// # Errors
     /// The file cannot be made or locked.
-    pub(crate) fn begin(&self) -> io::Result<Option<File>> {
+    pub fn begin(&self) -> io::Result<Option<File>> {
         let state_dir = self.directory.ancestors().nth(2).unwrap_or(&self.directory);
         Directory::make(state_dir, 0o700)?;
         let directory = Directory::make(&self.directory, 0o700)?;
@@ -69,13 +69,13 @@ impl Stopping {
     }
 
     /// Whether a container that had the id before is still being stopped.
-    pub(crate) fn is_behind_another(&self) -> bool {
+    pub fn is_behind_another(&self) -> bool {
         let own = self.name();
         locks_of(&self.directory, &self.id).any(|name| name != own && self.is_held(&name))
     }
 
     /// Removes the lock.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         // The directory stays: another container may be about to be stopped.
         let _ = fs::remove_file(self.directory.join(self.name()));
     }

@@ -13,7 +13,7 @@ use crate::operation::lock::NAME;
 
 /// Sends SIGTERM to the process that operates on a container; it rolls back at the next step
 /// boundary (`host/src/cancel.rs`). Never SIGKILL: it would interrupt a driver call.
-pub(crate) fn ask_to_end(state_dir: &Path, root: &Path, id: &str) -> io::Result<()> {
+pub fn ask_to_end(state_dir: &Path, root: &Path, id: &str) -> io::Result<()> {
     let lock = directory_of(state_dir, root, id).join(NAME);
     let Some(pid) = holder(&lock)? else {
         return Ok(());

@@ -14,27 +14,27 @@ use stasis_linux::process::host_name::set_host_name;
 
 use crate::container::Container;
 use crate::container::spec::Spec;
-use crate::error::first_image::NoFirstImage;
+use crate::error::hold::HoldError;
 
 /// Sets the host name, and compares the mounts. Nothing of the container runs yet.
-pub(crate) fn adapt(container: &Container, bundle: &Path) -> Result<(), NoFirstImage> {
-    let spec = Spec::read(bundle).map_err(|error| NoFirstImage::Io {
+pub(crate) fn adapt(container: &Container, bundle: &Path) -> Result<(), HoldError> {
+    let spec = Spec::read(bundle).map_err(|error| HoldError::Io {
         action: "read the specification",
         source: io::Error::other(error),
     })?;
     let init = container.init().pid();
-    let table = mounts_of(init).map_err(|source| NoFirstImage::Io {
+    let table = mounts_of(init).map_err(|source| HoldError::Io {
         action: "see the mounts",
         source,
     })?;
     let there: BTreeSet<PathBuf> = table.into_iter().map(|mount| mount.point).collect();
     for mount in spec.mount_points() {
         if !there.contains(&mount) {
-            return Err(NoFirstImage::Mount(mount));
+            return Err(HoldError::Mount(mount));
         }
     }
     match spec.host_name() {
-        Some(name) => set_host_name(init, name).map_err(|source| NoFirstImage::Io {
+        Some(name) => set_host_name(init, name).map_err(|source| HoldError::Io {
             action: "set the host name",
             source,
         }),

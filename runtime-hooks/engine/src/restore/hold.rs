@@ -14,7 +14,7 @@ use crate::container::Container;
 use crate::container::restored_cgroup;
 use crate::context::Context;
 use crate::error::Failure;
-use crate::error::first_image::NoFirstImage;
+use crate::error::hold::HoldError;
 use crate::low_level;
 use crate::operation::Operation;
 use crate::recovery::group::member::Member;
@@ -52,18 +52,18 @@ impl Hold {
         options: &RestoreRequest,
         operation: &Operation,
         plugins: &PluginsForRestore,
-    ) -> Result<Self, NoFirstImage> {
+    ) -> Result<Self, HoldError> {
         let flavor = context.low_level.flavor;
         if flavor == Flavor::Crun {
-            return Err(NoFirstImage::LowLevel(low_level::name(&context.low_level)));
+            return Err(HoldError::LowLevel(low_level::name(&context.low_level)));
         }
         if let Err(why) = &plugins.ours {
-            return Err(NoFirstImage::NoPlugin(why.to_string()));
+            return Err(HoldError::NoPlugin(why.to_string()));
         }
         let path = restored_cgroup::vacant(flavor, &options.bundle, &options.id);
         let cgroup = path.and_then(|path| freezer_of_runc(&Hierarchies::read().ok()?, &path));
         Ok(Self {
-            cgroup: cgroup.ok_or(NoFirstImage::Cgroup)?.directory().to_owned(),
+            cgroup: cgroup.ok_or(HoldError::Cgroup)?.directory().to_owned(),
             files: RequestFiles::of(operation.directory()),
         })
     }
@@ -93,13 +93,13 @@ impl Hold {
         &self,
         container: Option<&Container>,
         bundle: &Path,
-    ) -> Result<(), NoFirstImage> {
-        let container = container.ok_or(NoFirstImage::NotHeld)?;
+    ) -> Result<(), HoldError> {
+        let container = container.ok_or(HoldError::NotHeld)?;
         let cgroup = container.cgroup();
         let is_held = matches!(cgroup.freezer_state(), Ok(FreezerState::Frozen))
             && matches!(cgroup.is_frozen_or_freezing(), Ok(true));
         if !is_held {
-            return Err(NoFirstImage::NotHeld);
+            return Err(HoldError::NotHeld);
         }
         adapt(container, bundle)
     }

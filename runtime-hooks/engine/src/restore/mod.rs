@@ -6,7 +6,7 @@
 
 pub mod admission;
 mod as_specified;
-pub mod at_create;
+pub mod created;
 pub(crate) mod device_nodes;
 pub(crate) mod device_numbers;
 pub mod driver_libraries;
@@ -19,6 +19,8 @@ pub mod image;
 pub mod mounted;
 pub(crate) mod plain;
 mod plan;
+pub mod start;
+pub mod state;
 pub(crate) mod undo;
 
 use crate::context::{Context, Outcome};
@@ -32,7 +34,8 @@ use crate::restore::hold::Goal;
 use crate::restore::image::ImageKind;
 use crate::restore::plain::restore_plain;
 use crate::restore::plan::Plan;
-use crate::restore::undo::{is_taken, leave_taken};
+pub use crate::restore::undo::is_taken;
+use crate::restore::undo::leave_taken;
 
 /// Restores a container. The low-level runtime restores an image with neither a manifest nor bulk
 /// memory, and its CUDA processes are checked afterwards.

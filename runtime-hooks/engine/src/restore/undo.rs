@@ -43,7 +43,7 @@ pub(crate) fn started(context: &Context, id: &str, undo: &Restore) -> Restore {
 }
 
 /// Returns whether the low-level runtime has a directory for a container of this id.
-pub(crate) fn is_taken(context: &Context, id: &str) -> bool {
+pub fn is_taken(context: &Context, id: &str) -> bool {
     context.root.join(id).exists()
 }
 

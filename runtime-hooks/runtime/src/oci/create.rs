@@ -3,7 +3,8 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use stasis_engine::request::{CreateRequest, CreateVerb, RestoreRequest, RootChange};
+use stasis_engine::request::RestoreRequest;
+use stasis_lifecycle::request::{CreateRequest, CreateVerb, RootChange};
 
 use crate::oci::Invocation;
 use crate::oci::grammar::Scan;

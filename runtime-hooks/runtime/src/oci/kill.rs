@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use nix::libc::SIGTERM;
 use stasis_config::Flavor;
-use stasis_engine::request::{KillRequest, StopCommands};
 use stasis_host::signal;
+use stasis_lifecycle::request::{KillRequest, StopCommands};
 
 use crate::oci::grammar::{Scan, WAIT};
 use crate::oci::{Invocation, container_id};

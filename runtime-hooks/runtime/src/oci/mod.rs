@@ -19,9 +19,10 @@ use std::time::Duration;
 
 use stasis_config::interface;
 use stasis_engine::request::{
-    AfterDump, CheckpointRequest, CreateRequest, CreateVerb, CriuOption, DeleteMode, KillRequest,
-    MemoryTarget, PreDump, RestoreMode, RestoreRequest,
+    AfterDump, CheckpointRequest, CriuOption, DeleteMode, MemoryTarget, PreDump, RestoreMode,
+    RestoreRequest,
 };
+use stasis_lifecycle::request::{CreateRequest, CreateVerb, KillRequest};
 
 use grammar::{Scan, scan};
 use runtime_error::RuntimeError;

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use stasis_config::SettingsError;
 use stasis_config::interface::SERVED;
 use stasis_engine::container::create::CreateError;
-use stasis_engine::container::first_image::FirstImageError;
 use stasis_engine::delete::DeleteError;
 use stasis_engine::error::Error;
 use stasis_engine::error::io_kind::of_io;
 use stasis_engine::error::io_kind::of_settings;
 use stasis_engine::error::kind::{Diagnosis, Kind, State};
+use stasis_lifecycle::at_create::first_image::FirstImageError;
+use stasis_lifecycle::at_stop::Unusable;
 
 /// Why a call of the runtime failed.
 #[derive(Debug, thiserror::Error)]
@@ -76,6 +77,9 @@ pub enum RuntimeError {
     /// The annotation that names the image of a new container names none.
     #[error("cannot create")]
     FirstImage(#[from] FirstImageError),
+    /// Its annotations ask for a checkpoint at its stop that cannot be made.
+    #[error("cannot create")]
+    AtStop(#[from] Unusable),
     /// The state of a container cannot be asked for, or be printed.
     #[error("cannot tell the container's state")]
     State(#[source] io::Error),
@@ -98,7 +102,9 @@ impl RuntimeError {
             }
             Self::StandDown(_) => (Kind::Cancelled, State::Unharmed),
             Self::HandOver { .. } => (Kind::LowLevelRuntime, State::Unharmed),
-            Self::Create(_) | Self::FirstImage(_) => (Kind::Bundle, State::Unharmed),
+            Self::Create(_) | Self::FirstImage(_) | Self::AtStop(_) => {
+                (Kind::Bundle, State::Unharmed)
+            }
             Self::State(error) => (of_io(error, Kind::LowLevelRuntime), State::Unharmed),
             // The container may have ended, with only its record left.
             Self::Delete(error) => (error.kind(), State::Unknown),

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 
-use stasis_engine::image::stopped::ENDING;
+use stasis_lifecycle::stopped::ENDING;
 use stasis_oci_image::document::annotations::{
     ARCHITECTURE, Annotations, CONTAINER, CREATED, CRIU, ENGINE, IMAGE, IMAGE_ASKED, IMAGE_ID,
     IMAGE_NAME, KERNEL, NAMESPACE, POD, RUNTIME,

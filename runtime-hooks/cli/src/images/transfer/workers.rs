@@ -1,11 +1,11 @@
 //! The processes that `stasis-runtime` starts from this program, since they need a registry's
 //! client: each has its own job, and goes on if the process that started it has ended.
 
-use stasis_engine::checkpoint::at_stop::push::Push;
-use stasis_engine::image::stopped::push_again::PushAgain;
-use stasis_engine::restore::at_create::newest::Query;
-use stasis_engine::restore::at_create::pull_process::Pull;
 use stasis_engine::workers::{Worker, run_one_of};
+use stasis_lifecycle::at_create::newest::Query;
+use stasis_lifecycle::at_create::pull_process::Pull;
+use stasis_lifecycle::at_stop::push::Push;
+use stasis_lifecycle::stopped::push_again::PushAgain;
 
 use super::arriving::background;
 use super::at_stop::{self, again, newest};

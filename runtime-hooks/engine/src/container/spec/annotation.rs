@@ -10,9 +10,9 @@ const PREFIX: &str = "io.stasis.";
 pub(in crate::container) const HOOK: &str = "io.stasis.hook.";
 
 /// The checkpoint that the container asks for when it is stopped.
-pub(crate) const CHECKPOINT: &str = "io.stasis.checkpoint";
+pub const CHECKPOINT: &str = "io.stasis.checkpoint";
 /// The key that `io.stasis.restore=latest:KEY` of another container names.
-pub(crate) const CHECKPOINT_KEY: &str = "io.stasis.checkpoint.key";
+pub const CHECKPOINT_KEY: &str = "io.stasis.checkpoint.key";
 /// The GPUs on which the image is restored.
 pub(crate) const GPU_MAP: &str = "io.stasis.gpu-map";
 /// Asks that NCCL uses only memory that a restore gives back.
@@ -23,7 +23,7 @@ pub(crate) const PEER_ACCESS: &str = "io.stasis.peer-access";
 /// Its value if no process has peer access.
 pub(crate) const NO_PEER_ACCESS: &str = "none";
 /// The image that the container is to begin with.
-pub(crate) const RESTORE: &str = "io.stasis.restore";
+pub const RESTORE: &str = "io.stasis.restore";
 
 const KNOWN: [&str; 6] = [
     CHECKPOINT,

@@ -83,7 +83,7 @@ fn find(image: &Path) -> io::Result<Vec<ImageFile>> {
 /// Refuses an image with a fifo, a device or such in the place of a file that CRIU or runc would
 /// open, whether it is listed or not: they would wait, or read the device. A link may lead to a
 /// file, since images without a manifest are as their owners have made them.
-pub(crate) fn refuse_no_files(image: &Path) -> Result<(), FileError> {
+pub fn refuse_no_files(image: &Path) -> Result<(), FileError> {
     let entries = match fs::read_dir(image) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         entries => entries.map_err(io_error(image))?,

@@ -1,4 +1,4 @@
-//! The process that pulls an image in the background, for a new container (`restore::at_create`) or
+//! The process that pulls an image in the background, for a new container (`stasis-lifecycle`) or
 //! for `stasis pull --background`: it reports when a restore can begin, and goes on, even if the
 //! requester has gone.
 
@@ -16,12 +16,10 @@ use stasis_engine::image::directory::has_inventory;
 use stasis_engine::image::directory::in_use::{self, InUse};
 use stasis_engine::restore::admission::described::Described;
 use stasis_engine::restore::admission::node::Whose;
-use stasis_engine::restore::at_create::pull_process::{
-    Answer, GO_ON, Into, NotPulled, Process, Pull,
-};
-use stasis_engine::restore::at_create::pulled::place_of;
 use stasis_host::cancel::Cancel;
 use stasis_host::respawn::say;
+use stasis_lifecycle::at_create::pull_process::{Answer, GO_ON, Into, NotPulled, Process, Pull};
+use stasis_lifecycle::at_create::pulled::place_of;
 use stasis_linux::directory::Directory;
 use stasis_oci_image::Reference;
 use stasis_transfer::Open as _;

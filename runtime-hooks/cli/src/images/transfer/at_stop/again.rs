@@ -3,12 +3,12 @@
 use std::thread::sleep;
 use std::time::Instant;
 
-use stasis_engine::checkpoint::at_stop::push::Push;
 use stasis_engine::error::kind::Kind;
-use stasis_engine::image::stopped::is_complete;
-use stasis_engine::image::stopped::push_again::PushAgain;
-use stasis_engine::image::stopped::to_push::{Held, hold_all};
 use stasis_engine::operation::timeline::Timeline;
+use stasis_lifecycle::at_stop::push::Push;
+use stasis_lifecycle::stopped::is_complete;
+use stasis_lifecycle::stopped::push_again::PushAgain;
+use stasis_lifecycle::stopped::to_push::{Held, hold_all};
 
 use super::attempt::{Pushed, attempt, end, is_settled};
 use super::latest::Latest;

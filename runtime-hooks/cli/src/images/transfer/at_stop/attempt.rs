@@ -2,13 +2,13 @@
 
 use std::time::SystemTime;
 
-use stasis_engine::checkpoint::at_stop::push::Push;
 use stasis_engine::error::chain;
 use stasis_engine::error::kind::{Diagnosis, Kind, State};
 use stasis_engine::error::operations_log::{Failed, write_afterwards};
-use stasis_engine::image::stopped::is_complete;
-use stasis_engine::image::stopped::to_push::noted;
 use stasis_engine::operation::timeline::Timeline;
+use stasis_lifecycle::at_stop::push::Push;
+use stasis_lifecycle::stopped::is_complete;
+use stasis_lifecycle::stopped::to_push::noted;
 use stasis_memory_store::Lengths;
 use stasis_oci_image::{Digest, Reference};
 use stasis_transfer::Open as _;
@@ -136,8 +136,8 @@ mod tests {
 
     use super::*;
     use stasis_engine::image::manifest::{Manifest, StoredMemory};
-    use stasis_engine::image::stopped::push_again::PushAgain;
-    use stasis_engine::image::stopped::to_push::ToPush;
+    use stasis_lifecycle::stopped::push_again::PushAgain;
+    use stasis_lifecycle::stopped::to_push::ToPush;
 
     fn complete(image: &Path) {
         let mut manifest = Manifest::new("job", "2026-11-26T01:00:00Z".into(), "580".into());

@@ -8,11 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use nix::sys::utsname::uname;
-use stasis_engine::checkpoint::at_stop::push::{ANNOUNCED_WITHIN, Push};
 use stasis_engine::image::manifest;
-use stasis_engine::image::stopped::LATEST;
-use stasis_engine::restore::at_create::newest::LocalImage;
 use stasis_host::time::{now, rfc3339};
+use stasis_lifecycle::at_create::newest::LocalImage;
+use stasis_lifecycle::at_stop::push::{ANNOUNCED_WITHIN, Push};
+use stasis_lifecycle::stopped::LATEST;
 use stasis_oci_image::document::annotations::{CREATED, IMAGE};
 use stasis_oci_image::{Announcement, Digest, Manifest, OciImageError, RepositoryName};
 use stasis_transfer::{Elsewhere, Registry, Tagged};

@@ -1,5 +1,5 @@
 //! The processes that push images of containers that are stopped: each with its stop
-//! (`checkpoint::at_stop::push`), and pushes that were cut off or failed, later (`again`).
+//! (`lifecycle/src/at_stop/push.rs`), and pushes that were cut off or failed, later (`again`).
 
 pub(super) mod again;
 mod attempt;
@@ -12,12 +12,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use stasis_engine::checkpoint::at_stop::push::{Push, Told};
 use stasis_engine::error::chain;
 use stasis_engine::error::kind::Kind;
-use stasis_engine::image::stopped::is_complete;
 use stasis_engine::operation::timeline::Timeline;
 use stasis_host::respawn::{lines_of, say};
+use stasis_lifecycle::at_stop::push::{Push, Told};
+use stasis_lifecycle::stopped::is_complete;
 
 use crate::command_error::MoveError;
 use attempt::{Pushed, attempt, end, is_settled};

@@ -1,11 +1,11 @@
 //! The process that asks a registry for the newest image of a key, for a new container
-//! (`restore::at_create::newest`).
+//! (`lifecycle/src/at_create/newest.rs`).
 
 use std::time::Instant;
 
-use stasis_engine::image::stopped::LATEST;
-use stasis_engine::restore::at_create::newest::{ANSWERED_WITHIN, Newest, Query, RemoteImage};
 use stasis_host::respawn::say;
+use stasis_lifecycle::at_create::newest::{ANSWERED_WITHIN, Newest, Query, RemoteImage};
+use stasis_lifecycle::stopped::LATEST;
 use stasis_oci_image::document::annotations::IMAGE;
 use stasis_oci_image::{Announcement, Digest, Manifest, OciImageError};
 use stasis_transfer::{Elsewhere, Registry, Tagged};

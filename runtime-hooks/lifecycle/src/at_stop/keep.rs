@@ -1,0 +1,259 @@
+//! How many images of stopped containers a key keeps: older images are removed once there is a new
+//! one, never before. Images that existed when a container started cold belong to an earlier life
+//! of its job, and stay.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use stasis_config::Settings;
+use stasis_host::file_lock::{Sharing, Tried, try_lock};
+
+use crate::stopped::{ENDING, key};
+use stasis_engine::bulk_memory::in_use::Removed;
+use stasis_engine::bulk_memory::places::Places;
+use stasis_engine::error::chain;
+use stasis_engine::image::directory::in_use::hold_alone;
+use stasis_engine::image::directory::removal;
+use stasis_engine::image::manifest::Manifest;
+use stasis_engine::image::retention::{Candidate, Completeness, Rule, not_kept, state_of};
+use stasis_engine::operation::awaited_start::AwaitedStart;
+
+/// Removes all but the last `keep` whole images of stopped containers from the directory of `own`,
+/// the image that was just made; also images that a crash of the machine cut off, if no other
+/// process holds the lock `being_made`. Images in use stay, and so does `own`, whatever time its
+/// name has. Returns notes for the log.
+pub(super) fn keep_last(
+    settings: &Settings,
+    own: &Path,
+    keep: usize,
+    being_made: impl AsFd,
+) -> Vec<String> {
+    let directory = own.parent().unwrap_or(Path::new("/"));
+    let places = Places::of(settings);
+    let found = images_in(directory).and_then(|images| Ok((images, key::left(directory)?)));
+    let (images, left) = match found {
+        Ok(found) => found,
+        Err(error) => return vec![format!("{} cannot be read: {error}", directory.display())],
+    };
+    let is_left = |image: &Path| image.file_name() <= left.as_deref().map(OsStr::new);
+    let is_alone = matches!(try_lock(being_made, Sharing::Exclusive), Ok(Tried::Locked));
+    // After the lock: an image that another process was making is whole by then.
+    let images = images.into_iter().map(|image| {
+        let state = state_of(&image, |id| places.has(id));
+        (image, state)
+    });
+    let is_meant = |(image, state): &(PathBuf, Completeness)| match state {
+        Completeness::CutOff => is_alone,
+        Completeness::Whole | Completeness::Doubtful => image == own || !is_left(image),
+    };
+    let images: Vec<_> = images.filter(is_meant).collect();
+    let Ok(awaited) = AwaitedStart::all(&settings.paths.state_dir) else {
+        return vec!["no image was removed: it is not known who uses which".to_owned()];
+    };
+    let candidate = |(image, state): &(PathBuf, Completeness)| Candidate {
+        order: (image == own, image.clone()),
+        created: None,
+        state: *state,
+        is_used: image == own || awaited.iter().any(|(_, start)| start.image == *image),
+    };
+    let set: Vec<_> = images.iter().map(candidate).collect();
+    let going = not_kept(&set, Rule::last(keep));
+    let removed = going.iter().map(|going| (going, &images[going.index].0));
+    removed
+        .filter_map(|(going, image)| {
+            let removed = match going.is_used {
+                true => Err("a container was created from it, and is not started yet".to_owned()),
+                false => remove(&places, image),
+            };
+            let why = removed.err()?;
+            let image = image.display();
+            Some(format!("{image} is not kept, and stays for now: {why}"))
+        })
+        .collect()
+}
+
+/// The images of stopped containers.
+fn images_in(key: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(key)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let is_ours = name.to_str().is_some_and(|name| name.ends_with(ENDING));
+        if is_ours && entry.file_type()?.is_dir() {
+            found.push(entry.path());
+        }
+    }
+    Ok(found)
+}
+
+/// Removes GPU contents first: as long as the manifest exists, the next try knows of them.
+fn remove(places: &Places, image: &Path) -> Result<(), String> {
+    let in_use = || "somebody uses it".to_owned();
+    let alone = hold_alone(image).map_err(|error| chain(&error))?;
+    let alone = alone.ok_or_else(in_use)?;
+    let manifest = Manifest::read(image).map_err(|error| chain(&error))?;
+    let id = manifest
+        .and_then(|manifest| manifest.memory)
+        .map(|memory| memory.image_id);
+    if let Some(id) = id
+        && places.remove(id).map_err(|error| chain(&error))? == Removed::InUse
+    {
+        return Err(in_use());
+    }
+    removal::remove(image, &alone).map_err(|error| chain(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use stasis_linux::directory::Directory;
+    use stasis_memory_store::{INDEX_FILE, ImageId, PacksIn, STORE_INDEX_FILE};
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::stopped::being_made;
+    use stasis_engine::bulk_memory::places::of_image;
+    use stasis_engine::image::directory::INVENTORY;
+    use stasis_engine::image::directory::in_use::hold;
+    use stasis_engine::image::manifest::StoredMemory;
+    use stasis_host::file_lock::unlock;
+
+    struct Machine {
+        directory: TempDir,
+        settings: Settings,
+    }
+
+    impl Machine {
+        fn with(images: &[&str]) -> Self {
+            let directory = tempfile::tempdir().unwrap();
+            for image in images {
+                let image = directory.path().join("key").join(image);
+                fs::create_dir_all(&image).unwrap();
+                fs::write(image.join(INVENTORY), "inventory").unwrap();
+            }
+            let mut settings = Settings::default();
+            settings.paths.state_dir = directory.path().join("state");
+            settings.gpu_contents.directory = directory.path().join("memory");
+            Self {
+                directory,
+                settings,
+            }
+        }
+
+        fn key(&self) -> PathBuf {
+            self.directory.path().join("key")
+        }
+
+        fn lock(&self) -> File {
+            being_made::show(&Directory::make(&self.key(), 0o700).unwrap()).unwrap()
+        }
+
+        fn keep_last(&self, own: &str, keep: usize) -> Vec<String> {
+            let own = self.key().join(own);
+            keep_last(&self.settings, &own, keep, self.lock())
+        }
+
+        fn left(&self) -> Vec<String> {
+            let left = fs::read_dir(self.key()).unwrap();
+            let names = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+            let mut names: Vec<_> = names.filter(|name| !name.starts_with('.')).collect();
+            names.sort();
+            names
+        }
+    }
+
+    #[test]
+    fn the_last_ones_stay_and_so_do_all_that_no_stop_has_made() {
+        let machine = Machine::with(&["1-stop", "2-stop", "3-stop", "1", "4"]);
+        assert_eq!(machine.keep_last("3-stop", 2), [""; 0]);
+        assert_eq!(machine.left(), ["1", "2-stop", "3-stop", "4"]);
+    }
+
+    /// As if the clock was ahead when the others were made.
+    #[test]
+    fn the_image_that_was_just_made_is_the_newest_whatever_the_clock_says() {
+        let machine = Machine::with(&["2098-stop", "2099-stop", "2026-stop"]);
+        assert_eq!(machine.keep_last("2026-stop", 2), [""; 0]);
+        assert_eq!(machine.left(), ["2026-stop", "2099-stop"]);
+        machine.keep_last("2026-stop", 1);
+        assert_eq!(machine.left(), ["2026-stop"]);
+    }
+
+    #[test]
+    fn what_a_cold_start_has_found_stays() {
+        let machine = Machine::with(&["1-stop", "2-stop"]);
+        key::leave(&machine.key()).unwrap();
+        let later = ["3-stop", "4-stop"].map(|image| machine.key().join(image));
+        for image in &later {
+            fs::create_dir(image).unwrap();
+            fs::write(image.join(INVENTORY), "inventory").unwrap();
+        }
+        machine.keep_last("4-stop", 1);
+        assert_eq!(machine.left(), ["1-stop", "2-stop", "4-stop"]);
+        key::mark_continued(&machine.key().join("2-stop")).unwrap();
+        machine.keep_last("4-stop", 1);
+        assert_eq!(machine.left(), ["4-stop"]);
+    }
+
+    #[test]
+    fn what_is_not_whole_does_not_count_and_is_no_rest_either() {
+        let machine = Machine::with(&["1-stop", "2-stop", "3-stop"]);
+        // Its memory is elsewhere, and it has no manifest that names the place.
+        fs::write(machine.key().join("2-stop").join(INDEX_FILE), "index").unwrap();
+        assert_eq!(machine.keep_last("3-stop", 2), [""; 0]);
+        assert_eq!(machine.left(), ["1-stop", "2-stop", "3-stop"]);
+        machine.keep_last("3-stop", 1);
+        assert_eq!(machine.left(), ["3-stop"]);
+    }
+
+    #[test]
+    fn an_image_whose_contents_are_gone_does_not_count() {
+        let machine = Machine::with(&["1-stop", "2-stop", "3-stop"]);
+        let image_id = ImageId::new(7);
+        let mut manifest = Manifest::new("c1", String::new(), String::new());
+        manifest.memory = Some(StoredMemory {
+            image_id,
+            packs_in: PacksIn::Directory,
+        });
+        manifest.files = Some(Vec::new());
+        manifest.write(&machine.key().join("2-stop")).unwrap();
+        machine.keep_last("3-stop", 2);
+        assert_eq!(machine.left(), ["1-stop", "2-stop", "3-stop"]);
+        let contents = of_image(&machine.directory.path().join("memory"), image_id);
+        fs::create_dir_all(&contents).unwrap();
+        fs::write(contents.join(STORE_INDEX_FILE), "index").unwrap();
+        machine.keep_last("3-stop", 2);
+        assert_eq!(machine.left(), ["2-stop", "3-stop"]);
+    }
+
+    #[test]
+    fn what_is_used_stays_for_now() {
+        let machine = Machine::with(&["1-stop", "2-stop"]);
+        let used = hold(&machine.key().join("1-stop")).unwrap();
+        let notes = machine.keep_last("2-stop", 1);
+        assert!(
+            notes[0].contains("1-stop") && notes[0].contains("uses it"),
+            "{notes:?}"
+        );
+        drop(used);
+        machine.keep_last("2-stop", 1);
+        assert_eq!(machine.left(), ["2-stop"]);
+    }
+
+    #[test]
+    fn what_was_cut_off_goes_unless_somebody_may_be_at_it() {
+        let machine = Machine::with(&["2-stop"]);
+        fs::create_dir(machine.key().join("1-stop")).unwrap();
+        let another = machine.lock();
+        machine.keep_last("2-stop", 1);
+        assert_eq!(machine.left(), ["1-stop", "2-stop"]);
+        // A process that another test has just started may have the file open for a moment.
+        unlock(&another).unwrap();
+        machine.keep_last("2-stop", 1);
+        assert_eq!(machine.left(), ["2-stop"]);
+    }
+}
