@@ -31,13 +31,14 @@ const MEDIAN_LINES: usize = 150;
 const MOST_COLUMNS: usize = 100;
 
 /// The rooms of the engine, from the top down.
-const ENGINE: [&str; 16] = [
+const ENGINE: [&str; 17] = [
     "workers",
     "delete",
     "suspend",
     "checkpoint",
     "restore",
     "recovery",
+    "companions",
     "bulk_memory",
     "error",
     "preflight",

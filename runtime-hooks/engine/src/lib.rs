@@ -40,12 +40,19 @@
 //! [`error`] has the errors with their kind and the state of the container afterwards, and the
 //! line of each operation in `operations.log`.
 //!
-//! Rooms are named from the top down in this order: the verbs; `recovery`, `bulk_memory`,
-//! `error`, `preflight`, `low_level`, `image`, `operation`, `context`, `container`. A room names
-//! only rooms below it; a test of the repository checks that.
+//! # Above the engine
+//! Programs put it together with crates that call it, and that it does not know: `stasis-lifecycle`
+//! has [`restore::created`] and [`restore::start`] in the place of a create and a start, and
+//! [`checkpoint`] in that of a stop; `stasis-group` has operations meet at each step
+//! ([`companions`]).
+//!
+//! Rooms are named from the top down in this order: the verbs; `recovery`, `companions`,
+//! `bulk_memory`, `error`, `preflight`, `low_level`, `image`, `operation`, `context`, `container`.
+//! A room names only rooms below it; a test of the repository checks that.
 
 pub mod bulk_memory;
 pub mod checkpoint;
+pub mod companions;
 pub mod container;
 pub mod context;
 pub mod delete;

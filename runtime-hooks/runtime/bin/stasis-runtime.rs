@@ -12,7 +12,7 @@ use std::time::SystemTime;
 
 use stasis_config::{LowLevel, Settings};
 use stasis_engine::checkpoint::checkpoint;
-use stasis_engine::checkpoint::group;
+use stasis_engine::companions::Alone;
 use stasis_engine::container::create::prepare;
 use stasis_engine::context::{Context, Outcome};
 use stasis_engine::delete::delete;
@@ -21,14 +21,13 @@ use stasis_engine::low_level::at_restore::RestoreScript;
 use stasis_engine::low_level::default_root;
 use stasis_engine::low_level::post_dump::PostDump;
 use stasis_engine::operation::awaited_start::awaits_start;
-use stasis_engine::recovery::group::member::Member;
 use stasis_engine::request::{CheckpointRequest, LowLevelArgs, RestoreRequest};
-use stasis_engine::restore::group::restore as restore_group;
 use stasis_engine::restore::restore;
 use stasis_engine::restore::state::state;
 use stasis_engine::suspend::resume::resume;
 use stasis_engine::workers;
 use stasis_gpu::cuda::watchdog;
+use stasis_group::member::Member;
 use stasis_host::caller;
 use stasis_host::cancel::Cancel;
 use stasis_host::disk::Sync;
@@ -190,10 +189,10 @@ fn checkpoint_in(
 ) -> Result<Outcome, RuntimeError> {
     note_checkpoint(context, options);
     let Some(file) = group else {
-        return Ok(checkpoint(context, options, args)?);
+        return Ok(checkpoint(context, options, &Alone, args)?);
     };
     let member = member_of(file, Member::of_this_process(file, context, &options.id))?;
-    Ok(group::checkpoint(context, options, &member, args)?)
+    Ok(member.carry_out(|others| checkpoint(context, options, others, args))?)
 }
 
 /// Restores a container, by itself or in the group of this file.
@@ -204,11 +203,11 @@ fn restore_in(
     args: LowLevelArgs<'_>,
 ) -> Result<Outcome, RuntimeError> {
     let Some(file) = group else {
-        return Ok(restore(context, options, args)?);
+        return Ok(restore(context, options, &Alone, args)?);
     };
     let member = Member::of_this_process(file, context, &options.id);
     let member = member_of(file, member.and_then(Member::silent))?;
-    Ok(restore_group(context, options, &member, args)?)
+    Ok(member.carry_out(|others| restore(context, options, others, args))?)
 }
 
 fn member_of(file: &Path, member: io::Result<Member>) -> Result<Member, RuntimeError> {

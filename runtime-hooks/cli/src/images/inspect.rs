@@ -10,7 +10,7 @@ use serde::Serialize;
 use stasis_config::Settings;
 use stasis_engine::image::directory::{current, has_inventory, is_ours};
 use stasis_engine::image::manifest::{FILE_NAME, Manifest};
-use stasis_engine::operation::group::{self, GroupMember};
+use stasis_group::file::{self, GroupMember};
 use stasis_memory_store::Index;
 use stasis_oci_image::document::annotations::Annotations;
 use stasis_oci_image::{Kind, Reference};
@@ -174,7 +174,7 @@ impl ImageDescription {
 
 /// Returns the names of the containers of a complete group that an image is of.
 fn group_of(image: &Path) -> Option<Vec<String>> {
-    let group = group::find(image.parent()?).ok()??;
+    let group = file::find(image.parent()?).ok()??;
     let directory = image.file_name()?.to_str()?;
     let members = || group.containers.iter();
     members().find(|member| member.image == directory)?;

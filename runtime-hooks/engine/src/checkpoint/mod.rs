@@ -9,7 +9,6 @@ pub mod captured;
 pub mod disk_space;
 pub(crate) mod dump;
 pub(crate) mod gpu_state;
-pub mod group;
 mod hook;
 pub(crate) mod into_files;
 pub(crate) mod late_cuda;
@@ -19,6 +18,7 @@ pub(crate) mod resume_after_dump;
 pub mod route;
 pub(crate) mod seal;
 mod sharing;
+pub(crate) mod together;
 pub mod without_gpu_state;
 pub(crate) mod write_image;
 
@@ -40,6 +40,7 @@ use crate::checkpoint::resume_after_dump::{explain_failed_resume, resume_after_d
 use crate::checkpoint::seal::{seal, unsealed};
 use crate::checkpoint::sharing::{give_up_shared, refuse_shared};
 use crate::checkpoint::write_image::write_image;
+use crate::companions::{Companions, Step};
 use crate::container::inherited_devices;
 use crate::context::{Context, Outcome};
 use crate::error::operations_log;
@@ -49,7 +50,6 @@ use crate::operation::progress::Progress;
 use crate::operation::timeline::Timeline;
 use crate::operation::verb::Verb;
 use crate::preflight::blocker::Finding;
-use crate::recovery::group::member::{Member, Step};
 use crate::recovery::rollback::roll_back;
 use crate::request::{AfterDump, CheckpointRequest, LowLevelArgs, Resumes};
 
@@ -60,19 +60,24 @@ const ROLL_BACK: &str = "roll back";
 /// container without CUDA processes the low-level runtime writes a plain image.
 ///
 /// A process that starts CUDA after the pre-flight makes the dump fail. Then the checkpoint is
-/// tried once more, with that process.
+/// tried once more, with that process, unless others share its outcome: `companions`, or
+/// [`Alone`](crate::companions::Alone).
 ///
 /// # Errors
 /// [`Error`]; it reports the container's state and the processes that are lost.
 pub fn checkpoint(
     context: &Context,
     options: &CheckpointRequest,
+    companions: &dyn Companions,
     low_level_args: LowLevelArgs<'_>,
 ) -> Result<Outcome, Error> {
-    match attempt(context, options, None, low_level_args) {
-        Err(error) if error.is_worth_a_retry() && !context.cancel.requested() => {
-            attempt(context, options, None, low_level_args)
-        }
+    let attempt = || attempt(context, options, companions, low_level_args);
+    let first = attempt();
+    if companions.outcome().is_some() {
+        return together::refuse_passing_on(context, &options.id, first);
+    }
+    match first {
+        Err(error) if error.is_worth_a_retry() && !context.cancel.requested() => attempt(),
         over => over,
     }
 }
@@ -80,16 +85,16 @@ pub fn checkpoint(
 fn attempt(
     context: &Context,
     options: &CheckpointRequest,
-    member: Option<&Member>,
+    companions: &dyn Companions,
     low_level_args: LowLevelArgs<'_>,
 ) -> Result<Outcome, Error> {
     let began = Instant::now();
-    let (plan, mut captured) = match Plan::make(context, options, member) {
+    let (plan, mut captured) = match Plan::make(context, options, companions) {
         Ok(Verdict::Plain) => return Ok(Outcome::PassThrough),
         Ok(Verdict::PlainDump(idle)) => {
-            return match member {
+            return match companions.outcome() {
                 None => idle.dump(low_level_args),
-                Some(member) => group::plain::dump(&idle, member, low_level_args),
+                Some(outcome) => together::plain::dump(&idle, outcome, low_level_args),
             };
         }
         Ok(Verdict::Cuda(plan, captured)) => (*plan, captured),
@@ -128,8 +133,8 @@ fn carry_out(
     let failed = |cause, after_failure| plan.failed(cause, after_failure);
     let saved = save(plan, captured, low_level_args, timeline);
     let (job, mut memory) = saved.map_err(|cause| take_back(plan, captured, cause, timeline))?;
-    if let Some(member) = plan.member {
-        return group::complete(plan, captured, member, timeline);
+    if let Some(outcome) = plan.companions.outcome() {
+        return together::complete(plan, captured, outcome, timeline);
     }
     let resumed = resume_after_dump(plan, captured, job, timeline);
     if resumed.is_ok() && plan.resumes() == Resumes::AtOnce {
@@ -234,8 +239,8 @@ fn save_with<'p>(
     plan.meet(Step::Still, timeline)?;
     let members = job.members();
     write_image(plan, captured, members, memory, low_level_args, timeline)?;
-    if plan.member.is_some() {
-        group::written(plan, captured, memory, timeline)?;
+    if plan.companions.outcome().is_some() {
+        together::written(plan, captured, memory, timeline)?;
     }
     plan.operation.reservation().retain(Resource::is_of_gpu);
     Ok(job)

@@ -130,7 +130,9 @@ fn freezer_to_leave(plan: &Plan<'_>, cause: &Failure) -> FreezerState {
         Failure::LowLevel(_) | Failure::CudaStartedDuringDump { .. } | Failure::Pstree(_)
     );
     match plan.container.cgroup().freezer_state() {
-        Ok(FreezerState::Frozen) if !is_of_dump && plan.member.is_none() => FreezerState::Frozen,
+        Ok(FreezerState::Frozen) if !is_of_dump && plan.companions.outcome().is_none() => {
+            FreezerState::Frozen
+        }
         _ => plan.found,
     }
 }

@@ -13,6 +13,7 @@ use crate::bulk_memory::plugin::{GpuState, Plugins};
 use crate::checkpoint::dump::{Dump, NotDumped, log_of};
 use crate::checkpoint::seal::{seal, unsealed};
 use crate::checkpoint::{late_cuda, late_exec};
+use crate::companions::Companions;
 use crate::container::mounted::are_told_of;
 use crate::container::{Container, ContainerError};
 use crate::context::{Context, Outcome};
@@ -26,9 +27,9 @@ use crate::operation::Operation;
 use crate::operation::progress::Progress;
 use crate::operation::stopping;
 use crate::operation::timeline::Timeline;
+use crate::operation::undo::Begun;
 use crate::operation::verb::Verb;
 use crate::preflight::cuda_processes::open_driver;
-use crate::recovery::group::member::{Member, begun};
 use crate::request::{CheckpointRequest, LowLevelArgs};
 
 /// The dump of a container without GPU state.
@@ -39,7 +40,7 @@ pub struct PlainDump<'a> {
     pub(crate) container: Container,
     pub(crate) operation: Operation,
     pub(crate) found: FreezerState,
-    pub(crate) member: Option<&'a Member>,
+    pub(crate) companions: &'a dyn Companions,
 }
 
 impl PlainDump<'_> {
@@ -162,7 +163,11 @@ impl PlainDump<'_> {
     /// Records the image that has to be given up if this process is killed.
     pub(super) fn has_image(&self, image: Option<&Path>) {
         // Without it, what is cut off of an image stays until the next checkpoint.
-        let begun = begun(self.found, image.map(Path::to_owned), self.member);
+        let begun = Begun::Checkpoint {
+            found: self.found,
+            image: image.map(Path::to_owned),
+            shared: self.companions.outcome().cloned(),
+        };
         let _ = self.operation.has_begun(begun);
     }
 

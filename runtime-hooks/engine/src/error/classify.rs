@@ -111,8 +111,7 @@ impl Failure {
             Self::NotRunning { .. } => Kind::ImageDamaged,
             Self::Unanswered => Kind::NoAnswer,
             Self::CutOff { .. } => Kind::CutOff,
-            Self::GroupAbandoned => Kind::GroupAbandoned,
-            Self::GroupUnknown(error) => of_io(error, Kind::ImageDirectory),
+            Self::Reason(reason) => reason.kind(),
             Self::Cancelled => Kind::Cancelled,
         }
     }

@@ -18,6 +18,7 @@ use crate::container::inherited_devices::InheritedDevicesError;
 use crate::container::spec::SpecError;
 use crate::error::hold::HoldError;
 use crate::error::low_level::LowLevelFailure;
+use crate::error::reason::Reason;
 use crate::error::refusal::Refusal;
 use crate::image::directory::ImageDirectoryError;
 use crate::image::files::FileError;
@@ -118,10 +119,8 @@ pub enum Failure {
     Unanswered,
     #[error("a {verb} was cut off")]
     CutOff { verb: &'static str },
-    #[error("another container of its group has failed")]
-    GroupAbandoned,
-    #[error("what has become of its group cannot be read")]
-    GroupUnknown(#[source] io::Error),
+    #[error(transparent)]
+    Reason(#[from] Reason),
     #[error("a signal asked for it to end")]
     Cancelled,
 }

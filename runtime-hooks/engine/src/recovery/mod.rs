@@ -15,10 +15,10 @@
 mod begin;
 mod checkpoint;
 pub(crate) mod end;
-pub mod group;
 pub mod keeper;
 pub mod report;
 pub(crate) mod rollback;
+pub(crate) mod shared;
 pub mod waiting;
 
 use std::sync::Arc;
@@ -47,13 +47,16 @@ pub(crate) fn recover(context: &Context, operation: &Operation, undo: &Undo) -> 
     // Code of ours that stays in a process is harmless: its calls work as by the driver alone.
     let _ = gpu_path::put_back(operation.directory());
     match &undo.begun {
-        Begun::Restore(restore) => match &restore.group {
-            Some(group) => group::restore::recover(context, operation, &undo.id, restore, group),
+        Begun::Restore(restore) => match &restore.shared {
+            Some(outcome) => {
+                shared::restore::recover(context, operation, &undo.id, restore, outcome)
+            }
             None => end::of_restore(context, operation, &undo.id, restore).into(),
         },
         Begun::Checkpoint {
-            group: Some(group), ..
-        } => group::recover(context, operation, undo, group),
+            shared: Some(outcome),
+            ..
+        } => shared::recover(context, operation, undo, outcome),
         begun => match context.container(&undo.id) {
             Ok(Some(container)) => bring_back(context, operation, &container, begun),
             Ok(None) => checkpoint::has_ended(context, operation, undo).into(),

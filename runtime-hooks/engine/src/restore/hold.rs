@@ -10,6 +10,7 @@ use stasis_memory_store::{Holes, RestoreRequest as PluginRequest};
 
 use crate::bulk_memory::plugin::PluginsForRestore;
 use crate::bulk_memory::request::RequestFiles;
+use crate::companions::Companions;
 use crate::container::Container;
 use crate::container::restored_cgroup;
 use crate::context::Context;
@@ -17,7 +18,6 @@ use crate::error::Failure;
 use crate::error::hold::HoldError;
 use crate::low_level;
 use crate::operation::Operation;
-use crate::recovery::group::member::Member;
 use crate::request::RestoreRequest;
 use crate::restore::as_specified::adapt;
 
@@ -31,8 +31,8 @@ pub(crate) enum Goal<'m> {
     Running,
     /// A container that waits for its start.
     Created,
-    /// A container that waits for the others of its group.
-    Together(&'m Member),
+    /// A container that waits for others.
+    Together(&'m dyn Companions),
 }
 
 /// Processes that are held once they are restored.

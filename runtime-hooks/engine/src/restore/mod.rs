@@ -11,7 +11,6 @@ pub(crate) mod device_nodes;
 pub(crate) mod device_numbers;
 pub mod driver_libraries;
 pub(crate) mod gpu_state;
-pub mod group;
 mod hold;
 mod hook;
 pub mod host_memory;
@@ -21,8 +20,10 @@ pub(crate) mod plain;
 mod plan;
 pub mod start;
 pub mod state;
+mod together;
 pub(crate) mod undo;
 
+use crate::companions::Companions;
 use crate::context::{Context, Outcome};
 use crate::error::operations_log;
 use crate::error::{Error, Refusal};
@@ -45,8 +46,12 @@ use crate::restore::undo::leave_taken;
 pub fn restore(
     context: &Context,
     options: &RestoreRequest,
+    companions: &dyn Companions,
     low_level_args: LowLevelArgs<'_>,
 ) -> Result<Outcome, Error> {
+    if companions.outcome().is_some() {
+        return together::restore(context, options, companions, low_level_args);
+    }
     let refused =
         |reason: Refusal| operations_log::refused(context, Verb::Restore, &options.id, reason);
     // A container with this id exists: the low-level runtime refuses. We must not reach the end of

@@ -92,7 +92,7 @@ impl<'a> Plan<'a> {
             cgroup: None,
             mounts: None,
             stage: Stage::Started,
-            group: None,
+            shared: None,
         };
         operation.keep(Undo::new(context, id, Begun::Restore(undo.clone())))?;
         Ok(Some(Self {

@@ -7,7 +7,7 @@ use crate::container::restored_cgroup;
 use crate::container::root_mounts::RootMounts;
 use crate::context::{Context, Outcome};
 use crate::low_level::restore::pid_file;
-use crate::operation::group::Group;
+use crate::operation::outcome::SharedOutcome;
 use crate::operation::undo::{Restore, Stage};
 use crate::operation::{Operation, OperationError};
 use crate::request::{RestoreMode, RestoreRequest};
@@ -17,7 +17,7 @@ pub(crate) fn to_undo(
     options: &RestoreRequest,
     operation: &Operation,
     specification: Option<(PathBuf, String)>,
-    group: Option<Group>,
+    shared: Option<SharedOutcome>,
 ) -> Restore {
     let pid_file = match options.mode {
         RestoreMode::Attached => Some(pid_file(options, operation)),
@@ -31,7 +31,7 @@ pub(crate) fn to_undo(
         cgroup: None,
         mounts: None,
         stage: Stage::Prepared,
-        group,
+        shared,
     }
 }
 

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use stasis_config::Settings;
 use stasis_engine::error::kind::State;
 use stasis_engine::operation::directory_of;
-use stasis_engine::operation::group::GroupMember;
 use stasis_engine::recovery::begin_within;
-use stasis_engine::recovery::group::member::Ended;
+use stasis_group::file::GroupMember;
+use stasis_group::member::Ended;
 use stasis_host::cancel::Cancel;
 
 use super::GroupWanted;

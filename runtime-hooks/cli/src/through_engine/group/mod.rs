@@ -21,9 +21,10 @@ use std::path::Path;
 use std::time::{Instant, SystemTime};
 
 use stasis_config::Settings;
-use stasis_engine::operation::group::{FILE_NAME, NewGroup, clear_undecided};
-use stasis_engine::recovery::group::member::Step;
+use stasis_engine::companions::Step;
+use stasis_engine::operation::outcome::COMPLETE;
 use stasis_engine::request::{AfterDump, CriuOption};
+use stasis_group::file::{NewGroup, clear_undecided};
 use stasis_host::cancel::Cancel;
 use stasis_host::time::rfc3339;
 
@@ -143,7 +144,7 @@ fn begin(directory: &Path, after: AfterDump, members: &[Member]) -> Result<NewGr
 }
 
 fn refuse_used(directory: &Path) -> Result<(), GroupError> {
-    match directory.join(FILE_NAME).symlink_metadata() {
+    match directory.join(COMPLETE).symlink_metadata() {
         Ok(_) => Err(GroupError::Holds(directory.to_owned())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(unusable(directory)(error)),

@@ -3,9 +3,10 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use stasis_engine::companions::Step;
 use stasis_engine::error::kind::{Kind, State};
-use stasis_engine::operation::group::NewGroup;
-use stasis_engine::recovery::group::member::{ABANDONED, Ended, GO_ON, Step};
+use stasis_group::file::NewGroup;
+use stasis_group::member::{ABANDONED, Ended, GO_ON};
 use stasis_host::cancel::Cancel;
 
 use super::process::Process;

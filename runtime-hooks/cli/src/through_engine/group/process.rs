@@ -7,8 +7,9 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
 
+use stasis_engine::companions::Step;
 use stasis_engine::error::kind::{Kind, State};
-use stasis_engine::recovery::group::member::{Ended, Said, Step};
+use stasis_group::member::{Ended, Said};
 
 use crate::command_error::GroupError;
 use crate::through_engine::command::{EngineCommand, file_for_words, words_in};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 use stasis_engine::error::kind::{Kind, State};
 use stasis_engine::error::without_heading;
-use stasis_engine::recovery::group::member::Ended;
+use stasis_group::member::Ended;
 
 use crate::answer::names::by_name;
 use crate::locate::engine::Engine;

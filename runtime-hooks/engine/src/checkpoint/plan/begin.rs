@@ -7,17 +7,17 @@ use stasis_linux::cgroup::FreezerState;
 
 use super::is_plain;
 use super::judge::refuse_without_gpu_state;
+use crate::companions::Companions;
 use crate::container::mounted::are_told_of;
 use crate::container::{Container, ContainerError, criu_configuration};
 use crate::context::Context;
 use crate::error::Refusal;
 use crate::image::directory;
 use crate::image::work_directory;
-use crate::operation::undo::Undo;
+use crate::operation::undo::{Begun, Undo};
 use crate::operation::{Operation, OperationError};
 use crate::preflight::cuda_processes::refuse_below_frozen;
 use crate::recovery;
-use crate::recovery::group::member::{Member, begun};
 use crate::request::CheckpointRequest;
 
 const POLL: Duration = Duration::from_millis(20);
@@ -27,7 +27,7 @@ const POLL: Duration = Duration::from_millis(20);
 pub(super) fn begin(
     context: &Context,
     options: &CheckpointRequest,
-    member: Option<&Member>,
+    companions: &dyn Companions,
 ) -> Result<Option<(Container, Operation, FreezerState)>, Refusal> {
     let Some(container) = context.container(&options.id)? else {
         return Ok(None);
@@ -36,7 +36,7 @@ pub(super) fn begin(
     criu_configuration::refuse_running(settings, flavor, &context.root, &container)?;
     // Before anything of ours is needed, or written: its image is the low-level runtime's alone.
     // But an image in the place of one of ours must not keep its GPU state.
-    let is_alone = member.is_none()
+    let is_alone = companions.outcome().is_none()
         && !directory::is_ours(&options.image_path)
         && !are_told_of(settings, &container, &options.image_path);
     if is_alone && is_plain(&container)? {
@@ -47,7 +47,12 @@ pub(super) fn begin(
     work_directory::check_for_dump(options.work(), &options.image_path)?;
     let operation = begin_behind_others(context, options, &container)?;
     let found = container.cgroup().freezer_state()?;
-    let undo = Undo::new(context, &options.id, begun(found, None, member));
+    let begun = Begun::Checkpoint {
+        found,
+        image: None,
+        shared: companions.outcome().cloned(),
+    };
+    let undo = Undo::new(context, &options.id, begun);
     refuse_below_frozen(&container)?;
     operation.keep(undo)?;
     Ok(Some((container, operation, found)))

@@ -16,6 +16,7 @@ use crate::checkpoint::captured::{Captured, ObservedContainer, as_reported};
 use crate::checkpoint::disk_space::refuse_full;
 use crate::checkpoint::late_exec;
 use crate::checkpoint::route::{Facts, GpuContentsRoute};
+use crate::companions::Companions;
 use crate::container::hooks::Hooks;
 use crate::container::host_memory::{self, HostRoom, NoHostMemory};
 use crate::container::memory_limit::MemoryCgroup;
@@ -30,7 +31,6 @@ use crate::preflight::cuda_processes::{CudaMembers, cuda_members};
 use crate::preflight::sharing::Sharing;
 use crate::preflight::{self, ContainerFacts};
 use crate::preflight::{exec_sessions, joined_namespace, nested_namespace, same_memory};
-use crate::recovery::group::member::Member;
 use crate::request::{CheckpointRequest, CriuOption, PreDump, Resumes};
 
 /// Blockers that are known by the names of devices.
@@ -66,13 +66,15 @@ pub(super) struct Checked {
 pub(super) fn judge(
     context: &Context,
     options: &CheckpointRequest,
-    member: Option<&Member>,
+    companions: &dyn Companions,
     container: &Container,
     operation: &Operation,
     found: FreezerState,
 ) -> Result<Judged, Refusal> {
     let snapshot = container.snapshot().map_err(ContainerError::Processes)?;
-    let after = member.map_or(options.after, Member::after);
+    let after = companions
+        .outcome()
+        .map_or(options.after, |outcome| outcome.after);
     late_exec::refuse(context, after, &snapshot)?;
     let cuda = cuda_members(context, container, &snapshot)?;
     let Some(CudaMembers {
@@ -118,11 +120,7 @@ pub(super) fn judge(
     };
     admit_to_host(limits, &captured, &route, room)?;
     refuse_full(context, options, container, &captured, &route)?;
-    let image = NewImage::begin(
-        &context.settings,
-        &options.image_path,
-        member.map(Member::group),
-    )?;
+    let image = NewImage::begin(&context.settings, &options.image_path, companions.outcome())?;
     Ok(Judged::Cuda(Box::new(Checked {
         driver: driver.with_room(Arc::new(operation.gpu_memory(context))),
         copying,

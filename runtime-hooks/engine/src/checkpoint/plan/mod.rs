@@ -20,6 +20,7 @@ use crate::bulk_memory::plugin::Plugins;
 use crate::checkpoint::captured::{Captured, ObservedContainer};
 use crate::checkpoint::plan::judge::{Judged, Looked, judge, refuse_blockers};
 use crate::checkpoint::without_gpu_state::PlainDump;
+use crate::companions::{Companions, Step};
 use crate::container::hooks::Hooks;
 use crate::container::{Container, ContainerError};
 use crate::context::Context;
@@ -28,10 +29,10 @@ use crate::error::{Error, Failure, Refusal};
 use crate::image::directory::NewImage;
 use crate::operation::Operation;
 use crate::operation::timeline::Timeline;
+use crate::operation::undo::Begun;
 use crate::operation::verb::Verb;
 use crate::preflight::blocker::Finding;
 use crate::preflight::cuda_processes::refuse_frozen_ancestor;
-use crate::recovery::group::member::{Member, Step, begun};
 use crate::recovery::rollback::Changed;
 use crate::request::{AfterDump, CheckpointRequest, Resumes};
 use begin::begin;
@@ -61,8 +62,8 @@ pub struct Plan<'a> {
     pub hooks: Hooks,
     /// The image to write.
     pub image: NewImage,
-    /// Its membership in a group that is checkpointed together.
-    pub(crate) member: Option<&'a Member>,
+    /// The checkpoints that share its outcome.
+    pub(crate) companions: &'a dyn Companions,
 }
 
 /// The result of the checks.
@@ -86,12 +87,12 @@ impl<'a> Plan<'a> {
     pub fn make(
         context: &'a Context,
         options: &'a CheckpointRequest,
-        member: Option<&'a Member>,
+        companions: &'a dyn Companions,
     ) -> Result<Verdict<'a>, Error> {
         let id = &options.id;
         let refused = |reason| Error::refused(Verb::Checkpoint, id, reason);
         let Some((container, operation, found)) =
-            begin(context, options, member).map_err(refused)?
+            begin(context, options, companions).map_err(refused)?
         else {
             return Ok(Verdict::Plain);
         };
@@ -109,7 +110,7 @@ impl<'a> Plan<'a> {
             given.map_err(Refusal::GpuContents)
         });
         let judged = has_contents
-            .and_then(|()| judge(context, options, member, &container, &operation, found));
+            .and_then(|()| judge(context, options, companions, &container, &operation, found));
         if thaws
             && !matches!(judged, Ok(Judged::Cuda(_)))
             && let Err(error) = cgroup.freeze()
@@ -125,7 +126,7 @@ impl<'a> Plan<'a> {
                 container,
                 operation,
                 found,
-                member,
+                companions,
             })),
             Judged::Cuda(checked) => {
                 let plan = Self {
@@ -140,7 +141,7 @@ impl<'a> Plan<'a> {
                     allowed: checked.allowed,
                     hooks: checked.hooks,
                     image: checked.image,
-                    member,
+                    companions,
                 };
                 plan.has_image(Some(plan.image.directory()));
                 Ok(Verdict::Cuda(Box::new(plan), checked.captured))
@@ -166,7 +167,11 @@ impl<'a> Plan<'a> {
     /// Records the image that has to be given up if this process is killed.
     pub(crate) fn has_image(&self, image: Option<&Path>) {
         // If this fails, the remains of a killed checkpoint stay until the next one.
-        let begun = begun(self.found, image.map(Path::to_owned), self.member);
+        let begun = Begun::Checkpoint {
+            found: self.found,
+            image: image.map(Path::to_owned),
+            shared: self.companions.outcome().cloned(),
+        };
         let _ = self.operation.has_begun(begun);
     }
 
@@ -210,14 +215,12 @@ impl<'a> Plan<'a> {
     /// Whether the container is frozen before the dump and after it: its caller has paused it, or
     /// it waits for others.
     pub(crate) fn stays_frozen(&self) -> bool {
-        self.member.is_some() || self.is_pending_on_resume()
+        self.companions.outcome().is_some() || self.is_pending_on_resume()
     }
 
-    /// Waits until all containers of its group, if it has one, have reached this step.
+    /// Waits until all that share its outcome have reached this step.
     pub(crate) fn meet(&self, step: Step, timeline: &mut Timeline<'_>) -> Result<(), Failure> {
-        let cancel = &self.context.cancel;
-        self.member
-            .map_or(Ok(()), |member| member.meet(step, cancel, timeline))
+        self.companions.meet(step, &self.context.cancel, timeline)
     }
 
     /// Whether the processes go on when the caller, who has paused the container, resumes it.

@@ -17,8 +17,8 @@ use super::lock::{lock, remove_staging};
 use super::move_up::move_up_soon;
 use super::rest::{Rest, finish_locked};
 use super::step::{change, step};
-use super::{BOOT, GROUP, ImageDirectoryError, NEW, NewImage, failed};
-use crate::operation::group::Group;
+use super::{BOOT, ImageDirectoryError, NEW, NewImage, SHARED, failed};
+use crate::operation::outcome::SharedOutcome;
 use crate::request::CheckpointRequest;
 
 impl NewImage {
@@ -32,7 +32,7 @@ impl NewImage {
     pub(crate) fn begin(
         settings: &Settings,
         directory: &Path,
-        group: Option<&Group>,
+        shared: Option<&SharedOutcome>,
     ) -> Result<Self, ImageDirectoryError> {
         let mut with_parents = DirBuilder::new();
         with_parents.recursive(true).mode(0o700);
@@ -44,7 +44,7 @@ impl NewImage {
         let staging = directory.join(NEW);
         let lock = make_locked(settings, &staging)?;
         let prepared = move_up_soon(directory).and_then(|()| {
-            sign(&staging, group).map_err(failed("write", &staging))?;
+            sign(&staging, shared).map_err(failed("write", &staging))?;
             FileSystem::of(directory).map_err(failed("open", directory))
         });
         let file_system = prepared.inspect_err(|_| {
@@ -55,7 +55,7 @@ impl NewImage {
             file_system,
             staging,
             lock,
-            is_in_group: group.is_some(),
+            shares_outcome: shared.is_some(),
         })
     }
 
@@ -126,9 +126,9 @@ fn is_empty(staging: &Path) -> Result<bool, ImageDirectoryError> {
     Ok(entries.next().is_none())
 }
 
-fn sign(staging: &Path, group: Option<&Group>) -> io::Result<()> {
-    if let Some(group) = group {
-        change(|| fs::write(staging.join(GROUP), group.id()))?;
+fn sign(staging: &Path, shared: Option<&SharedOutcome>) -> io::Result<()> {
+    if let Some(outcome) = shared {
+        change(|| fs::write(staging.join(SHARED), &outcome.id))?;
     }
     change(|| fs::write(staging.join(BOOT), boot_id().unwrap_or_default()))
 }

@@ -18,7 +18,7 @@ pub(crate) struct Committed(pub(crate) Option<ImageDirectoryError>);
 
 impl NewImage {
     /// Brings the image to disk, beside its contents apart from it in `store`, and commits it,
-    /// unless a group decides that.
+    /// unless another process decides that.
     ///
     /// # Errors
     /// [`ImageDirectoryError`]: the earlier image is as it was, and is what a restore gets.
@@ -39,7 +39,7 @@ impl NewImage {
                 }
             })?;
         }
-        match self.is_in_group() {
+        match self.shares_outcome() {
             false => self.take_its_place(),
             true => Ok(Committed(None)),
         }
@@ -75,10 +75,10 @@ impl NewImage {
         doubt(&self.staging);
     }
 
-    /// Whether CRIU has written all of it, and its container has ended. An image of a group is no
-    /// last copy before the group's decision.
+    /// Whether CRIU has written all of it, and its container has ended. An image whose outcome
+    /// is shared is no last copy before the decision.
     pub(crate) fn is_last_copy(&self, init: &ProcessRef) -> bool {
-        !self.is_in_group() && init.is_gone() && has_inventory(&self.staging)
+        !self.shares_outcome() && init.is_gone() && has_inventory(&self.staging)
     }
 
     /// Makes it never whole; its packs stay, of which processes lack the contents.

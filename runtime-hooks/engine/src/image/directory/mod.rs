@@ -40,8 +40,8 @@ const COMPLETE: &str = ".stasis-complete";
 const MOVING: &str = ".stasis-moving";
 /// Names the boot whose page cache vouches for the files of a new image.
 const BOOT: &str = ".stasis-boot";
-/// Names the group that a new image belongs to.
-const GROUP: &str = ".stasis-group";
+/// Names the shared outcome on which a new image depends.
+const SHARED: &str = ".stasis-group";
 /// Far more than either of them has.
 const MAX_SIGN_BYTES: u64 = 1 << 10;
 /// CRIU's link from an image to the one before it.
@@ -58,8 +58,8 @@ pub struct NewImage {
     staging: PathBuf,
     /// The lock on `staging`.
     lock: File,
-    /// Whether a group's decision commits the image.
-    is_in_group: bool,
+    /// Whether the decision on a shared outcome commits the image.
+    shares_outcome: bool,
 }
 
 impl NewImage {
@@ -78,9 +78,9 @@ impl NewImage {
         &self.lock
     }
 
-    /// Whether it is committed by the decision of a group.
-    pub(crate) fn is_in_group(&self) -> bool {
-        self.is_in_group
+    /// Whether the decision on a shared outcome commits it.
+    pub(crate) fn shares_outcome(&self) -> bool {
+        self.shares_outcome
     }
 }
 

@@ -11,7 +11,7 @@ use stasis_linux::file;
 use super::in_use::hold_alone;
 use super::step::{PATIENCE, change, pause, step};
 use super::{
-    BOOT, COMPLETE, GROUP, INVENTORY, ImageDirectoryError, MOVING, PARENT, exists, failed,
+    BOOT, COMPLETE, INVENTORY, ImageDirectoryError, MOVING, PARENT, SHARED, exists, failed,
     has_inventory, removal,
 };
 use crate::image::files::FileError;
@@ -76,7 +76,7 @@ pub(super) fn move_up(directory: &Path) -> Result<(), ImageDirectoryError> {
         rename(&complete, &moving)?;
     }
     let io = |action| failed(action, &moving);
-    for sign in [BOOT, GROUP] {
+    for sign in [BOOT, SHARED] {
         change(|| file::remove(&moving.join(sign))).map_err(io("write"))?;
     }
     for entry in fs::read_dir(&moving).map_err(io("read"))? {

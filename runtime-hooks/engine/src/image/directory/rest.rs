@@ -18,7 +18,7 @@ pub enum Rest {
     Committed,
     /// The image is not whole.
     NotWhole,
-    /// The image belongs to a group that has not decided yet.
+    /// The image depends on a shared outcome that is not decided yet.
     Undecided,
 }
 

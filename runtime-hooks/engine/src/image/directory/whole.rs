@@ -10,10 +10,10 @@ use stasis_linux::file_system::FileSystem;
 use stasis_memory_store::{INDEX_FILE, Index, PacksIn, Reader, verify_past_cache};
 
 use super::step::change;
-use super::{BOOT, GROUP, ImageDirectoryError, MAX_SIGN_BYTES, exists, failed, has_inventory};
+use super::{BOOT, ImageDirectoryError, MAX_SIGN_BYTES, SHARED, exists, failed, has_inventory};
 use crate::image::files::{self, ImageFile};
 use crate::image::manifest::{Manifest, StoredMemory};
-use crate::operation::group::{self, Decision};
+use crate::operation::outcome::{Decision, decision_of};
 
 /// The state of an image that no process writes any more.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(super) enum Whole {
     /// With its manifest, if it has one.
     Yes(Option<Box<Manifest>>),
     No,
-    /// The image belongs to a group that has not decided yet.
+    /// The image depends on a shared outcome that is not decided yet.
     Undecided,
 }
 
@@ -135,13 +135,13 @@ pub(super) fn doubt(image: &Path) {
     let _ = change(|| file::remove(&image.join(BOOT)));
 }
 
-/// Returns the decision of an image's group; an image of none is complete by itself.
+/// Returns the decision on an image's shared outcome; an image without one is complete by itself.
 fn decision(image: &Path) -> io::Result<Option<Decision>> {
-    let Some(group) = file::read(&image.join(GROUP), MAX_SIGN_BYTES)? else {
+    let Some(id) = file::read(&image.join(SHARED), MAX_SIGN_BYTES)? else {
         return Ok(Some(Decision::Complete));
     };
     let images = image.parent().and_then(Path::parent).unwrap_or(image);
-    group::decision_of(images, &String::from_utf8_lossy(&group))
+    decision_of(images, &String::from_utf8_lossy(&id))
 }
 
 /// Whether the page cache vouches for its files.

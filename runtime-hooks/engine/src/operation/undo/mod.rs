@@ -18,8 +18,8 @@ use crate::container::root_mounts::RootMounts;
 use crate::context::Context;
 use crate::operation::OperationError;
 use crate::operation::directory::directories;
-use crate::operation::group::Group;
 use crate::operation::lock;
+use crate::operation::outcome::SharedOutcome;
 
 /// The record's file in an operation's directory.
 pub(super) const FILE_NAME: &str = "undo.json";
@@ -58,8 +58,9 @@ pub enum Begun {
         found: FreezerState,
         /// The directory of the image; `None` before that is begun, and once it is complete.
         image: Option<PathBuf>,
-        /// The group that it is a member of.
-        group: Option<Group>,
+        /// The outcome that it shares with others.
+        #[serde(rename = "group")]
+        shared: Option<SharedOutcome>,
     },
     /// `cuda-checkpoint`: the container resumes.
     Suspend,
@@ -89,8 +90,9 @@ pub struct Restore {
     /// The mounts below the root file system at that time.
     pub(crate) mounts: Option<RootMounts>,
     pub(crate) stage: Stage,
-    /// The containers that are restored with it: all of them, or none.
-    pub group: Option<Group>,
+    /// The outcome that it shares with others.
+    #[serde(rename = "group")]
+    pub shared: Option<SharedOutcome>,
 }
 
 /// The progress of a restore.

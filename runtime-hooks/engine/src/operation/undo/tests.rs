@@ -20,7 +20,7 @@ fn undo(id: &str) -> Undo {
         begun: Begun::Checkpoint {
             found: FreezerState::Frozen,
             image: Some("/images/1".into()),
-            group: None,
+            shared: None,
         },
     }
 }

@@ -20,7 +20,7 @@ use crate::low_level::criu_log::CriuLog;
 use crate::low_level::criu_plugins::Environment;
 use crate::low_level::restore::{Ended, LowLevelRestore, Restored};
 use crate::operation::Operation;
-use crate::operation::group::Group;
+use crate::operation::outcome::SharedOutcome;
 use crate::operation::timeline::Timeline;
 use crate::operation::undo::{Begun, Restore, Undo};
 use crate::operation::verb::Verb;
@@ -83,7 +83,7 @@ impl<'a> Plan<'a> {
         let files = CarriedFiles::of(options)?;
         let changes = admission.changes.as_ref();
         let specification = changes.map(|changes| changes.0.original());
-        let undo = to_undo(options, &operation, specification, group_of(goal));
+        let undo = to_undo(options, &operation, specification, outcome_of(goal));
         operation.keep(Undo::new(context, id, Begun::Restore(undo.clone())))?;
         Ok(Self {
             undo,
@@ -216,7 +216,7 @@ impl<'a> Plan<'a> {
         match self.goal {
             Goal::Running => self.restore_gpu_state(loaded, timeline)?,
             Goal::Created => self.leave_to_start()?,
-            Goal::Together(member) => self.wait_for_others(member, loaded, timeline)?,
+            Goal::Together(companions) => self.wait_for_others(companions, loaded, timeline)?,
         }
         Ok(restored)
     }
@@ -248,9 +248,9 @@ impl<'a> Plan<'a> {
     }
 }
 
-fn group_of(goal: Goal<'_>) -> Option<Group> {
+fn outcome_of(goal: Goal<'_>) -> Option<SharedOutcome> {
     match goal {
-        Goal::Together(member) => Some(member.group().clone()),
+        Goal::Together(companions) => companions.outcome().cloned(),
         Goal::Running | Goal::Created => None,
     }
 }

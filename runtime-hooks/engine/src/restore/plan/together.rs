@@ -7,12 +7,12 @@ use stasis_gpu::cuda::process_set::initial_state::InitialState;
 use stasis_gpu::gpu_path::detached::Loaded;
 
 use super::Plan;
+use crate::companions::{Companions, Step};
 use crate::container::{Container, ContainerError};
 use crate::error::after_failure::AfterFailure;
 use crate::error::{Error, Failure};
 use crate::operation::timeline::Timeline;
-use crate::recovery::group::member::{Member, Step};
-use crate::recovery::group::restore::resume_restored;
+use crate::recovery::shared::restore::resume_restored;
 use crate::restore::gpu_state::{restore_locked, verify, verify_locked};
 
 /// The phase in which a container resumes.
@@ -27,7 +27,7 @@ impl Plan<'_> {
     /// [`Failure`]: the container has to be removed.
     pub(super) fn wait_for_others(
         &self,
-        member: &Member,
+        companions: &dyn Companions,
         loaded: Option<Loaded>,
         timeline: &mut Timeline<'_>,
     ) -> Result<(), Failure> {
@@ -35,7 +35,7 @@ impl Plan<'_> {
         let container = Container::load(context.low_level.flavor, &context.root, id)?;
         // A container that our plugin holds is frozen already.
         container.cgroup().freeze()?;
-        self.meet(member, Step::Back, timeline)?;
+        self.meet(companions, Step::Back, timeline)?;
         if let Some(gpus) = &self.admission.gpus {
             timeline.time("thaw", || container.cgroup().thaw())?;
             restore_locked(context, id, gpus, &self.manifest, loaded, timeline)?;
@@ -43,17 +43,17 @@ impl Plan<'_> {
             timeline.time("freeze", || container.cgroup().freeze())?;
         }
         self.operation.reservation().release();
-        self.meet(member, Step::Whole, timeline)
+        self.meet(companions, Step::Whole, timeline)
     }
 
     pub(in crate::restore) fn meet(
         &self,
-        member: &Member,
+        companions: &dyn Companions,
         step: Step,
         timeline: &mut Timeline<'_>,
     ) -> Result<(), Failure> {
         self.operation.stay_kept()?;
-        member.meet(step, &self.context.cancel, timeline)
+        companions.meet(step, &self.context.cancel, timeline)
     }
 
     /// All are restored: resumes the container, whatever happens to the others.

@@ -8,8 +8,8 @@ use stasis_engine::context::Context;
 use stasis_engine::error::kind::State;
 use stasis_engine::low_level::default_root;
 use stasis_engine::operation::directory_of;
-use stasis_engine::operation::group::{self, GroupMember};
 use stasis_engine::recovery::begin_within;
+use stasis_group::file::{self, GroupMember};
 use stasis_host::cancel::Cancel;
 
 use super::RestoreWanted;
@@ -39,7 +39,7 @@ pub(super) fn find(
         path: directory.to_owned(),
         source,
     };
-    let file = group::find(directory).map_err(no_group)?;
+    let file = file::find(directory).map_err(no_group)?;
     let file = file.ok_or_else(|| GroupError::NoGroup(directory.to_owned()))?;
     let mut bundles = bundles(wanted.bundles)?;
     let low_level = settings.runtime.resolve()?;

@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
 
 use stasis_config::Settings;
-use stasis_engine::operation::group::{NewGroup, restore::remove_left};
+use stasis_engine::companions::Step;
 use stasis_engine::operation::undo::{Begun, Undo};
 use stasis_engine::operation::verb::Verb;
-use stasis_engine::recovery::group::member::Step;
+use stasis_group::file::{NewGroup, restore::remove_left};
 use stasis_host::cancel::Cancel;
 use stasis_host::time::rfc3339;
 
@@ -133,7 +133,10 @@ fn begin(settings: &Settings, members: &[Member]) -> Result<NewGroup, GroupError
 /// cannot be read.
 fn is_needed(settings: &Settings, id: &str) -> bool {
     let is_of_it = |undo: &Undo| match &undo.begun {
-        Begun::Restore(restore) => restore.group.as_ref().is_some_and(|group| group.id() == id),
+        Begun::Restore(restore) => restore
+            .shared
+            .as_ref()
+            .is_some_and(|shared| shared.id == id),
         _ => false,
     };
     Undo::all(&settings.paths.state_dir).map_or(true, |records| records.iter().any(is_of_it))

@@ -1,11 +1,12 @@
 //! The remains of a writer that has failed, or was killed.
 
 use stasis_gpu::cuda::gpu_use::CudaProcess;
+use stasis_gpu::cuda::process_set::initial_state::ProcessId;
 
 use super::*;
 use crate::image::files;
 use crate::image::manifest::Manifest;
-use crate::operation::group::{Group, GroupMember, NewGroup};
+use crate::operation::outcome::{COMPLETE, PENDING, SharedOutcome};
 use crate::request::AfterDump;
 
 /// Kills the writer. Processes of other tests may have its files open for a moment.
@@ -107,31 +108,31 @@ fn whoever_was_started_to_write_keeps_others_out() {
 }
 
 #[test]
-fn an_image_of_a_group_takes_its_place_with_the_others() {
+fn an_image_with_a_shared_outcome_takes_its_place_with_the_others() {
     let images = tempfile::tempdir().unwrap();
     let directory = images.path().join("c1");
-    let member = GroupMember {
-        id: "c1".to_owned(),
-        root: "/run/runc".into(),
-        name: None,
+    let own = ProcessRef::open(std::process::id().try_into().unwrap());
+    let outcome = SharedOutcome {
+        id: "1".to_owned(),
+        directory: images.path().to_owned(),
+        after: AfterDump::Exit,
+        parent: ProcessId::of(&own.unwrap().unwrap()),
         engine: None,
-        image: "c1".to_owned(),
     };
-    let after = AfterDump::Exit;
-    let new = NewGroup::begin(images.path(), String::new(), after, vec![member]).unwrap();
-    let group = Group::of_container(new.pending(), Path::new("/run/runc"), "c1").unwrap();
+    let pending = images.path().join(format!("{PENDING}1"));
+    fs::write(&pending, serde_json::to_vec(&outcome).unwrap()).unwrap();
     let settings = Settings::default();
-    let image = NewImage::begin(&settings, &directory, Some(&group)).unwrap();
+    let image = NewImage::begin(&settings, &directory, Some(&outcome)).unwrap();
     fs::write(image.path().join(INVENTORY), "1").unwrap();
     commit(&image);
     assert!(!has_inventory(&directory));
-    // Its writer is killed, and no process writes there before the group has decided.
+    // Its writer is killed, and no process writes there before the decision.
     kill(&image);
     assert_eq!(finish(&settings, &directory).unwrap(), Rest::Undecided);
     let error = begin(&directory).unwrap_err();
     assert!(matches!(error, ImageDirectoryError::Busy(_)), "{error}");
-    new.complete().unwrap();
+    fs::rename(&pending, images.path().join(COMPLETE)).unwrap();
     assert_eq!(finish(&settings, &directory).unwrap(), Rest::Committed);
     assert!(has_inventory(&directory));
-    assert!(!directory.join(NEW).exists() && !directory.join(GROUP).exists());
+    assert!(!directory.join(NEW).exists() && !directory.join(SHARED).exists());
 }

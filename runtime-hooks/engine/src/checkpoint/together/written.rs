@@ -4,15 +4,16 @@ use stasis_gpu::cuda::failure::{Cause, ProcessFailure, Step as DriverStep};
 
 use crate::bulk_memory::dump::MemoryDump;
 use crate::checkpoint::captured::Captured;
-use crate::checkpoint::group::{END, GO_ON};
 use crate::checkpoint::plan::Plan;
 use crate::checkpoint::seal::{seal, tell};
+use crate::checkpoint::together::{END, GO_ON};
+use crate::companions::Step;
 use crate::error::after_failure::AfterFailure;
 use crate::error::{Error, Failure, chain};
+use crate::operation::outcome::SharedOutcome;
 use crate::operation::timeline::Timeline;
-use crate::recovery::group::end;
-use crate::recovery::group::member::{Member, Step};
 use crate::recovery::rollback::roll_back;
+use crate::recovery::shared::end;
 use crate::request::AfterDump;
 
 /// Brings the image to disk, and waits until the images of all others are on disk. The checkpoint
@@ -53,7 +54,7 @@ fn still_lives(plan: &Plan<'_>) -> Result<(), Failure> {
 pub(in crate::checkpoint) fn complete(
     plan: &Plan<'_>,
     captured: &Captured,
-    member: &Member,
+    outcome: &SharedOutcome,
     timeline: &mut Timeline<'_>,
 ) -> Result<(), Error> {
     match plan.image.take_its_place() {
@@ -61,16 +62,16 @@ pub(in crate::checkpoint) fn complete(
             plan.has_image(None);
             tell(&committed, timeline);
         }
-        // The group has decided, and the next process that opens the directory moves it into place.
+        // It is decided, and the next process that opens the directory moves it into place.
         Err(error) => timeline.note(format!(
             "the image is not yet in its place: {}",
             chain(&error)
         )),
     }
-    match member.after() {
+    match outcome.after {
         AfterDump::LeaveRunning => resume(plan, captured, timeline),
         AfterDump::Exit => {
-            let ended = timeline.time(END, || end(plan.context, &plan.container, member.group()));
+            let ended = timeline.time(END, || end(plan.context, &plan.container, outcome));
             let not_ended = |left| {
                 let after_failure = AfterFailure::ImageComplete(vec![left]);
                 plan.failed(Failure::Unanswered, after_failure)

@@ -1,5 +1,9 @@
 //! Tests the parent's decision, and how other processes read it.
 
+use std::time::Duration;
+
+use stasis_engine::operation::outcome::{Decision, decision_of};
+
 use super::*;
 
 fn member(id: &str) -> GroupMember {
@@ -17,8 +21,8 @@ fn begin(directory: &Path) -> NewGroup {
     NewGroup::begin(directory, String::new(), AfterDump::Exit, containers).unwrap()
 }
 
-fn of(group: &NewGroup, id: &str) -> io::Result<Group> {
-    Group::of_container(group.pending(), Path::new("/run/runc"), id)
+fn of(group: &NewGroup, id: &str) -> io::Result<SharedOutcome> {
+    outcome_of(group.pending(), Path::new("/run/runc"), id)
 }
 
 #[test]
@@ -26,15 +30,15 @@ fn nothing_is_decided_before_the_parent_has() {
     let directory = tempfile::tempdir().unwrap();
     let new = begin(directory.path());
     let group = of(&new, "c1").unwrap();
-    assert_eq!(group.decision().unwrap(), None);
+    let decided = |id: &str| decision_of(directory.path(), id).unwrap();
+    assert_eq!(decided(&group.id), None);
     new.complete().unwrap();
     let decision = group.wait_for_decision(Duration::ZERO).unwrap();
     assert_eq!(decision, Decision::Complete);
-    assert!(is_complete(directory.path(), group.id()).unwrap());
-    assert!(!is_complete(directory.path(), "another").unwrap());
+    assert_eq!(decided("another"), Some(Decision::Abandoned));
     // Too late to abandon.
     new.abandon();
-    assert_eq!(group.decision().unwrap(), Some(Decision::Complete));
+    assert_eq!(decided(&group.id), Some(Decision::Complete));
 }
 
 #[test]

@@ -5,10 +5,11 @@ use stasis_gpu::cuda::failure::{Cause, ProcessFailure, Step as DriverStep};
 use crate::bulk_memory::dump::MemoryDump;
 use crate::bulk_memory::plugin::{GpuState, Plugins};
 use crate::checkpoint::dump::{Dump, log_of};
-use crate::checkpoint::group::{END, GO_ON};
 use crate::checkpoint::late_exec;
 use crate::checkpoint::seal::{seal, tell};
+use crate::checkpoint::together::{END, GO_ON};
 use crate::checkpoint::without_gpu_state::PlainDump;
+use crate::companions::Step;
 use crate::container::ContainerError;
 use crate::context::Outcome;
 use crate::error::after_failure::AfterFailure;
@@ -16,31 +17,31 @@ use crate::error::operations_log;
 use crate::error::{Error, Failure};
 use crate::image::directory::NewImage;
 use crate::image::manifest::Manifest;
+use crate::operation::outcome::SharedOutcome;
 use crate::operation::progress::Progress;
 use crate::operation::timeline::Timeline;
 use crate::operation::verb::Verb;
-use crate::recovery::group::end;
-use crate::recovery::group::member::{Member, Step};
 use crate::recovery::reach;
+use crate::recovery::shared::end;
 use crate::request::{AfterDump, LowLevelArgs};
 
 /// Makes the image, and lets the container go on or end with the others.
 pub(crate) fn dump(
     idle: &PlainDump<'_>,
-    member: &Member,
+    outcome: &SharedOutcome,
     low_level_args: LowLevelArgs<'_>,
 ) -> Result<Outcome, Error> {
     let (context, options) = (idle.context, idle.options);
     let refused = |reason| operations_log::refused(context, Verb::Checkpoint, &options.id, reason);
     let plugins = Plugins::for_checkpoint(context, options, GpuState::None).map_err(refused)?;
-    let image = NewImage::begin(&context.settings, &options.image_path, Some(member.group()))
+    let image = NewImage::begin(&context.settings, &options.image_path, Some(outcome))
         .map_err(|error| refused(error.into()))?;
     idle.has_image(Some(image.directory()));
     let progress = Progress::begin(context, &idle.operation, Verb::Checkpoint);
     let mut timeline = Timeline::with_progress(progress).of_image(&options.image_path);
     let mut task = Task {
         idle,
-        member,
+        outcome,
         image: &image,
         timeline: &mut timeline,
     };
@@ -55,7 +56,7 @@ pub(crate) fn dump(
 
 struct Task<'t, 'i, 'p> {
     idle: &'i PlainDump<'i>,
-    member: &'i Member,
+    outcome: &'i SharedOutcome,
     image: &'i NewImage,
     timeline: &'t mut Timeline<'p>,
 }
@@ -115,8 +116,12 @@ impl Task<'_, '_, '_> {
 
     fn meet(&mut self, step: Step) -> Result<(), Failure> {
         self.idle.operation.stay_kept()?;
-        let cancel = &self.idle.context.cancel;
-        self.member.meet(step, cancel, self.timeline)
+        let PlainDump {
+            context,
+            companions,
+            ..
+        } = self.idle;
+        companions.meet(step, &context.cancel, self.timeline)
     }
 
     fn complete(&mut self) -> Result<(), Error> {
@@ -131,7 +136,7 @@ impl Task<'_, '_, '_> {
             found,
             ..
         } = self.idle;
-        let after_failure = match self.member.after() {
+        let after_failure = match self.outcome.after {
             AfterDump::LeaveRunning => {
                 match self
                     .timeline
@@ -142,8 +147,10 @@ impl Task<'_, '_, '_> {
                 }
             }
             AfterDump::Exit => {
-                let group = self.member.group();
-                match self.timeline.time(END, || end(context, container, group)) {
+                match self
+                    .timeline
+                    .time(END, || end(context, container, self.outcome))
+                {
                     Ok(()) => {
                         operation.clear();
                         return Ok(());

@@ -5,21 +5,22 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::stdio::{dup2_stderr, dup2_stdin};
 use serde::{Deserialize, Serialize};
+use stasis_engine::companions::{Companions, Step};
+use stasis_engine::context::{Context, Outcome};
+use stasis_engine::error::io_kind::of_io;
+use stasis_engine::error::kind::{Image, Kind, State};
+use stasis_engine::error::reason::Reason;
+use stasis_engine::error::{Error, Failure};
+use stasis_engine::operation::outcome::{Decision, SharedOutcome};
+use stasis_engine::operation::timeline::Timeline;
 use stasis_host::cancel::Cancel;
-use stasis_linux::cgroup::FreezerState;
 
-use crate::context::Context;
-use crate::error::kind::{Image, State};
-use crate::error::{Error, Failure};
-use crate::operation::group::{Decision, Group};
-use crate::operation::timeline::Timeline;
-use crate::operation::undo::Begun;
-use crate::request::AfterDump;
+use crate::file::outcome_of;
 
 /// The parent's message that all have reached the step.
 pub const GO_ON: u8 = b'+';
@@ -30,51 +31,17 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How much longer a container waits than its parent does.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Returns the record for undoing a checkpoint of a container that was found in this state, alone
-/// or in a group, with this image.
-pub(crate) fn begun(found: FreezerState, image: Option<PathBuf>, member: Option<&Member>) -> Begun {
-    let group = member.map(Member::group).cloned();
-    Begun::Checkpoint {
-        found,
-        image,
-        group,
-    }
-}
-
-/// The steps of a checkpoint or a restore. All containers enter each step together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Step {
-    /// Nothing is in the way, and nothing is changed.
-    Checked,
-    /// Its program was notified, and there is a place for its GPU contents.
-    Ready,
-    /// Its GPU contents are in host memory, and it is frozen.
-    Still,
-    /// Its image is on disk.
-    Written,
-    /// There is room for the restore, beside the others, and nothing is changed.
-    Admitted,
-    /// The files of its image are verified.
-    Verified,
-    /// CRIU has brought its processes back, and they are frozen.
-    Back,
-    /// They have their GPUs, and are locked and frozen.
-    Whole,
-}
-
-impl Step {
-    fn phase(self) -> &'static str {
-        match self {
-            Self::Checked => "wait for checks",
-            Self::Ready => "wait for lock",
-            Self::Still => "wait for gpu checkpoints",
-            Self::Written => "wait for images",
-            Self::Admitted => "wait for room",
-            Self::Verified => "wait for files",
-            Self::Back => "wait for criu restores",
-            Self::Whole => "wait for gpu restores",
-        }
+/// The phase in which a container waits for the others to reach a step.
+fn phase(step: Step) -> &'static str {
+    match step {
+        Step::Checked => "wait for checks",
+        Step::Ready => "wait for lock",
+        Step::Still => "wait for gpu checkpoints",
+        Step::Written => "wait for images",
+        Step::Admitted => "wait for room",
+        Step::Verified => "wait for files",
+        Step::Back => "wait for criu restores",
+        Step::Whole => "wait for gpu restores",
     }
 }
 
@@ -101,13 +68,13 @@ pub struct Ended {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     /// The image is complete in spite of an error.
-    pub(crate) image_complete: bool,
+    image_complete: bool,
 }
 
 /// One container of a group.
 #[derive(Debug)]
 pub struct Member {
-    group: Group,
+    outcome: SharedOutcome,
     socket: UnixStream,
     limit: Duration,
 }
@@ -121,10 +88,10 @@ impl Member {
         let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
         dup2_stdin(File::open("/dev/null")?)?;
         socket.set_read_timeout(Some(LOOK))?;
-        let group = Group::of_container(pending, &context.root, id)?;
+        let outcome = outcome_of(pending, &context.root, id)?;
         let limit = context.settings.deadlines.group() + GRACE;
         Ok(Self {
-            group,
+            outcome,
             socket,
             limit,
         })
@@ -140,32 +107,6 @@ impl Member {
         Ok(self)
     }
 
-    pub(crate) fn group(&self) -> &Group {
-        &self.group
-    }
-
-    /// Whether the container resumes once all images are complete.
-    pub(crate) fn after(&self) -> AfterDump {
-        self.group.after()
-    }
-
-    /// Waits until all others have reached this step as well. After the last step the checkpoint,
-    /// or restore, of all is complete.
-    ///
-    /// # Errors
-    /// [`Failure::GroupAbandoned`], [`Failure::Cancelled`] or, if the parent was killed,
-    /// [`Failure::CutOff`]: there is no checkpoint. [`Failure::GroupUnknown`].
-    pub(crate) fn meet(
-        &self,
-        step: Step,
-        cancel: &Cancel,
-        timeline: &mut Timeline<'_>,
-    ) -> Result<(), Failure> {
-        // `wait` notices a parent that has ended.
-        let _ = self.say(&Said::Reached(step));
-        timeline.time(step.phase(), || self.wait(cancel))
-    }
-
     fn wait(&self, cancel: &Cancel) -> Result<(), Failure> {
         let deadline = Instant::now() + self.limit;
         let (mut withdrawn, mut ended) = (false, false);
@@ -173,7 +114,7 @@ impl Member {
             match self.hear() {
                 Ok(Some(GO_ON)) => return Ok(()),
                 Ok(Some(ABANDONED)) if withdrawn => return Err(Failure::Cancelled),
-                Ok(Some(ABANDONED)) => return Err(Failure::GroupAbandoned),
+                Ok(Some(ABANDONED)) => return Err(abandoned()),
                 Ok(None) => {}
                 Ok(Some(_)) | Err(_) => return self.without_parent(),
             }
@@ -184,7 +125,7 @@ impl Member {
             }
             if Instant::now() > deadline && !ended {
                 // A parent without a decision by now is killed, which closes the socket.
-                self.group.end_parent().map_err(Failure::GroupUnknown)?;
+                self.outcome.end_parent().map_err(unknown)?;
                 ended = true;
             }
         }
@@ -205,8 +146,8 @@ impl Member {
 
     /// Reads the decision of a parent that has ended: it may have decided before.
     fn without_parent(&self) -> Result<(), Failure> {
-        let decision = self.group.wait_for_decision(GRACE);
-        match decision.map_err(Failure::GroupUnknown)? {
+        let decision = self.outcome.wait_for_decision(GRACE);
+        match decision.map_err(unknown)? {
             Decision::Complete => Ok(()),
             Decision::Abandoned => Err(Failure::CutOff {
                 verb: "command for its group",
@@ -214,8 +155,20 @@ impl Member {
         }
     }
 
-    /// Reports to the parent how the operation has ended.
-    pub(crate) fn say_end(&self, error: Option<&Error>) {
+    /// Carries out its operation, and reports to the parent how it has ended.
+    ///
+    /// # Errors
+    /// That of the operation.
+    pub fn carry_out(
+        &self,
+        operation: impl FnOnce(&dyn Companions) -> Result<Outcome, Error>,
+    ) -> Result<Outcome, Error> {
+        let outcome = operation(self);
+        self.say_end(outcome.as_ref().err());
+        outcome
+    }
+
+    fn say_end(&self, error: Option<&Error>) {
         let ended = error.map_or_else(Ended::default, Ended::of);
         // A parent that has ended does not need it.
         let _ = self.say(&Said::Ended(ended));
@@ -226,6 +179,43 @@ impl Member {
         line.push(b'\n');
         (&self.socket).write_all(&line)
     }
+}
+
+impl Companions for Member {
+    fn outcome(&self) -> Option<&SharedOutcome> {
+        Some(&self.outcome)
+    }
+
+    /// Fails if a container has failed, by [`Failure::Cancelled`] or, if the parent was killed, by
+    /// [`Failure::CutOff`].
+    fn meet(
+        &self,
+        step: Step,
+        cancel: &Cancel,
+        timeline: &mut Timeline<'_>,
+    ) -> Result<(), Failure> {
+        // `wait` notices a parent that has ended.
+        let _ = self.say(&Said::Reached(step));
+        timeline.time(phase(step), || self.wait(cancel))
+    }
+}
+
+/// Why a container does not go on with its group.
+#[derive(Debug, thiserror::Error)]
+enum NotTogether {
+    #[error("another container of its group has failed")]
+    Abandoned,
+    #[error("what has become of its group cannot be read")]
+    Unknown(#[source] io::Error),
+}
+
+fn abandoned() -> Failure {
+    Reason::new(Kind::GroupAbandoned, NotTogether::Abandoned).into()
+}
+
+fn unknown(error: io::Error) -> Failure {
+    let kind = of_io(&error, Kind::ImageDirectory);
+    Reason::new(kind, NotTogether::Unknown(error)).into()
 }
 
 impl Ended {

@@ -1,10 +1,11 @@
-//! The restore of one container of several that have one outcome (`operation/group`).
+//! The restore of one container of several that share one outcome.
 //!
 //! Up to a container that runs it is as any other, but it waits for the others ([`Step`]): with its
 //! room reserved, with files that are what they were, frozen behind CRIU, and frozen again with its
 //! GPUs. Then the parent decides, and all go on; before that all of it is ended if one of them
 //! fails.
 
+use crate::companions::{Companions, Step};
 use crate::context::{Context, Outcome};
 use crate::error::after_failure::AfterFailure;
 use crate::error::operations_log;
@@ -16,7 +17,6 @@ use crate::low_level::restore::Restored;
 use crate::operation::progress::Progress;
 use crate::operation::timeline::Timeline;
 use crate::operation::verb::Verb;
-use crate::recovery::group::member::{Member, Step};
 use crate::request::{LowLevelArgs, RestoreRequest};
 use crate::restore::hold::Goal;
 use crate::restore::image::{self, ImageKind};
@@ -24,21 +24,10 @@ use crate::restore::plan::Plan;
 use crate::restore::undo::{exists, is_taken};
 
 /// Restores the container, together with the others.
-pub fn restore(
+pub(super) fn restore(
     context: &Context,
     options: &RestoreRequest,
-    member: &Member,
-    low_level_args: LowLevelArgs<'_>,
-) -> Result<Outcome, Error> {
-    let outcome = attempt(context, options, member, low_level_args);
-    member.say_end(outcome.as_ref().err());
-    outcome
-}
-
-fn attempt(
-    context: &Context,
-    options: &RestoreRequest,
-    member: &Member,
+    companions: &dyn Companions,
     low_level_args: LowLevelArgs<'_>,
 ) -> Result<Outcome, Error> {
     let refused =
@@ -49,10 +38,11 @@ fn attempt(
     let (options, opened) = image::opened(&context.settings, options).map_err(refused)?;
     let options = &options;
     let manifest = find(context, options).map_err(refused)?;
-    let plan = Plan::make(context, options, manifest, Goal::Together(member)).map_err(refused)?;
+    let plan =
+        Plan::make(context, options, manifest, Goal::Together(companions)).map_err(refused)?;
     let progress = Progress::begin(context, plan.operation(), Verb::Restore);
     let mut timeline = Timeline::with_progress(progress).of_image(&options.image_path);
-    let result = carry_out(context, &plan, member, low_level_args, &mut timeline);
+    let result = carry_out(context, &plan, companions, low_level_args, &mut timeline);
     let error = result.as_ref().err();
     operations_log::write(context, Verb::Restore, &options.id, &timeline, error);
     drop(timeline);
@@ -76,11 +66,11 @@ fn find(context: &Context, options: &RestoreRequest) -> Result<Manifest, Refusal
 fn carry_out(
     context: &Context,
     plan: &Plan<'_>,
-    member: &Member,
+    companions: &dyn Companions,
     low_level_args: LowLevelArgs<'_>,
     timeline: &mut Timeline<'_>,
 ) -> Result<Restored, Error> {
-    check(context, plan, member, timeline).map_err(|cause| {
+    check(context, plan, companions, timeline).map_err(|cause| {
         Error::ending(
             plan.operation(),
             Verb::Restore,
@@ -97,12 +87,12 @@ fn carry_out(
 fn check(
     context: &Context,
     plan: &Plan<'_>,
-    member: &Member,
+    companions: &dyn Companions,
     timeline: &mut Timeline<'_>,
 ) -> Result<(), Failure> {
-    plan.meet(member, Step::Admitted, timeline)?;
+    plan.meet(companions, Step::Admitted, timeline)?;
     timeline.time("verify", || {
         image::verify(&context.settings, plan.image(), plan.manifest())
     })?;
-    plan.meet(member, Step::Verified, timeline)
+    plan.meet(companions, Step::Verified, timeline)
 }

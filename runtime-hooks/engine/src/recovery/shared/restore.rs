@@ -7,7 +7,7 @@ use stasis_linux::cgroup::FreezerState;
 use crate::container::Container;
 use crate::context::Context;
 use crate::error::after_failure::AfterFailure;
-use crate::operation::group::{Decision, Group};
+use crate::operation::outcome::{Decision, SharedOutcome};
 use crate::operation::undo::{Restore, Stage};
 use crate::operation::{Intent, Operation};
 use crate::preflight::cuda_processes::open_driver;
@@ -21,13 +21,13 @@ pub(in crate::recovery) fn recover(
     operation: &Operation,
     id: &str,
     restore: &Restore,
-    group: &Group,
+    outcome: &SharedOutcome,
 ) -> RolledBack {
     if restore.stage == Stage::Prepared {
         // All others wait for it, or are ended as well.
         return of_restore(context, operation, id, restore).into();
     }
-    match group.wait_for_decision(context.settings.deadlines.group()) {
+    match outcome.wait_for_decision(context.settings.deadlines.group()) {
         Err(error) => AfterFailure::Unknown(error.into()).into(),
         Ok(Decision::Abandoned) => of_restore(context, operation, id, restore).into(),
         Ok(Decision::Complete) => match context.container(id) {

@@ -6,8 +6,10 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use super::{FILE_NAME, GroupMember, NewGroup, PENDING, read};
-use crate::request::AfterDump;
+use stasis_engine::operation::outcome::{COMPLETE, PENDING};
+use stasis_engine::request::AfterDump;
+
+use super::{GroupMember, NewGroup, read};
 
 /// The directory of all, below the state directory.
 const RESTORES: &str = "restores";
@@ -73,7 +75,7 @@ fn is_left(directory: &Path, is_needed: impl Fn(&str) -> bool) -> io::Result<boo
 fn file_in(directory: &Path) -> io::Result<Option<PathBuf>> {
     for entry in fs::read_dir(directory)? {
         let name = entry?.file_name();
-        let is_ours = name == FILE_NAME || name.to_string_lossy().starts_with(PENDING);
+        let is_ours = name == COMPLETE || name.to_string_lossy().starts_with(PENDING);
         if is_ours {
             return Ok(Some(directory.join(name)));
         }

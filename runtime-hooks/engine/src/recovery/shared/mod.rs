@@ -1,7 +1,6 @@
 //! A checkpoint that was killed, and is one of several that have one outcome: what their parent has
 //! decided.
 
-pub mod member;
 pub(crate) mod restore;
 
 use std::thread::sleep;
@@ -16,7 +15,7 @@ use crate::context::Context;
 use crate::error::after_failure::AfterFailure;
 use crate::low_level;
 use crate::operation::Operation;
-use crate::operation::group::{Decision, Group};
+use crate::operation::outcome::{Decision, SharedOutcome};
 use crate::operation::undo::{Begun, Undo};
 use crate::recovery::bring_back;
 use crate::recovery::checkpoint::{commit, discard, has_ended};
@@ -32,10 +31,10 @@ pub(super) fn recover(
     context: &Context,
     operation: &Operation,
     undo: &Undo,
-    group: &Group,
+    outcome: &SharedOutcome,
 ) -> RolledBack {
     let unknown = |error| AfterFailure::Unknown(ContainerError::Processes(error)).into();
-    let decision = match group.wait_for_decision(context.settings.deadlines.group()) {
+    let decision = match outcome.wait_for_decision(context.settings.deadlines.group()) {
         Ok(decision) => decision,
         Err(error) => return unknown(error),
     };
@@ -43,7 +42,7 @@ pub(super) fn recover(
         (_, Err(error)) => AfterFailure::Unknown(error).into(),
         (Decision::Complete, Ok(None)) => has_ended(context, operation, undo).into(),
         (Decision::Complete, Ok(Some(container))) => {
-            go_forward(context, operation, undo, group, &container)
+            go_forward(context, operation, undo, outcome, &container)
         }
         (Decision::Abandoned, Ok(Some(container))) => {
             bring_back(context, operation, &container, &undo.begun)
@@ -66,7 +65,7 @@ fn go_forward(
     context: &Context,
     operation: &Operation,
     undo: &Undo,
-    group: &Group,
+    outcome: &SharedOutcome,
     container: &Container,
 ) -> RolledBack {
     let Begun::Checkpoint { found, image, .. } = &undo.begun else {
@@ -75,16 +74,16 @@ fn go_forward(
     if let Some(image) = image {
         commit(context, operation, undo, image);
     }
-    match group.after() {
+    match outcome.after {
         AfterDump::LeaveRunning => {
             let begun = Begun::Checkpoint {
                 found: *found,
                 image: None,
-                group: None,
+                shared: None,
             };
             bring_back(context, operation, container, &begun)
         }
-        AfterDump::Exit => match end(context, container, group) {
+        AfterDump::Exit => match end(context, container, outcome) {
             Ok(()) => has_ended(context, operation, undo).into(),
             Err(left) => AfterFailure::NotEnded(left.pid).into(),
         },
@@ -95,15 +94,15 @@ fn go_forward(
 /// is killed before a freezer of version 1, which would hold it, is thawed.
 ///
 /// # Errors
-/// Its first process has not ended; or the group's decision is not on disk, and nothing is ended.
+/// Its first process has not ended; or the decision is not on disk, and nothing is ended.
 pub(crate) fn end(
     context: &Context,
     container: &Container,
-    group: &Group,
+    outcome: &SharedOutcome,
 ) -> Result<(), ProcessFailure> {
     let (init, cgroup) = (container.init(), container.cgroup());
     // Without it a machine that restarts has neither the containers nor their images.
-    let synced = group.sync();
+    let synced = outcome.sync();
     synced.map_err(|error| ProcessFailure::of(Step::Query, init, Cause::Io(error)))?;
     let deadline = Instant::now() + ENDING;
     let left = || cgroup.pids().unwrap_or_default();
@@ -126,7 +125,7 @@ pub(crate) fn end(
         let _ = cgroup.request(FreezerState::Thawed);
         sleep(POLL);
     }
-    if !group.is_of_engine() {
+    if outcome.engine.is_none() {
         let limit = context.settings.deadlines.stalled();
         low_level::delete(&context.low_level, &context.root, container.id(), limit);
     }
