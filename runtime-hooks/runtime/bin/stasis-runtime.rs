@@ -15,7 +15,6 @@ use stasis_engine::checkpoint::checkpoint;
 use stasis_engine::companions::Alone;
 use stasis_engine::container::create::prepare;
 use stasis_engine::context::{Context, Outcome};
-use stasis_engine::delete::delete;
 use stasis_engine::error::chain;
 use stasis_engine::low_level::at_restore::RestoreScript;
 use stasis_engine::low_level::default_root;
@@ -31,7 +30,7 @@ use stasis_group::member::Member;
 use stasis_host::caller;
 use stasis_host::cancel::Cancel;
 use stasis_host::disk::Sync;
-use stasis_lifecycle::at_create::ended_soon::{note_checkpoint, note_deleted};
+use stasis_lifecycle::at_create::ended_soon::{delete, note_checkpoint};
 use stasis_lifecycle::at_create::first_image::FirstImage;
 use stasis_lifecycle::at_create::start::start;
 use stasis_lifecycle::at_create::{Created, create};
@@ -164,10 +163,7 @@ fn run(invocation: &Invocation) -> Result<u8, RuntimeError> {
         Action::Restore(options) => restore_in(group, &context, options, &args_with)?,
         Action::Resume { id } => resume(&context, id, &args)?,
         Action::Kill(request) => kill(&context, request, stop_commands()),
-        Action::Delete { id, mode } => {
-            note_deleted(&context, id);
-            delete(&context, id, *mode, &args)?
-        }
+        Action::Delete { id, mode } => delete(&context, id, *mode, &args)?,
         Action::PassThrough => Outcome::PassThrough,
     };
     match outcome {

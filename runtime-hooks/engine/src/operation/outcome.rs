@@ -1,10 +1,10 @@
 //! An outcome that operations on several containers share: one file decides it.
 //!
-//! A parent process makes the file before it starts anything. Once all images are on disk it renames
-//! the file to `group.json`, in one step: the checkpoint is complete. If there cannot be one it
-//! removes the file. No other process touches it, so the file shows the parent's decision, and if
-//! the parent has ended without one, there is no checkpoint. A parent that does not decide in time
-//! is killed first. The same holds for a restore.
+//! A parent process makes the file before it starts anything. Once all images are on disk it
+//! renames the file to `group.json`, in one step: the checkpoint is complete. If there cannot be
+//! one it removes the file. No other process touches it, so the file shows the parent's decision,
+//! and if the parent has ended without one, there is no checkpoint. A parent that does not decide
+//! in time is killed first. The same holds for a restore.
 
 use std::io;
 use std::path::{Path, PathBuf};

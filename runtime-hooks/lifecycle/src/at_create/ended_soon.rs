@@ -7,6 +7,7 @@
 //! independent of clock changes.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,10 +23,11 @@ use stasis_linux::file::{self, Access, Durability};
 
 use crate::at_create::no_first_image::NoFirstImage;
 use stasis_engine::container::Container;
-use stasis_engine::context::Context;
+use stasis_engine::context::{Context, Outcome};
+use stasis_engine::delete::{self, DeleteError};
 use stasis_engine::image::manifest::Manifest;
 use stasis_engine::operation::directory_of;
-use stasis_engine::request::{AfterDump, CheckpointRequest};
+use stasis_engine::request::{AfterDump, CheckpointRequest, DeleteMode};
 
 /// A shorter life has ended soon.
 const SOON: Duration = Duration::from_secs(60);
@@ -100,9 +102,16 @@ impl Noted {
     }
 }
 
-/// Notes that a container is deleted: its end counts, unless it has not ended yet or its end was
-/// asked for.
-pub fn note_deleted(context: &Context, id: &str) {
+/// Deletes a container. Its end counts, unless it has not ended yet or its end was asked for.
+///
+/// # Errors
+/// [`DeleteError`].
+pub fn delete(
+    context: &Context,
+    id: &str,
+    mode: DeleteMode,
+    args: &[OsString],
+) -> Result<Outcome, DeleteError> {
     let noted = Noted::of(context, id);
     let is_up = |container: Container| !container.init().is_gone();
     match context.container(id).ok().flatten().is_some_and(is_up) {
@@ -110,6 +119,7 @@ pub fn note_deleted(context: &Context, id: &str) {
         // If it cannot be noted, the end does not count.
         false => noted.end().unwrap_or_default(),
     }
+    delete::delete(context, id, mode, args)
 }
 
 /// Notes that a checkpoint is to end a container: its end is not its image's fault.
