@@ -3,7 +3,7 @@
 # Units here are found by systemd, and need not be enabled.
 UNITS = /usr/local/lib/systemd/system
 
-.PHONY: demo test test-node fuzz campaign soak bench package installer-image install uninstall requirements
+.PHONY: demo lint test test-node fuzz campaign soak bench package installer-image install uninstall requirements
 
 requirements:
 	@echo "== what test hosts need on this machine"
@@ -11,8 +11,12 @@ requirements:
 
 demo: requirements
 	@echo "== building the runtime, the CRIU plugin and the demonstration: 5 to 9 minutes on 2 cores, the first time"
-	cargo build --locked --profile demo -p stasis -p stasis-runtime -p stasis-criu-plugin -p stasis-integration --no-default-features --lib --bin stasis-runtime --bin stasis --bin demo
+	cargo build --locked --profile demo -p stasis -p stasis-runtime -p stasis-criu-plugin -p stasis-integration --no-default-features --features stasis-integration/programs --lib --bin stasis-runtime --bin stasis --bin demo
 	target/demo/demo
+
+# All code, with the programs that `make test` does not compile.
+lint:
+	cargo clippy --locked --workspace --all-targets --features stasis-integration/programs -- -D warnings
 
 test: requirements
 	integration/test.sh
@@ -28,14 +32,14 @@ fuzz: requirements
 
 campaign: requirements
 	@echo "== building the programs and the campaign"
-	cargo build --locked --workspace
+	cargo build --locked --workspace --exclude stasis-bench --features stasis-integration/programs
 	N=$(or $(N),50) SEED=$(or $(SEED),1) JOBS=$(or $(JOBS),1) target/debug/campaign
 
 MINUTES ?= 120
 # Seconds from one round to the next.
 APART ?= 0
 soak: requirements
-	cargo build --locked --workspace
+	cargo build --locked --workspace --exclude stasis-bench --features stasis-integration/programs
 	target/debug/soak $(MINUTES) $(APART)
 
 bench: requirements
@@ -44,7 +48,7 @@ bench: requirements
 	target/release/bench
 
 # For Debian and Ubuntu, for RPM, and a tarball, for any glibc from 2.31 on; and a CRIU: in target/package.
-package: requirements
+package: requirements lint
 	config/package/build.sh
 
 # The image of the installer for Kubernetes (deploy/kubernetes), with podman.

@@ -10,6 +10,9 @@ left_out=$(mktemp)
 beside=$(mktemp -d)
 trap 'rm -rf "$left_out" "$beside"' EXIT
 export STASIS_LEFT_OUT=$left_out
+# With another selection of packages cargo has other features of dependencies, and compiles them again. Lints of the
+# programs that no test runs: `make lint`.
+tested=(--locked --workspace --exclude stasis-bench)
 
 step() { printf '\n== %d:%02d %s\n' $((SECONDS / 60)) $((SECONDS % 60)) "$*"; }
 
@@ -45,21 +48,20 @@ RUSTC_WORKSPACE_WRAPPER="$(rustc --print sysroot)/bin/clippy-driver"
 # How `cargo clippy -- -D warnings` passes its arguments to the driver.
 CLIPPY_ARGS="-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__"
 export RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
-cargo build --locked --workspace --all-targets
+cargo build "${tested[@]}" --all-targets
 # Each test waits for programs most of its time: four at once leave two processors idle for a quarter of it. The node is one
 # emulated machine, which uses one processor; the sweeps are a few long tests, the last of which would run alone.
 step "tests (the first start of a test host builds it from Debian packages: a minute each)"
-# With `--test NAME` cargo has other features of dependencies, and compiles them again.
-begin "tests on a node" cargo test --locked --workspace -- on_a_node
-begin "sweeps" cargo test --locked --workspace -- sweep:: --test-threads 1
+begin "tests on a node" cargo test "${tested[@]}" -- on_a_node
+begin "sweeps" cargo test "${tested[@]}" -- sweep:: --test-threads 1
 begin_beside_tests "fuzz targets, 20 s each" env PROFILE=dev integration/fuzz.sh 20
 # The maps of the crates link to modules that are private.
 begin_beside_tests "documentation" env RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" \
-    cargo doc --locked --no-deps --workspace
+    cargo doc "${tested[@]}" --no-deps
 begin "dependencies" integration/check-dependencies.sh
 result=0
 # Processes that a test left behind can hold the pipe, which is not waited for.
-cargo test --locked --workspace --no-fail-fast -- --test-threads 5 --skip on_a_node --skip sweep:: \
+cargo test "${tested[@]}" --no-fail-fast -- --test-threads 5 --skip on_a_node --skip sweep:: \
     > >(tee "$beside/tests") 2>&1 || result=$?
 joined "documentation" || result=$?
 joined "dependencies" || result=$?

@@ -43,7 +43,7 @@ echo "== CRIU, for machines without one of 4.0 or newer"
 config/package/criu.sh "$root" target/package/criu
 
 echo "== what they are made of"
-cargo run --locked -q -p stasis-integration --bin sbom -- "$version" >target/package/programs/stasis.cdx.json
+cargo run --locked -q -p stasis-integration --features programs --bin sbom -- "$version" >target/package/programs/stasis.cdx.json
 
 echo "== the packages"
 config/package/assemble.sh "$version" target/package/programs "$out" target/package/criu

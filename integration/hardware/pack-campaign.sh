@@ -10,14 +10,15 @@ cd "$here/../.."
 
 host=${STASIS_HOST_SID:-$(ls -d "${STASIS_CACHE:-/var/cache/stasis}"/hosts/sid-*/ 2>/dev/null | head -n 1)}
 [ -d "$host" ] || { echo "no sid test host: run the tests first" >&2; exit 1; }
-cargo build --locked --workspace
+selection=(--locked --workspace --exclude stasis-bench --features stasis-integration/programs)
+cargo build "${selection[@]}"
 # test-host has gcc compile the programs of a test image.
 target/debug/test-host sid v2 true
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 strip -o "$work/campaign" target/debug/campaign
-steps=$(cargo test --locked --workspace --no-run 2>&1 | sed -n 's/.*tests\/campaign\/main.rs (\(.*\))/\1/p')
+steps=$(cargo test "${selection[@]}" --no-run 2>&1 | sed -n 's/.*tests\/campaign\/main.rs (\(.*\))/\1/p')
 strip -o "$work/every-step" "$steps"
 cp "$here/every-step.sh" "$work/"
 for program in stasis stasis-runtime libstasis_memory.so; do
