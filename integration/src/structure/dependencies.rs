@@ -5,15 +5,19 @@ use std::process::Command;
 
 use super::{refuse, repository};
 
-const LEAN: [&str; 2] = ["stasis-runtime", "containerd-shim-stasis"];
-const HEAVY: [&str; 6] = ["rustls", "ring", "ureq", "http", "clap", "stasis-transfer"];
+/// The crates that only the operator's program is made of.
+const OPERATORS: [&str; 3] = ["stasis", "stasis-locate", "stasis-transfer"];
+/// A client of registries.
+const CLIENT: [&str; 4] = ["rustls", "ring", "ureq", "http"];
+/// Command lines and tables.
+const TERMINAL: [&str; 3] = ["clap", "comfy-table", "indicatif"];
 
 /// Crates from the bottom up: none knows another one beside it or above it. The last ones are
 /// programs, which know what they like.
 const LEVELS: [&[&str]; 4] = [
     &["stasis-gpu"],
     &["stasis-engine"],
-    &["stasis-group", "stasis-lifecycle"],
+    &["stasis-group", "stasis-lifecycle", "stasis-locate"],
     &["stasis", "stasis-runtime", "stasis-transfer"],
 ];
 
@@ -64,20 +68,30 @@ fn no_crate_knows_those_above_it() {
     );
 }
 
-#[test]
-fn runtime_and_shim_carry_no_client_of_registries() {
+fn refuse_in(packages: &[&str], heavy: &[&[&str]]) {
     let mut found = Vec::new();
-    for package in LEAN {
+    for package in packages {
         let names = dependencies(package);
-        assert!(
-            names.iter().any(|name| name == "stasis-config"),
-            "{names:?}"
-        );
-        let heavy = names
-            .into_iter()
-            .filter(|name| HEAVY.contains(&name.as_str()));
+        let has_config = names.iter().any(|name| name == "stasis-config");
+        assert!(has_config, "{names:?}");
+        let heavy = heavy.concat();
+        let heavy = names.iter().filter(|name| heavy.contains(&name.as_str()));
         found.extend(heavy.map(|name| format!("{package}: {name}")));
     }
-    refuse("dependencies that these programs do without", &found);
+    refuse("dependencies that these packages do without", &found);
+}
+
+#[test]
+fn engine_runtime_and_shim_carry_no_client_of_registries() {
+    let lean = ["stasis-engine", "stasis-runtime", "containerd-shim-stasis"];
+    refuse_in(&lean, &[&OPERATORS, &CLIENT, &TERMINAL]);
     assert!(dependencies("stasis").iter().any(|name| name == "rustls"));
+}
+
+#[test]
+fn transfers_and_the_search_for_containers_print_nothing() {
+    refuse_in(
+        &["stasis-transfer", "stasis-locate"],
+        &[&["stasis"], &TERMINAL],
+    );
 }

@@ -14,10 +14,7 @@ use stasis::check::{CheckError, check_by_engine};
 use stasis::command_error::{CommandError, refuse_others};
 use stasis::cuda_checkpoint;
 use stasis::doctor::{doctor, self_test};
-use stasis::images::transfer::workers as transfers;
-use stasis::images::transfer::{pull::command as pull, push};
-use stasis::images::{self, gc, inspect};
-use stasis::locate::locate;
+use stasis::images::{self, gc, inspect, pull, push};
 use stasis::recover::{self, Which};
 use stasis::setup::{self, setup};
 use stasis::suspend::{self, Goal};
@@ -29,6 +26,8 @@ use stasis_engine::error::chain;
 use stasis_engine::workers;
 use stasis_gpu::cuda::watchdog;
 use stasis_linux::open_files;
+use stasis_locate::locate;
+use stasis_transfer::workers as transfers;
 
 /// Checkpoint and restore running GPU containers.
 ///

@@ -10,7 +10,6 @@ pub mod documents;
 #[path = "../../engine/src/bulk_memory/places/tests/fixtures.rs"]
 mod fixtures;
 pub mod images;
-pub mod locate;
 pub mod log;
 pub mod metrics;
 mod programs;
@@ -21,4 +20,3 @@ pub mod suspend;
 pub mod through_engine;
 pub mod usage;
 pub mod version;
-mod whose;

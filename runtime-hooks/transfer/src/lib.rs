@@ -1,23 +1,31 @@
-//! Images elsewhere: in OCI layouts and in registries (docs/internals/image-format.md, "In a
-//! registry").
+//! Images on their way to and from OCI layouts and registries (docs/internals/image-format.md,
+//! "In a registry").
 //!
-//! * [`Elsewhere`] is a place with images: a [`Layout`], a directory with blobs as `skopeo copy`
-//!   reads and writes it, or a [`Registry`]. [`Open`] opens the place that a reference names.
-//! * [`bundle`] packs CRIU's files into one blob, and unpacks them.
-//! * [`archive`] reads and writes the archives into which engines put an image and their own files.
-//!
-//! Everything is read as hostile: no path or name is taken from it, and a blob whose digest is
-//! another never gets a name.
+//! * [`PushRequest`] pushes an image, [`Incoming`] pulls one, [`begin`] pulls it in the background.
+//! * [`workers`] are the processes that do so for `stasis-runtime`, which has no client of
+//!   registries: pulls for new containers, pushes of stopped ones, and what is the latest image.
 
+#[cfg(not(fuzzing))]
+mod archive;
+#[cfg(fuzzing)]
 pub mod archive;
-pub mod bundle;
-pub mod elsewhere;
-pub mod layout;
-mod open;
-mod registry;
+mod at_stop;
+mod error;
+#[cfg(test)]
+#[path = "../../engine/src/bulk_memory/places/tests/fixtures.rs"]
+mod fixtures;
+mod local;
+mod moved;
+mod places;
+mod pull;
+mod push;
+#[cfg(test)]
+mod tests;
+pub mod workers;
 
-pub use elsewhere::{Elsewhere, NewBlob};
-pub use layout::Layout;
-pub use open::Open;
-pub use registry::Registry;
-pub use registry::tagged::Tagged;
+pub use error::TransferError;
+pub use local::origin::{Origin, RemoteLocation};
+pub use local::unpacked::Unpacked;
+pub use moved::Moved;
+pub use pull::{Begun, Documents, Incoming, begin};
+pub use push::{Progress, PushRequest};

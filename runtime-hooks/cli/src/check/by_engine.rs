@@ -11,10 +11,10 @@ use stasis_engine::request::CriuOption;
 use stasis_host::cancel::Cancel;
 use stasis_linux::ProcessRef;
 use stasis_linux::cgroup::FreezerState;
+use stasis_locate::Located;
+use stasis_locate::engine::{Engine, Known};
 
-use super::{CheckError, CheckReport, check, packing};
-use crate::locate::engine::{Engine, Known};
-use crate::locate::{Located, docker, runtime};
+use super::{CheckError, CheckReport, check, docker, packing, runtime};
 
 /// Runs the pre-flight of a checkpoint by the container's engine, with these options.
 ///

@@ -2,8 +2,7 @@
 
 use stasis_engine::error::Refusal;
 use stasis_engine::operation::OperationError;
-
-use crate::locate::LocateError;
+use stasis_locate::LocateError;
 
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]

@@ -1,11 +1,13 @@
 //! `stasis check`: runs only the pre-flight. It queries the driver and changes nothing.
 
 pub(crate) mod by_engine;
+mod docker;
 mod error;
 mod hooks;
 mod later;
 mod packing;
 mod room;
+mod runtime;
 mod text;
 
 use std::collections::BTreeSet;
@@ -13,13 +15,6 @@ use std::path::PathBuf;
 
 use serde::{Serialize, Serializer};
 use stasis_config::{BlockerKind, Settings};
-use stasis_linux::Snapshot;
-use stasis_linux::cgroup::FreezerState;
-use stasis_linux::snapshot::{Member, Origin};
-
-pub use by_engine::check_by_engine;
-pub use error::CheckError;
-pub use hooks::DeclaredHooks;
 use stasis_engine::checkpoint::captured::look;
 use stasis_engine::checkpoint::plan::judge::{asked, find_blockers};
 use stasis_engine::container::criu_configuration::refuse_running;
@@ -41,6 +36,13 @@ use stasis_engine::request::CriuOption;
 use stasis_gpu::cuda::nvml::{Inventory, ListedUse};
 use stasis_gpu::cuda::process_set::ProcessStates;
 use stasis_gpu::cuda::{CudaState, OpenError};
+use stasis_linux::Snapshot;
+use stasis_linux::cgroup::FreezerState;
+use stasis_linux::snapshot::{Member, Origin};
+
+pub use by_engine::check_by_engine;
+pub use error::CheckError;
+pub use hooks::DeclaredHooks;
 
 /// The findings of the pre-flight.
 #[derive(Debug, Serialize)]

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use stasis_config::Settings;
+use stasis_locate::engine::Engine;
 
 use crate::answer::amount::size;
-use crate::locate::engine::Engine;
 
 /// How fast engines pack: `ctr containers checkpoint` of 8 GiB took 20.4 s on an H100, of which
 /// stasis took 2.4 s.

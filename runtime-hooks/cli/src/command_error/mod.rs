@@ -1,24 +1,23 @@
 //! Errors of the operator's program, `stasis`.
 
 mod group;
-mod moving;
 
 use std::path::PathBuf;
 
 use rustix::process::geteuid;
 use stasis_config::SettingsError;
-use stasis_memory_store::StoreError;
-
-use crate::check::CheckError;
-use crate::documents::DocumentsError;
-use crate::locate::LocateError;
-use crate::setup::SetupError;
-pub use group::GroupError;
-pub use moving::MoveError;
 use stasis_engine::error::io_kind::{of_io, of_settings, of_store};
 use stasis_engine::error::kind::{Diagnosis, Kind, State};
 use stasis_engine::image::directory::ImageDirectoryError;
 use stasis_engine::image::manifest::ManifestError;
+use stasis_locate::LocateError;
+use stasis_memory_store::StoreError;
+use stasis_transfer::TransferError;
+
+use crate::check::CheckError;
+use crate::documents::DocumentsError;
+use crate::setup::SetupError;
+pub use group::GroupError;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +45,7 @@ pub enum CommandError {
     Group(#[from] GroupError),
     /// `stasis push` or `stasis pull` failed.
     #[error(transparent)]
-    Move(#[from] MoveError),
+    Transfer(#[from] TransferError),
     /// `stasis documents` failed.
     #[error(transparent)]
     Documents(#[from] DocumentsError),
@@ -103,7 +102,7 @@ impl CommandError {
             Self::Image(error) => error.kind(),
             Self::Manifest(error) => error.kind(),
             Self::Index(error) => of_store(error),
-            Self::Move(error) => error.kind(),
+            Self::Transfer(error) => error.kind(),
             Self::Group(error) => error.kind(),
             Self::Locate(error) => error.kind(),
             Self::NoImages(_) | Self::NothingOf(_) | Self::ImagesOfSeveral { .. } => {
@@ -127,6 +126,9 @@ pub enum ImageError {
     /// The name is no path, and no container with an image has it.
     #[error("there is no image directory, no archive, and no container with an image called {0}")]
     Unknown(String),
+    /// `stasis verify` reads all of an image, which lies elsewhere.
+    #[error("{0} is not on this machine: pull it first, or use `stasis verify --here`")]
+    NotHere(String),
     /// The image's directory cannot be opened.
     #[error(transparent)]
     Directory(#[from] ImageDirectoryError),
@@ -137,7 +139,7 @@ impl ImageError {
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
-            Self::NoImage(_) | Self::Unknown(_) => Kind::ImageDirectory,
+            Self::NoImage(_) | Self::Unknown(_) | Self::NotHere(_) => Kind::ImageDirectory,
             Self::Directory(error) => error.kind(),
         }
     }
@@ -152,17 +154,6 @@ pub fn refuse_others() -> Result<(), CommandError> {
     match geteuid().is_root() {
         true => Ok(()),
         false => Err(CommandError::NotRoot),
-    }
-}
-
-impl LocateError {
-    /// Returns the kind of the error, for scripts.
-    #[must_use]
-    pub fn kind(&self) -> Kind {
-        match self {
-            Self::Invalid(_) | Self::NotFound { .. } | Self::Ambiguous { .. } => Kind::NoContainer,
-            Self::Container(error) => error.kind(),
-        }
     }
 }
 

@@ -12,10 +12,10 @@ use stasis_gpu::cuda::watchdog::WatchedDriver;
 use stasis_gpu::cuda::{CudaDriver, CudaState, Driver};
 use stasis_host::cancel::Cancel;
 use stasis_linux::ProcessRef;
+use stasis_locate::locate;
 
 use super::arguments::{Arguments, Operation};
 use super::{Error, NAME, word};
-use crate::locate::locate;
 
 /// Carries the operation out and returns its answer: a line for each process of a query.
 pub(super) fn run(settings: Settings, arguments: &Arguments) -> Result<String, Error> {

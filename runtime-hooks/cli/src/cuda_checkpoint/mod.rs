@@ -21,9 +21,9 @@ use stasis_engine::error::kind::{Kind, State};
 use stasis_engine::suspend::{self, word};
 use stasis_gpu::cuda::failure::ProcessFailure;
 use stasis_gpu::cuda::{CudaDriver, CudaError, CudaState, Driver, OpenError};
+use stasis_locate::LocateError;
 
 use crate::answer::write;
-use crate::locate::LocateError;
 use crate::usage;
 use arguments::Arguments;
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 use stasis_gpu::cuda::nvml::Inventory;
 use stasis_host::deadline::within;
 use stasis_linux::ProcessRef;
+use stasis_locate::{Located, running};
 
 use super::{Finding, warning};
-use crate::locate::{Located, running};
 
 /// The longest wait for a process whose memory map the kernel does not show.
 const LIMIT: Duration = Duration::from_secs(10);

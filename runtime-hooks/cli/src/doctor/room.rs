@@ -5,11 +5,11 @@ use stasis_engine::container::host_memory::available;
 use stasis_engine::image::disk_space;
 use stasis_gpu::cuda::nvml::Inventory;
 use stasis_linux::error_chain;
+use stasis_locate::called;
 
 use super::{fault, ok, warning};
 use crate::answer::amount::size;
 use crate::doctor::Finding;
-use crate::locate::called;
 use crate::recover::cut_off;
 
 pub(super) fn findings(settings: &Settings, inventory: Option<&Inventory>) -> Vec<Finding> {

@@ -3,9 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use stasis_locate::roots::places;
+
 use super::{Finding, warning};
 use crate::answer::amount::counted;
-use crate::locate::roots::places;
 
 /// The directories of users, by their numbers, each with the roots of low-level runtimes.
 const USERS: &str = "/run/user";

@@ -9,22 +9,21 @@ use clap::Args;
 use serde::Serialize;
 use stasis_config::Settings;
 use stasis_engine::image::directory::{current, has_inventory, is_ours};
-use stasis_engine::image::manifest::{FILE_NAME, Manifest};
+use stasis_engine::image::manifest::Manifest;
 use stasis_group::file::{self, GroupMember};
+use stasis_locate::engine::Engine;
+use stasis_locate::whose::Whose;
 use stasis_memory_store::Index;
 use stasis_oci_image::document::annotations::Annotations;
 use stasis_oci_image::{Kind, Reference};
-use stasis_transfer::Open as _;
+use stasis_transfer::{Documents, Origin, TransferError};
 
+use super::login::Login;
 use super::named::Named;
-use super::origin::Origin;
-use super::transfer::login::Login;
 use super::{bytes_in, reference};
 use crate::answer::exit::Exit;
 use crate::answer::{Format, Output, answer_all, write_line};
-use crate::command_error::{CommandError, ImageError, MoveError};
-use crate::locate::engine::Engine;
-use crate::whose::Whose;
+use crate::command_error::{CommandError, ImageError};
 
 /// Show what images hold: container, GPUs, driver, sizes, origin.
 ///
@@ -96,10 +95,7 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<Exit, CommandEr
     for named in &arguments.images {
         reports.push(match reference(named) {
             None => ImageDescription::here(settings, named)?,
-            Some(reference) => {
-                let reference = reference.map_err(MoveError::from)?;
-                ImageDescription::elsewhere(&reference, arguments.login.file())?
-            }
+            Some(reference) => ImageDescription::elsewhere(&reference?, arguments.login.file())?,
         });
     }
     match arguments.output.format() {
@@ -142,12 +138,9 @@ impl ImageDescription {
     }
 
     /// Reads two small documents.
-    fn elsewhere(reference: &Reference, authfile: Option<&Path>) -> Result<Self, MoveError> {
-        let from = reference.open(authfile)?;
-        let (document, digest) = from.manifest(reference.tag())?;
-        let config = from.read(document.config(), document.config().size)?;
-        let manifest = Manifest::from_text(Path::new(FILE_NAME), &config);
-        let manifest = manifest.map_err(MoveError::refused)?;
+    fn elsewhere(reference: &Reference, authfile: Option<&Path>) -> Result<Self, TransferError> {
+        let found = Documents::fetch(reference, authfile)?;
+        let (document, manifest) = (found.manifest, found.image);
         let memory = || document.layers(Kind::Memory).map(|blob| blob.size);
         Ok(Self {
             image: reference.to_string().into(),
@@ -162,7 +155,7 @@ impl ImageDescription {
             group: None,
             origin: None,
             elsewhere: Some(Elsewhere {
-                digest: digest.to_string(),
+                digest: found.digest.to_string(),
                 annotations: document.annotations().clone(),
                 blobs: memory().count(),
                 archive: document.layer(Kind::Engine).is_some(),

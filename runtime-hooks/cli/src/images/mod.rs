@@ -4,10 +4,13 @@
 pub mod gc;
 pub mod inspect;
 mod known;
+mod login;
+mod moved;
 mod named;
-mod origin;
+mod progress;
+pub mod pull;
+pub mod push;
 mod table;
-pub mod transfer;
 pub mod verify;
 
 use std::fs;
@@ -15,13 +18,14 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use stasis_config::Settings;
-use stasis_oci_image::{OciImageError, Reference};
+use stasis_oci_image::Reference;
+use stasis_transfer::TransferError;
 
 use crate::answer::exit::Exit;
 use crate::answer::{Format, Output, answer_all, show_note, write_line};
-use crate::command_error::{CommandError, MoveError};
+use crate::command_error::{CommandError, ImageError};
+use login::Login;
 use named::Named;
-use transfer::login::Login;
 use verify::{Reading, VerifyReport, look, look_elsewhere, look_here};
 
 /// The images, and what of them is read.
@@ -66,7 +70,7 @@ pub fn verify(settings: &Settings, arguments: &VerifyArguments) -> Result<Exit, 
     let row = |image: &PathBuf| match arguments.here {
         true => here(settings, image, arguments),
         false if reference(image).is_some() => {
-            Err(MoveError::NotHere(image.display().to_string()).into())
+            Err(ImageError::NotHere(image.display().to_string()).into())
         }
         false => read(settings, image, |settings, image| {
             look(settings, image, Reading::Contents)
@@ -95,14 +99,11 @@ fn here(
         None => read(settings, named, |settings, image| {
             look_here(settings, image, bundle)
         }),
-        Some(reference) => {
-            let reference = reference.map_err(MoveError::from)?;
-            Ok(look_elsewhere(
-                settings,
-                &reference,
-                arguments.login.file(),
-            )?)
-        }
+        Some(reference) => Ok(look_elsewhere(
+            settings,
+            &reference?,
+            arguments.login.file(),
+        )?),
     }
 }
 
@@ -159,12 +160,12 @@ fn show(format: Format, rows: &[VerifyReport], asked: &'static str) -> Result<()
 }
 
 /// Parses the user's name for an image: a name that is no file here may be one elsewhere.
-fn reference(named: &Path) -> Option<Result<Reference, OciImageError>> {
+fn reference(named: &Path) -> Option<Result<Reference, TransferError>> {
     let text = named.to_str().filter(|_| !named.exists())?;
     let reference = text.parse();
     match reference {
         Err(_) if !text.starts_with("oci:") => None,
-        known => Some(known),
+        known => Some(known.map_err(TransferError::from)),
     }
 }
 

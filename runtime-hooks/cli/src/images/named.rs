@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
 use stasis_engine::image::manifest::Manifest;
+use stasis_locate::whose::Whose;
+use stasis_transfer::Unpacked;
 
 use super::known::with_dockers;
-use super::transfer::unpacked::Unpacked;
 use crate::command_error::{CommandError, ImageError};
-use crate::whose::Whose;
 
 /// An image on this machine, as long as this lives.
 #[derive(Debug)]

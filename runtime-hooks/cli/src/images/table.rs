@@ -1,14 +1,14 @@
 //! The images as a table, and below it why some cannot be restored, and notes.
 
 use comfy_table::Cell;
+use stasis_locate::whose::called;
 use stasis_memory_store::PacksIn;
+use stasis_transfer::{Origin, RemoteLocation};
 
-use super::origin::{Origin, RemoteLocation};
 use super::verify::{Refused, VerifyReport};
 use crate::answer::amount::size;
 use crate::answer::name;
 use crate::answer::table::{BAD, GOOD, cell, id, or_none, table};
-use crate::whose::called;
 
 /// Draws the images, with what was asked of them in the last column.
 pub(super) fn of(rows: &[VerifyReport], asked: &'static str) -> String {

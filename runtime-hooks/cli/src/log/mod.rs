@@ -9,11 +9,11 @@ mod timeline;
 
 use clap::Args;
 use stasis_config::Settings;
+use stasis_locate::locate;
 
 use crate::answer::exit::Exit;
 use crate::answer::{Format, Output, answer_all, show_note, write_line};
 use crate::command_error::CommandError;
-use crate::locate::locate;
 use line::{Line, read};
 use names::Named;
 use since::Since;

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use stasis_locate::running;
+use stasis_locate::whose::Whose;
 
 use super::line::Line;
-use crate::locate::running;
-use crate::whose::Whose;
 
 /// An operation with the name of its container.
 #[derive(Debug, Serialize)]

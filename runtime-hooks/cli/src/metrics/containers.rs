@@ -4,9 +4,9 @@ use std::time::UNIX_EPOCH;
 
 use clap::ValueEnum;
 use stasis_host::time::parsed;
+use stasis_locate::engine::Engine;
 
 use super::text::Family;
-use crate::locate::engine::Engine;
 use crate::ps::row::Row;
 use crate::ps::state::ContainerState;
 

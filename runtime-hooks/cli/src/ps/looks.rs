@@ -10,9 +10,9 @@ use std::time::{Duration, Instant, SystemTime};
 use stasis_config::Settings;
 use stasis_gpu::cuda::nvml::Inventory;
 use stasis_host::deadline::left_behind;
+use stasis_locate::Located;
 
 use super::row::Row;
-use crate::locate::Located;
 use crate::log::past::Past;
 
 /// Seconds until a container counts as not answering; an answer takes a fraction of one.

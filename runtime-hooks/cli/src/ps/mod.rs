@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use clap::Args;
 use stasis_config::Settings;
+use stasis_locate::{Located, locate, running};
 
 use crate::answer::exit::Exit;
 use crate::answer::{Format, Output, answer_all, show_note, write_line};
 use crate::command_error::CommandError;
-use crate::locate::{Located, locate, running};
 use crate::log::past::Past;
 use looks::Looks;
 use row::Row;

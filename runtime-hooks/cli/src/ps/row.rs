@@ -15,11 +15,11 @@ use stasis_gpu::cuda::GpuUuid;
 use stasis_gpu::cuda::gpu_use::{GpuBytes, add};
 use stasis_gpu::cuda::nvml::Inventory;
 use stasis_host::cancel::Cancel;
+use stasis_locate::Located;
+use stasis_locate::engine::{Engine, Known};
 
 use super::state::{ContainerState, Recorded};
 use crate::check::{CheckError, CheckReport, Process, check};
-use crate::locate::Located;
-use crate::locate::engine::{Engine, Known};
 use crate::log::past::{LastImage, Past, Predicted};
 
 /// A container that uses a GPU.

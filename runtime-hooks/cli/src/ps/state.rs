@@ -11,8 +11,7 @@ use stasis_engine::operation::{Intent, directory_of, peek};
 use stasis_engine::recovery::waiting::all_can_answer;
 use stasis_gpu::cuda::CudaState;
 use stasis_linux::cgroup::FreezerState;
-
-use crate::locate::Located;
+use stasis_locate::Located;
 
 /// The state of a container that uses a GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]

@@ -17,11 +17,11 @@ use stasis_engine::recovery::waiting::waits_for;
 use stasis_engine::recovery::{begin_recovery, take_up};
 use stasis_host::cancel::Cancel;
 use stasis_lifecycle::stopped::push_again::PushAgain;
+use stasis_locate::{LocateError, called, locate};
 
 use crate::answer::exit::Exit;
 use crate::answer::{Format, show_all, write_line};
 use crate::command_error::CommandError;
-use crate::locate::{LocateError, called, locate};
 use report::{ContainerRecovery, Outcome};
 
 /// The containers to recover.

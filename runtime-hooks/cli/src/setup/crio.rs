@@ -1,10 +1,11 @@
 //! CRI-O: a runtime handler for the RuntimeClass `stasis`, in a file of its own in `crio.conf.d`
 //! (crio.conf(5), "CRIO.RUNTIME.RUNTIMES TABLE").
 
+use stasis_locate::Located;
+use stasis_locate::roots::{CRI_O, ContainerLocation, places};
+
 use super::tables::Toml;
 use super::{SetupError, Way};
-use crate::locate::Located;
-use crate::locate::roots::{CRI_O, ContainerLocation, places};
 
 pub(super) const SETTINGS: &str = "/etc/crio/crio.conf.d/stasis.conf";
 const NAME: &str = "stasis";

@@ -12,10 +12,10 @@ use stasis_engine::suspend::{Asked, Change, Done, Error, Order, carry_out};
 use stasis_gpu::cuda::GpuMap;
 use stasis_gpu::cuda::gpu_use::gpu_bytes;
 use stasis_host::cancel::Cancel;
+use stasis_locate::Located;
 
 use super::Goal;
 use super::outcome::Outcome;
-use crate::locate::Located;
 
 /// Brings a container to its goal. A failed step has brought back all processes, except those for
 /// which it names a failure.

@@ -17,11 +17,11 @@ use clap::Args;
 use stasis_config::Settings;
 use stasis_engine::error::chain;
 use stasis_engine::error::kind::{Diagnosis, State};
+use stasis_locate::locate;
 
 use crate::answer::exit::Exit;
 use crate::answer::{Format, Output, answer_all, show_error, write_line};
 use crate::command_error::CommandError;
-use crate::locate::locate;
 use bring::bring;
 use outcome::Outcome;
 

@@ -9,6 +9,8 @@ use stasis_engine::operation::directory_of;
 use stasis_engine::operation::verb::Verb;
 use stasis_engine::preflight::capabilities::Capabilities;
 use stasis_engine::request::AfterDump;
+use stasis_locate::engine::Known;
+use stasis_locate::{Located, locate};
 
 use super::attempt::Attempt;
 use super::call::Record;
@@ -23,8 +25,6 @@ use crate::answer::{Format, Output, name, show, write_line};
 use crate::check::by_engine::admit;
 use crate::check::check_by_engine;
 use crate::command_error::{CommandError, GroupError};
-use crate::locate::engine::Known;
-use crate::locate::{Located, locate};
 use crate::log::past::Past;
 
 /// The reason for a failure that `operations.log` does not have.

@@ -8,14 +8,13 @@ use std::time::SystemTime;
 use stasis_config::{Flavor, Settings};
 use stasis_engine::request::{AfterDump, CriuOption};
 use stasis_host::time::rfc3339;
-
 use stasis_linux::cgroup::FreezerState;
+use stasis_locate::Located;
+use stasis_locate::engine::Engine;
 
 use super::command::EngineCommand;
 use super::criu_options::{of_checkpoint, words};
 use super::no_way::NoWay;
-use crate::locate::Located;
-use crate::locate::engine::Engine;
 
 /// crictl gives up a call after two seconds, and its caller gets no archive then.
 const CRICTL_TIMEOUT: &str = "--timeout=24h";

@@ -8,8 +8,7 @@ use clap::Args;
 use stasis_config::Flavor;
 use stasis_engine::operation::verb::Verb;
 use stasis_engine::request::CriuOption;
-
-use crate::locate::engine::Engine;
+use stasis_locate::engine::Engine;
 
 /// The options of `stasis checkpoint`.
 #[derive(Debug, Clone, Args)]

@@ -13,6 +13,8 @@ use stasis_engine::operation::verb::Verb;
 use stasis_engine::operation::{Intent, peek};
 use stasis_engine::request::AfterDump;
 use stasis_gpu::cuda::gpu_use::gpu_bytes;
+use stasis_locate::Located;
+use stasis_locate::engine::Engine;
 
 use super::checkpoint_way::CheckpointWay;
 use super::command::EngineCommand;
@@ -21,8 +23,6 @@ use super::outcome::Outcome;
 use crate::answer::amount::size;
 use crate::answer::name;
 use crate::check::{CheckError, CheckReport};
-use crate::locate::Located;
-use crate::locate::engine::Engine;
 use crate::log::past::{Past, Predicted};
 
 /// The expected course of a checkpoint.

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use serde::Serialize;
 use stasis_engine::error::kind::{Diagnosis, Kind, State};
 use stasis_engine::operation::verb::Verb;
+use stasis_locate::engine::{Engine, Known};
 
 use super::command::EngineCommand;
 use crate::answer::amount::{size, took};
 use crate::answer::exit::Exit;
 use crate::answer::names::by_name;
 use crate::answer::{Format, answer, name, show_error, write_line};
-use crate::locate::engine::{Engine, Known};
 use crate::log::line::Line;
 
 /// The outcome for a container.

@@ -7,6 +7,8 @@ use stasis_config::Settings;
 use stasis_engine::error::kind::State;
 use stasis_engine::operation::verb::Verb;
 use stasis_engine::request::CriuOption;
+use stasis_locate::engine::{self, Engine};
+use stasis_locate::locate;
 
 use super::attempt::Attempt;
 use super::call::Record;
@@ -19,8 +21,6 @@ use super::restore_way::{RestoreWay, Wanted, runs};
 use crate::answer::exit::Exit;
 use crate::answer::{Format, Output, name, show, write_line};
 use crate::command_error::CommandError;
-use crate::locate::engine::{self, Engine};
-use crate::locate::locate;
 use crate::log::past::Past;
 
 /// Restore a container that a checkpoint ended.

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 use stasis_config::Settings;
 use stasis_engine::error::kind::Kind;
+use stasis_locate::engine::Engine;
 
 use super::command::EngineCommand;
 use super::no_way::NoWay;
@@ -13,7 +14,6 @@ use super::restore_way::RestoreWay;
 use crate::answer::exit::Exit;
 use crate::answer::name;
 use crate::images::verify::{Reading, Refused, look};
-use crate::locate::engine::Engine;
 use crate::log::past::Predicted;
 
 /// The expected course of a restore.

@@ -1,4 +1,4 @@
-//! The process that pushes images again (`images/transfer/at_stop` of the command line): earlier
+//! The process that pushes images again (`at_stop` of the crate `transfer`): earlier
 //! pushes were killed, with the machine or without, or have not reached the registry for long.
 //!
 //! The next process that may need it starts it: `stasis recover`, which is run at boot, a container

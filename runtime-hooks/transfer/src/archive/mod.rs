@@ -5,7 +5,8 @@
 //! An archive is unpacked as hostile: regular files and directories alone, below one directory,
 //! accessible to root alone, and no more bytes than the caller allows.
 
-pub(crate) mod entries;
+pub(crate) mod bundle;
+mod entries;
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, BufReader, Read, Write};
@@ -16,6 +17,13 @@ use stasis_linux::file;
 use tar::{Builder, EntryType, Header};
 
 use entries::{Entries, Entry, What};
+
+/// The directory of the image, among the engine's files (checkpointctl's `lib/metadata.go`).
+pub(crate) const CHECKPOINT: &str = "checkpoint";
+/// The file that marks files as an engine's.
+pub(crate) const CONFIGURATION: &str = "config.dump";
+/// A tar of what the container has written: podman's of the new files, containerd's a layer.
+pub(crate) const WRITABLE: &str = "rootfs-diff.tar";
 
 /// Modes that keep other users from memory.
 const FILE_MODE: u32 = 0o600;
@@ -28,7 +36,7 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// The compression of an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Compression {
+pub(crate) enum Compression {
     /// Not at all.
     None,
     /// With zstd, as memory already is.
@@ -41,7 +49,7 @@ pub enum Compression {
 /// # Errors
 /// An I/O error; [`io::ErrorKind::InvalidData`] for an archive that is not as described above, or
 /// has more than `most` bytes.
-pub fn unpack(from: impl Read, directory: &Path, most: u64) -> io::Result<()> {
+pub(crate) fn unpack(from: impl Read, directory: &Path, most: u64) -> io::Result<()> {
     let mut entries = Entries::new(plain(from)?);
     let mut left = most;
     while let Some(entry) = entries.next().map_err(unreadable)? {
@@ -77,7 +85,7 @@ pub fn read_all(from: impl Read, most: u64) -> io::Result<()> {
 ///
 /// # Errors
 /// An I/O error; [`io::ErrorKind::InvalidData`] for anything but files and directories.
-pub fn pack(
+pub(crate) fn pack(
     directory: &Path,
     is_meant: impl Fn(&str) -> bool,
     compression: Compression,
@@ -94,7 +102,7 @@ pub fn pack(
 }
 
 /// Compresses with zstd.
-pub fn compress(mut from: impl Read, into: impl Write) -> io::Result<()> {
+pub(crate) fn compress(mut from: impl Read, into: impl Write) -> io::Result<()> {
     let mut packed = zstd::Encoder::new(into, LEVEL)?;
     io::copy(&mut from, &mut packed)?;
     packed.finish()?.flush()
@@ -105,7 +113,7 @@ pub fn compress(mut from: impl Read, into: impl Write) -> io::Result<()> {
 /// # Errors
 /// An I/O error; [`io::ErrorKind::InvalidData`] for data that is not zstd's, or has more than
 /// `most` bytes.
-pub fn decompress(from: impl Read, mut into: impl Write, most: u64) -> io::Result<()> {
+pub(crate) fn decompress(from: impl Read, mut into: impl Write, most: u64) -> io::Result<()> {
     let mut from = zstd::Decoder::new(from).map_err(unreadable)?;
     let mut buffer = vec![0; BUFFER];
     let mut left = most;

@@ -9,12 +9,12 @@ use stasis_engine::bulk_memory::apart::Apart;
 use stasis_engine::error::chain;
 use stasis_engine::error::kind::Kind;
 use stasis_engine::image::retention::Why;
+use stasis_locate::whose::called;
 use stasis_memory_store::ImageId;
 
 use super::found::{Image, NotRemoved};
 use crate::answer::amount::{age, since, size};
 use crate::answer::name;
-use crate::whose::called;
 
 /// A subject that is not to be kept, and its outcome.
 #[derive(Debug, Serialize)]

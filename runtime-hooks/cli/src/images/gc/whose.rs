@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use stasis_locate::{LocateError, locate};
+
 use crate::command_error::CommandError;
-use crate::locate::{LocateError, locate};
 
 /// Finds the container with this id, this name or this beginning of its id, among the containers
 /// that have left something.

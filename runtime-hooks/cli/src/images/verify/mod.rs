@@ -24,11 +24,10 @@ use stasis_engine::restore::host_memory::image_bytes;
 use stasis_engine::restore::image::{self, ImageKind};
 use stasis_memory_store::{StoreError, refuse_arriving};
 use stasis_oci_image::Reference;
+use stasis_transfer::{Incoming, Origin, TransferError};
 
 use super::bytes_in;
-use super::origin::Origin;
-use super::transfer::describe;
-use crate::command_error::{ImageError, MoveError};
+use crate::command_error::ImageError;
 use here::{judge, judge_machine};
 pub(crate) use report::{Refused, VerifyReport};
 
@@ -88,8 +87,8 @@ pub(super) fn look_elsewhere(
     settings: &Settings,
     reference: &Reference,
     authfile: Option<&Path>,
-) -> Result<VerifyReport, MoveError> {
-    let (image, bytes) = describe(reference, authfile)?;
+) -> Result<VerifyReport, TransferError> {
+    let (image, bytes) = Incoming::find(reference, authfile)?.described();
     let mut report = VerifyReport::of(Path::new(&reference.to_string()), bytes);
     if let Err(error) = image.check_plugin(settings) {
         report.refuse(&error.into());

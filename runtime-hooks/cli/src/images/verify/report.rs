@@ -9,9 +9,9 @@ use stasis_engine::error::kind::Kind;
 use stasis_engine::error::{Refusal, chain};
 use stasis_engine::image::manifest::Manifest;
 use stasis_memory_store::PacksIn;
+use stasis_transfer::Origin;
 
 use super::here::Expects;
-use crate::images::origin::Origin;
 
 /// The findings about an image.
 #[derive(Debug, Serialize)]

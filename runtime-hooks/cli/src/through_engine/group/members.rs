@@ -11,12 +11,12 @@ use stasis_engine::recovery::begin_within;
 use stasis_group::file::GroupMember;
 use stasis_group::member::Ended;
 use stasis_host::cancel::Cancel;
+use stasis_locate::engine::{Engine, Known};
+use stasis_locate::{Located, locate, running};
 
 use super::GroupWanted;
 use super::row::Row;
 use crate::command_error::{CommandError, GroupError};
-use crate::locate::engine::{Engine, Known};
-use crate::locate::{Located, locate, running};
 use crate::through_engine::checkpoint_way::stasis_runtime;
 use crate::through_engine::command::EngineCommand;
 use crate::through_engine::criu_options::{of_checkpoint, words};

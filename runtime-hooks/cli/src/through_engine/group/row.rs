@@ -6,9 +6,9 @@ use serde::Serialize;
 use stasis_engine::error::kind::{Kind, State};
 use stasis_engine::error::without_heading;
 use stasis_group::member::Ended;
+use stasis_locate::engine::Engine;
 
 use crate::answer::names::by_name;
-use crate::locate::engine::Engine;
 
 /// The operations of groups.
 const VERBS: [&str; 2] = ["checkpoint", "restore"];

@@ -1,7 +1,8 @@
 //! containerd: `ctr` makes a new container of an image of containerd's.
 
+use stasis_locate::engine::Engine;
+
 use super::{EngineCommand, Not, RestoreWay, Wanted};
-use crate::locate::engine::Engine;
 use crate::through_engine::checkpoint_way::{image_prefix, is_path};
 use crate::through_engine::command::NoAnswer;
 use crate::through_engine::no_way::NoWay;

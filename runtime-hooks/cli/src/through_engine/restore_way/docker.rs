@@ -4,8 +4,9 @@
 use std::fs;
 use std::path::Path;
 
+use stasis_locate::engine::Engine;
+
 use super::{EngineCommand, Not, RestoreWay, Wanted, inspect, runs};
-use crate::locate::engine::Engine;
 use crate::through_engine::no_way::NoWay;
 
 const FACTS: &str = "--format={{.Id}}\n{{.State.Running}}\n{{.HostnamePath}}";

@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use stasis_config::{Flavor, Settings};
 use stasis_engine::operation::verb::Verb;
 use stasis_engine::request::CriuOption;
+use stasis_locate::engine::Engine;
 
 use super::attempt::logged;
 use super::checkpoint_way::{absolute, stasis_runtime};
 use super::command::{EngineCommand, NoAnswer};
 use super::criu_options::{of_restore, words};
 use super::no_way::NoWay;
-use crate::locate::engine::Engine;
 
 /// The request.
 #[derive(Debug, Clone, Copy)]

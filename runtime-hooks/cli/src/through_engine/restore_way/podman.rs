@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use stasis_locate::engine::Engine;
+
 use super::{EngineCommand, Not, RestoreWay, Wanted, inspect, runs};
-use crate::locate::engine::Engine;
 use crate::through_engine::criu_options::words;
 use crate::through_engine::no_way::NoWay;
 

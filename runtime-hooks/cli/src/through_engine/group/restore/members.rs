@@ -11,10 +11,10 @@ use stasis_engine::operation::directory_of;
 use stasis_engine::recovery::begin_within;
 use stasis_group::file::{self, GroupMember};
 use stasis_host::cancel::Cancel;
+use stasis_locate::engine::{Engine, Known};
 
 use super::RestoreWanted;
 use crate::command_error::{CommandError, GroupError};
-use crate::locate::engine::{Engine, Known};
 use crate::through_engine::checkpoint_way::stasis_runtime;
 use crate::through_engine::command::EngineCommand;
 

@@ -1,7 +1,0 @@
-//! Images that can be restored while they arrive: `stasis pull --background`, and what new
-//! containers begin with.
-
-pub(super) mod arrive;
-pub(super) mod background;
-mod kept;
-mod side_by_side;

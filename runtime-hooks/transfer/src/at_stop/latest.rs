@@ -1,0 +1,269 @@
+//! The tag of the newest image of a key: it announces that an image is being made, and names the
+//! image then; and which of two images of a key is the later one.
+
+use std::path::PathBuf;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use nix::sys::utsname::uname;
+use stasis_engine::image::manifest;
+use stasis_host::time::{now, rfc3339};
+use stasis_lifecycle::at_create::newest::LocalImage;
+use stasis_lifecycle::at_stop::push::{ANNOUNCED_WITHIN, Push};
+use stasis_lifecycle::stopped::LATEST;
+use stasis_oci_image::document::annotations::{CREATED, IMAGE};
+use stasis_oci_image::{Announcement, Digest, Manifest, OciImageError, RepositoryName};
+
+use crate::places::{Elsewhere, Registry, Tagged};
+
+/// Renewals while an announcement holds, so that a lost one does no harm.
+const RENEWALS: u32 = 4;
+
+/// The tag while an image is being made.
+#[derive(Debug)]
+pub(super) struct Latest {
+    repository: RepositoryName,
+    directory: PathBuf,
+    image: String,
+    began: SystemTime,
+    /// How long an announcement holds.
+    holds: Duration,
+    /// Whether it was announced. One thread at a time changes the tag.
+    announced: Mutex<bool>,
+}
+
+/// How the registry's latest image compares to this one.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// There is none, or it is of an earlier stop.
+    Earlier,
+    /// This image.
+    This,
+    /// An image of a later stop, with this name.
+    Later(String),
+}
+
+impl Latest {
+    /// Names the tag of an image's key.
+    pub(super) fn of(push: &Push) -> Result<Self, OciImageError> {
+        Ok(Self {
+            repository: repository(push.repository())?,
+            directory: push.image(),
+            image: push.to_push.name.clone(),
+            began: push.to_push.began,
+            holds: push.how.settings.deadlines.stalled() / 2,
+            announced: Mutex::new(false),
+        })
+    }
+
+    /// Announces that the image is being made, unless a later one is.
+    pub(super) fn announce(&self) -> Result<(), OciImageError> {
+        let mut announced = self.lock();
+        let registry = self.for_a_moment()?;
+        let before = match registry.tagged(LATEST)? {
+            Tagged::Nothing => None,
+            Tagged::Image(_, digest) => Some(digest),
+            Tagged::Awaited(later) if holds(&later) && later.image > self.image => return Ok(()),
+            // The other image is lost, or made at the same time.
+            Tagged::Awaited(other) => other.before,
+        };
+        registry.announce(LATEST, &self.announcement(before))?;
+        *announced = true;
+        Ok(())
+    }
+
+    /// Announces the image if that has not been done.
+    pub(super) fn announce_unless_done(&self) -> Result<(), OciImageError> {
+        let is_announced = *self.lock();
+        match is_announced {
+            true => Ok(()),
+            false => self.announce(),
+        }
+    }
+
+    /// Returns the interval of renewals.
+    pub(super) fn renewed_each(&self) -> Duration {
+        self.holds / RENEWALS
+    }
+
+    /// Renews the announcement. A registry that does not answer is asked again the next time.
+    pub(super) fn renew(&self) {
+        let is_announced = *self.lock();
+        let _ = match is_announced {
+            true => self.say_anew(),
+            false => self.announce(),
+        };
+    }
+
+    /// Does something while the announcement is renewed.
+    pub(super) fn while_renewed<T>(&self, work: impl FnOnce() -> T) -> T {
+        thread::scope(|scope| {
+            let (end, ended) = channel::<()>();
+            scope.spawn(move || {
+                while ended.recv_timeout(self.renewed_each()) == Err(RecvTimeoutError::Timeout) {
+                    self.renew();
+                }
+            });
+            let done = work();
+            drop(end);
+            done
+        })
+    }
+
+    /// Gives the tag to the image, unless a later one has it.
+    pub(super) fn is_this(&self, image: &Digest) -> Result<(), OciImageError> {
+        let mut announced = self.lock();
+        let registry = Registry::open(self.repository.clone(), None)?;
+        let tagged = registry.tagged(LATEST)?;
+        let newest = match behind(&registry, &tagged)? {
+            Some((later, digest)) if self.is_earlier_than(&later) => digest,
+            _ => *image,
+        };
+        match tagged {
+            // The next image is being made: this one becomes the image before it.
+            Tagged::Awaited(other) if !self.is_ours(&other) && holds(&other) => {
+                let before = Some(newest);
+                registry.announce(LATEST, &Announcement { before, ..other })?;
+            }
+            Tagged::Image(_, there) if there == newest => {}
+            _ => registry.tag_also(LATEST, &newest)?,
+        }
+        // From now on no announcement of it is made.
+        *announced = true;
+        Ok(())
+    }
+
+    /// Gives the tag back to the image that had it, if this one is not pushed.
+    pub(super) fn take_back(&self) -> Result<(), OciImageError> {
+        let announced = self.lock();
+        if !*announced {
+            return Ok(());
+        }
+        let registry = self.for_a_moment()?;
+        match registry.tagged(LATEST)? {
+            Tagged::Awaited(ours) if self.is_ours(&ours) => match &ours.before {
+                Some(image) => registry.tag_also(LATEST, image),
+                // Few registries remove a tag.
+                None => registry.announce(LATEST, &Announcement { until: 0, ..ours }),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    /// Renews the announcement, unless another image has the tag by now.
+    fn say_anew(&self) -> Result<(), OciImageError> {
+        let _alone = self.lock();
+        let registry = self.for_a_moment()?;
+        match registry.tagged(LATEST)? {
+            Tagged::Awaited(ours) if self.is_ours(&ours) => {
+                registry.announce(LATEST, &self.announcement(ours.before))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Compares this image to the registry's latest, or the latest before the one being made.
+    pub(super) fn standing(&self) -> Result<Standing, OciImageError> {
+        let registry = self.for_a_moment()?;
+        let tagged = registry.tagged(LATEST)?;
+        Ok(match behind(&registry, &tagged)? {
+            Some((other, _)) if self.is_earlier_than(&other) => Standing::Later(name_of(&other)),
+            Some((other, _)) if self.is_it(&other) && is_image(&tagged) => Standing::This,
+            _ => Standing::Earlier,
+        })
+    }
+
+    /// Returns the image's digest, if it is in the registry under its own tag.
+    pub(super) fn pushed_before(&self, tag: &str) -> Result<Option<Digest>, OciImageError> {
+        match self.for_a_moment()?.tagged(tag)? {
+            Tagged::Image(image, digest) if self.is_it(&image) => Ok(Some(digest)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Compares by the time of the stop; an image that no stop has made, by its own time.
+    fn is_earlier_than(&self, other: &Manifest) -> bool {
+        let here = LocalImage {
+            name: self.image.clone(),
+            created: rfc3339(self.began),
+        };
+        here.is_before(other)
+    }
+
+    /// Another host may have stopped a container in the same millisecond.
+    fn is_it(&self, other: &Manifest) -> bool {
+        let own = manifest::Manifest::read(&self.directory).ok().flatten();
+        let is_made_then = own.is_some_and(|own| other.annotation(CREATED) == Some(&own.created));
+        is_made_then && other.annotation(IMAGE) == Some(&self.image)
+    }
+
+    fn announcement(&self, before: Option<Digest>) -> Announcement {
+        let host = uname().map(|names| names.nodename().to_string_lossy().into_owned());
+        let host = host.ok().filter(|host| !host.is_empty());
+        Announcement {
+            image: self.image.clone(),
+            host: host.unwrap_or_else(|| "unknown".to_owned()),
+            since: rfc3339(self.began),
+            until: now() + self.holds.as_secs().max(1),
+            before,
+        }
+    }
+
+    fn is_ours(&self, other: &Announcement) -> bool {
+        other.is_of(&self.announcement(None))
+    }
+
+    /// Opens the registry with a short deadline: a request that holds up a stop must end soon.
+    fn for_a_moment(&self) -> Result<Registry, OciImageError> {
+        let registry = Registry::open(self.repository.clone(), None)?;
+        Ok(registry.until(Instant::now() + ANNOUNCED_WITHIN))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.announced
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reads the name of a key's repository.
+pub(super) fn repository(text: String) -> Result<RepositoryName, OciImageError> {
+    let name = text.parse();
+    name.map_err(|what| OciImageError::Reference { text, what })
+}
+
+/// Returns the image that has the tag, or had it before the image being made.
+fn behind(
+    registry: &Registry,
+    tagged: &Tagged,
+) -> Result<Option<(Manifest, Digest)>, OciImageError> {
+    let before = match tagged {
+        Tagged::Nothing => None,
+        Tagged::Image(image, digest) => return Ok(Some(((**image).clone(), *digest))),
+        Tagged::Awaited(next) => next.before,
+    };
+    let Some(before) = before else {
+        return Ok(None);
+    };
+    match registry.manifest(&before.to_string()) {
+        // The registry's operator may have removed it.
+        Err(OciImageError::NoTag { .. }) => Ok(None),
+        found => found.map(Some),
+    }
+}
+
+/// Returns whether it was announced lately.
+pub(super) fn holds(announcement: &Announcement) -> bool {
+    announcement.until >= now()
+}
+
+fn is_image(tagged: &Tagged) -> bool {
+    matches!(tagged, Tagged::Image(..))
+}
+
+fn name_of(image: &Manifest) -> String {
+    let name = image.annotation(IMAGE).or(image.annotation(CREATED));
+    name.unwrap_or(LATEST).to_owned()
+}

@@ -1,0 +1,122 @@
+//! A pull into an archive, which podman imports, and containerd's CRI plugin and CRI-O
+//! restore from: the image as in a directory, with what the engine had put beside it.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, BufWriter};
+use std::path::{Path, PathBuf};
+
+use stasis_config::Settings;
+use stasis_linux::file;
+
+use crate::archive::CHECKPOINT;
+use crate::archive::{self, Compression};
+use crate::error::TransferError;
+use crate::local::beside::Beside;
+use crate::moved::Moved;
+use crate::places::Elsewhere;
+use crate::pull::engine_files;
+use crate::pull::parts::Parts;
+use crate::pull::whole::pull;
+
+const ENDING: &str = ".stasis-pull";
+/// A pull's directory for an image that is not complete.
+const INCOMPLETE: &str = ".checkpoint.stasis-pull";
+/// The archive, before it has its name.
+const NEW: &str = ".new";
+const ZSTD: &str = "zst";
+const TAR: &str = "tar";
+const BUFFER: usize = 1 << 20;
+
+/// Returns whether a path is to be an archive: `.tar` or `.tar.zst`, and no directory.
+pub(crate) fn is_archive(path: &Path) -> bool {
+    let is_zstd = ends(path, ZSTD) && ends(&path.with_extension(""), TAR);
+    (is_zstd || ends(path, TAR)) && !path.is_dir()
+}
+
+fn ends(path: &Path, ending: &str) -> bool {
+    path.extension().is_some_and(|found| found == ending)
+}
+
+/// Pulls an image into an archive that does not exist yet, by way of a directory. Resumes a pull
+/// that was cut off.
+pub(crate) fn pull_archive(
+    settings: &Settings,
+    from: &dyn Elsewhere,
+    parts: &Parts,
+    into: &Path,
+) -> Result<Moved, TransferError> {
+    let beside = Beside::begin(into, ENDING)?;
+    // A pull that was killed after it had named the archive has left the rest.
+    if let Err(error) = refuse_used(into) {
+        beside.leave(&BTreeSet::<&str>::new());
+        return Err(error);
+    }
+    match fill(settings, from, parts, &beside) {
+        Ok(moved) => {
+            let image = write(&beside, into)?;
+            beside.leave(&BTreeSet::<&str>::new());
+            Ok(Moved { image, ..moved })
+        }
+        Err(error) => {
+            beside.leave(&BTreeSet::from([INCOMPLETE]));
+            Err(error)
+        }
+    }
+}
+
+/// Fetches all that the archive is to have.
+fn fill(
+    settings: &Settings,
+    from: &dyn Elsewhere,
+    parts: &Parts,
+    beside: &Beside,
+) -> Result<Moved, TransferError> {
+    prepare_resumed_pull(beside)?;
+    if !engine_files::fetch(from, &parts.manifest, beside.path())? {
+        return Err(TransferError::NoEngine(parts.reference.to_string()));
+    }
+    pull(settings, from, parts, &beside.path().join(CHECKPOINT))
+}
+
+/// Has the pull resume the image that a killed pull has left.
+fn prepare_resumed_pull(beside: &Beside) -> Result<(), TransferError> {
+    let [image, incomplete] = [CHECKPOINT, INCOMPLETE].map(|name| beside.path().join(name));
+    if image.is_dir() && !incomplete.exists() {
+        fs::rename(&image, &incomplete).map_err(TransferError::io("rename", &image))?;
+    }
+    beside.keep_only(&BTreeSet::from([INCOMPLETE]))
+}
+
+/// Writes the archive, which gets its name once it is whole and on disk.
+fn write(beside: &Beside, into: &Path) -> Result<PathBuf, TransferError> {
+    let failed = || TransferError::io("write the archive", into);
+    let into = std::path::absolute(into).map_err(failed())?;
+    let new = beside.path().join(NEW);
+    let file = file::create_new(&new).and_then(|file| pack(beside.path(), &into, file));
+    file.and_then(|file| file.sync_all()).map_err(failed())?;
+    refuse_used(&into)?;
+    fs::rename(&new, &into).map_err(failed())?;
+    let parent = into.parent().unwrap_or(&into);
+    file::sync_directory(parent).map_err(failed())?;
+    Ok(into)
+}
+
+fn pack(from: &Path, named: &Path, into: File) -> io::Result<File> {
+    let is_meant = |name: &str| name != NEW;
+    let compression = match ends(named, ZSTD) {
+        true => Compression::Zstd,
+        false => Compression::None,
+    };
+    let mut into = BufWriter::with_capacity(BUFFER, into);
+    archive::pack(from, is_meant, compression, &mut into)?;
+    into.into_inner().map_err(io::IntoInnerError::into_error)
+}
+
+fn refuse_used(path: &Path) -> Result<(), TransferError> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(TransferError::io("find", path)(error)),
+        Ok(_) => Err(TransferError::There(path.to_owned())),
+    }
+}
