@@ -117,7 +117,7 @@ impl Latest {
         let mut announced = self.lock();
         let registry = Registry::open(self.repository.clone(), None)?;
         let tagged = registry.tagged(LATEST)?;
-        let newest = match behind(&registry, &tagged)? {
+        let newest = match still_behind(&registry, &tagged)? {
             Some((later, digest)) if self.is_earlier_than(&later) => digest,
             _ => *image,
         };
@@ -168,7 +168,7 @@ impl Latest {
     pub(super) fn standing(&self) -> Result<Standing, OciImageError> {
         let registry = self.for_a_moment()?;
         let tagged = registry.tagged(LATEST)?;
-        Ok(match behind(&registry, &tagged)? {
+        Ok(match still_behind(&registry, &tagged)? {
             Some((other, _)) if self.is_earlier_than(&other) => Standing::Later(name_of(&other)),
             Some((other, _)) if self.is_it(&other) && is_image(&tagged) => Standing::This,
             _ => Standing::Earlier,
@@ -235,7 +235,7 @@ pub(super) fn repository(text: String) -> Result<RepositoryName, OciImageError> 
 }
 
 /// Returns the image that has the tag, or had it before the image being made.
-fn behind(
+pub(super) fn behind(
     registry: &Registry,
     tagged: &Tagged,
 ) -> Result<Option<(Manifest, Digest)>, OciImageError> {
@@ -244,13 +244,19 @@ fn behind(
         Tagged::Image(image, digest) => return Ok(Some(((**image).clone(), *digest))),
         Tagged::Awaited(next) => next.before,
     };
-    let Some(before) = before else {
-        return Ok(None);
-    };
-    match registry.manifest(&before.to_string()) {
-        // The registry's operator may have removed it.
+    before
+        .map(|before| registry.manifest(&before.to_string()))
+        .transpose()
+}
+
+/// As [`behind`], without an image that the registry's operator has removed: a push needs none.
+fn still_behind(
+    registry: &Registry,
+    tagged: &Tagged,
+) -> Result<Option<(Manifest, Digest)>, OciImageError> {
+    match behind(registry, tagged) {
         Err(OciImageError::NoTag { .. }) => Ok(None),
-        found => found.map(Some),
+        found => found,
     }
 }
 
