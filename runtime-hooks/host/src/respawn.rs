@@ -16,6 +16,8 @@ use rustix::io::{Errno, pread};
 use rustix::stdio::{dup2_stderr, stderr};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use stasis_config::interface;
 use stasis_linux::cgroup::move_to_own_cgroup;
 use stasis_linux::open_files::keep_callers_limit;
 
@@ -25,8 +27,7 @@ use crate::environment;
 const CGROUP: &str = "stasis";
 /// This program, also if an upgrade has removed its file.
 const OWN: &str = "/proc/self/exe";
-/// The operator's program, beside this one. The verbs and jobs of transfers are an interface
-/// between versions: an upgrade replaces this program before those that start it.
+/// The operator's program, beside this one, which may be of another version.
 const OPERATORS: &str = "stasis";
 /// Far more than a job for hundreds of thousands of processes has, in bytes.
 const MAX_JOB: usize = 64 << 20;
@@ -53,7 +54,9 @@ pub fn start_transfer(verb: &str, job: &impl Serialize) -> io::Result<u32> {
 fn start_operators(verb: &str, job: &impl Serialize, streams: [Stdio; 2]) -> io::Result<Child> {
     // An upgrade may have removed this file: its directory and the other program remain.
     let path = current_exe()?.with_file_name(OPERATORS);
-    let started = spawn(program(&path, verb, job)?, streams);
+    let mut command = program(&path, verb, job)?;
+    command.arg(interface::argument());
+    let started = spawn(command, streams);
     started.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
 }
 
@@ -164,6 +167,52 @@ pub fn job_with<T: DeserializeOwned>(
     Some(job)
 }
 
+/// The starter of a transfer speaks a version of the interface that this program does not.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the `stasis` beside stasis-runtime is of another version (interface {given}, {} to {} are \
+     served); install both of one version",
+    interface::SERVED.start(),
+    interface::SERVED.end()
+)]
+pub struct OtherInterface {
+    given: String,
+}
+
+/// As [`job_of`], of a transfer that [`start_transfer`] or [`start_talking_transfer`] has started.
+pub fn transfer_of<T: DeserializeOwned>(
+    verb: &str,
+    name: &CStr,
+) -> Option<Result<T, OtherInterface>> {
+    let served = served(args_os().nth(2));
+    let job = job_of::<Box<RawValue>>(verb, name)?;
+    match served {
+        Ok(()) => serde_json::from_str(job.get()).ok().map(Ok),
+        Err(other) => Some(Err(other)),
+    }
+}
+
+/// Checks the version that a starter has named; the first starters named none.
+fn served(given: Option<OsString>) -> Result<(), OtherInterface> {
+    let Some(given) = given else { return Ok(()) };
+    let given = given.to_string_lossy();
+    let option = given
+        .strip_prefix("--")
+        .and_then(|option| option.strip_prefix(interface::OPTION));
+    let version = option
+        .and_then(|rest| rest.strip_prefix('='))
+        .unwrap_or(&given);
+    match version
+        .parse()
+        .is_ok_and(|version| interface::SERVED.contains(&version))
+    {
+        true => Ok(()),
+        false => Err(OtherInterface {
+            given: version.to_owned(),
+        }),
+    }
+}
+
 /// Reads what [`file_of`] has written, and puts `/dev/null` in its place.
 fn job_in_stderr() -> io::Result<Vec<u8>> {
     let mut job = vec![0; 64 << 10];
@@ -224,6 +273,26 @@ mod tests {
         let error = start_transfer("stasis-test", &()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
         assert!(error.to_string().contains("/stasis: "), "{error}");
+    }
+
+    #[test]
+    fn a_starter_of_another_version_is_refused() {
+        let served = |given: &str| served(Some(given.into()));
+        served(&interface::argument()).unwrap();
+        super::served(None).unwrap();
+        for other in [
+            "--stasis-interface=0",
+            "--stasis-interface=2",
+            "--stasis-interface",
+            "x",
+        ] {
+            served(other).unwrap_err();
+        }
+        let error = served("--stasis-interface=2").unwrap_err().to_string();
+        assert!(
+            error.contains("(interface 2, 1 to 1 are served)"),
+            "{error}"
+        );
     }
 
     #[test]

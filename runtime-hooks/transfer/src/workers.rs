@@ -11,10 +11,10 @@ use crate::at_stop::{self, again, newest};
 use crate::pull::arriving::background;
 
 const PROCESSES: [Worker; 4] = [
-    || Some(background::run(&Pull::of_this_process()?)),
-    || Some(at_stop::run(&Push::of_this_process()?)),
-    || Some(again::run(&PushAgain::of_this_process()?)),
-    || Some(newest::run(&Query::of_this_process()?)),
+    || Some(background::run(Pull::of_this_process()?)),
+    || Some(at_stop::run(Push::of_this_process()?)),
+    || Some(again::run(PushAgain::of_this_process()?)),
+    || Some(newest::run(Query::of_this_process()?)),
 ];
 
 /// Does the work of this process, if it was started for a transfer; returns the exit code.

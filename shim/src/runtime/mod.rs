@@ -238,7 +238,7 @@ impl OciRuntime {
     /// that chose `stasis-runtime` itself gets the one in the settings.
     pub(crate) fn stasis(&self, verb: &'static str) -> RuntimeCall<'_> {
         let mut command = Command::new(&self.stasis);
-        command.arg(format!("--{}={}", interface::OPTION, interface::VERSION));
+        command.arg(interface::argument());
         if let LowLevel::Named(program) = &self.low_level
             && !programs::is_stasis_runtime(program)
         {

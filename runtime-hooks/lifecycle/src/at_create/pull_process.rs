@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use stasis_config::Settings;
 use stasis_host::cancel::Cancel;
-use stasis_host::respawn;
+use stasis_host::respawn::{self, OtherInterface};
 
 use stasis_engine::error::kind::Kind;
 use stasis_engine::restore::admission::described::{Described, Unfit};
@@ -72,8 +72,8 @@ impl Pull {
 
     /// The job of this process, if it was started for one.
     #[must_use]
-    pub fn of_this_process() -> Option<Self> {
-        respawn::job_of(VERB, c"stasis-pull")
+    pub fn of_this_process() -> Option<Result<Self, OtherInterface>> {
+        respawn::transfer_of(VERB, c"stasis-pull")
     }
 }
 

@@ -9,6 +9,7 @@ use stasis_lifecycle::at_stop::push::Push;
 use stasis_lifecycle::stopped::is_complete;
 use stasis_lifecycle::stopped::push_again::PushAgain;
 use stasis_lifecycle::stopped::to_push::{Held, hold_all};
+use stasis_host::respawn::OtherInterface;
 
 use crate::at_stop::attempt::{Pushed, attempt, end, is_settled};
 use crate::at_stop::latest::Latest;
@@ -25,14 +26,15 @@ struct Left {
 /// Pushes one image after the other, the latest first: earlier images of its key are left
 /// behind then. `false` if a push failed.
 #[must_use]
-pub(crate) fn run(again: &PushAgain) -> bool {
+pub(crate) fn run(again: Result<PushAgain, OtherInterface>) -> bool {
+    let Ok(again) = again else { return false };
     // All are held until the end: a process that comes meanwhile leaves them to this one.
     let Ok(held) = hold_all(&again.settings.restore.at_create) else {
         return false;
     };
     let mut left: Vec<_> = held
         .into_iter()
-        .filter_map(|held| left(again, held))
+        .filter_map(|held| left(&again, held))
         .collect();
     let (began, mut pause, mut all) = (Instant::now(), FIRST_PAUSE, true);
     loop {

@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use stasis_engine::error::chain;
 use stasis_engine::error::kind::Kind;
 use stasis_engine::operation::timeline::Timeline;
-use stasis_host::respawn::{lines_of, say};
 use stasis_lifecycle::at_stop::push::{Push, Told};
 use stasis_lifecycle::stopped::is_complete;
+use stasis_host::respawn::{OtherInterface, lines_of, say};
 
 use crate::error::TransferError;
 use attempt::{Pushed, attempt, end, is_settled};
@@ -33,19 +33,26 @@ const TRIED_FOR: Duration = Duration::from_secs(3600);
 
 /// Announces the image, waits for it, and pushes it; `false` if that fails.
 #[must_use]
-pub(crate) fn run(push: &Push) -> bool {
+pub(crate) fn run(push: Result<Push, OtherInterface>) -> bool {
+    let begun = push.map_err(|error| chain(&error)).and_then(|push| {
+        let latest = Latest::of(&push).map_err(|error| chain(&error))?;
+        Ok((push, latest))
+    });
+    match begun {
+        Ok((push, latest)) => push_when_complete(&push, &latest),
+        Err(why) => {
+            let _ = say(&Err::<(), _>(why));
+            false
+        }
+    }
+}
+
+fn push_when_complete(push: &Push, latest: &Latest) -> bool {
     // Without the note's lock the push works too, until it is killed.
     let held = push.to_push.hold().ok().flatten();
-    let latest = match Latest::of(push) {
-        Ok(latest) => latest,
-        Err(error) => {
-            let _ = say(&Err::<(), _>(chain(&error)));
-            return false;
-        }
-    };
     let _ = say(&latest.announce().map_err(|error| chain(&error)));
     let lines = lines_of(io::stdin());
-    if what_is_told(push, &lines, &latest) == Told::NoImage {
+    if what_is_told(push, &lines, latest) == Told::NoImage {
         // An image that is still being made may be pushed later.
         if let Some(held) = held.filter(|_| is_gone(&push.image())) {
             held.remove();
@@ -55,9 +62,9 @@ pub(crate) fn run(push: &Push) -> bool {
     let image = push.image();
     let mut timeline = Timeline::default().of_image(&image);
     let tried = timeline.time("push", || {
-        latest.while_renewed(|| until_pushed(push, &latest))
+        latest.while_renewed(|| until_pushed(push, latest))
     });
-    end(push, &latest, timeline, &tried);
+    end(push, latest, timeline, &tried);
     if let Some(held) = held.filter(|_| is_settled(&tried)) {
         held.remove();
     }

@@ -3,9 +3,9 @@
 
 use std::time::Instant;
 
-use stasis_host::respawn::say;
 use stasis_lifecycle::at_create::newest::{ANSWERED_WITHIN, Newest, Query, RemoteImage};
 use stasis_lifecycle::stopped::LATEST;
+use stasis_host::respawn::{OtherInterface, say};
 use stasis_oci_image::OciImageError;
 use stasis_oci_image::document::annotations::IMAGE;
 
@@ -14,8 +14,9 @@ use crate::places::{Registry, Tagged};
 
 /// Asks, and reports the answer. Returns whether there is one.
 #[must_use]
-pub(crate) fn run(query: &Query) -> bool {
-    let answer = look(query).map_err(|error| error.to_string());
+pub(crate) fn run(query: Result<Query, OtherInterface>) -> bool {
+    let query = query.map_err(|error| error.to_string());
+    let answer = query.and_then(|query| look(&query).map_err(|error| error.to_string()));
     say(&answer).is_ok() && answer.is_ok()
 }
 

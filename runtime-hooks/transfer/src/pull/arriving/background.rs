@@ -11,14 +11,15 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 use stasis_config::Settings;
 use stasis_engine::error::chain;
+use stasis_engine::error::kind::Kind;
 use stasis_engine::image::directory::has_inventory;
 use stasis_engine::image::directory::in_use::{self, InUse};
 use stasis_engine::restore::admission::described::Described;
 use stasis_engine::restore::admission::node::Whose;
 use stasis_host::cancel::Cancel;
-use stasis_host::respawn::say;
 use stasis_lifecycle::at_create::pull_process::{Answer, GO_ON, Into, NotPulled, Process, Pull};
 use stasis_lifecycle::at_create::pulled::place_of;
+use stasis_host::respawn::{OtherInterface, say};
 use stasis_linux::directory::Directory;
 use stasis_oci_image::Reference;
 
@@ -86,15 +87,19 @@ enum ImageFetch {
 ///
 /// The requester may have gone: then the image is kept for the next one.
 #[must_use]
-pub(crate) fn run(pull: &Pull) -> bool {
-    let (found, source) = match fetch(pull) {
+pub(crate) fn run(pull: Result<Pull, OtherInterface>) -> bool {
+    let failed = |kind, why| {
+        let _ = say(&Answer::Failed(NotPulled { kind, why }));
+        false
+    };
+    let pull = match pull {
+        Ok(pull) => pull,
+        Err(other) => return failed(Kind::InterfaceVersion, other.to_string()),
+    };
+    let (found, source) = match fetch(&pull) {
         Ok(Some(begun)) => begun,
         Ok(None) => return false,
-        Err(error) => {
-            let (kind, why) = (error.kind(), chain(&error));
-            let _ = say(&Answer::Failed(NotPulled { kind, why }));
-            return false;
-        }
+        Err(error) => return failed(error.kind(), chain(&error)),
     };
     let _ = say(&Answer::There(found.image().to_owned()));
     let (is_whole, in_use) = match found {
