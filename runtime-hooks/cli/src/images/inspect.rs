@@ -95,7 +95,9 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<Exit, CommandEr
     for named in &arguments.images {
         reports.push(match reference(named) {
             None => ImageDescription::here(settings, named)?,
-            Some(reference) => ImageDescription::elsewhere(&reference?, arguments.login.file())?,
+            Some(reference) => {
+                ImageDescription::elsewhere(&reference?, arguments.login.authfile.as_deref())?
+            }
         });
     }
     match arguments.output.format() {

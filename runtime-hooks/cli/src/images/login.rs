@@ -1,6 +1,6 @@
 //! The identity that a registry sees.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 
@@ -10,12 +10,5 @@ pub(super) struct Login {
     /// Read credentials from this file, as `podman login --authfile` and `docker login` write it.
     /// Default: root's own.
     #[arg(long, value_name = "FILE")]
-    authfile: Option<PathBuf>,
-}
-
-impl Login {
-    /// Returns the file that was named.
-    pub(super) fn file(&self) -> Option<&Path> {
-        self.authfile.as_deref()
-    }
+    pub(super) authfile: Option<PathBuf>,
 }

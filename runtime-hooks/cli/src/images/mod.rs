@@ -102,7 +102,7 @@ fn here(
         Some(reference) => Ok(look_elsewhere(
             settings,
             &reference?,
-            arguments.login.file(),
+            arguments.login.authfile.as_deref(),
         )?),
     }
 }

@@ -42,7 +42,7 @@ pub struct Arguments {
 /// Carries the command out and returns the exit code.
 pub fn run(settings: &Settings, arguments: &Arguments) -> Result<Exit, CommandError> {
     let (reference, into) = (&arguments.reference, &arguments.into);
-    let authfile = arguments.login.file();
+    let authfile = arguments.login.authfile.as_deref();
     let format = arguments.output.format();
     if arguments.background {
         show(&Report(begin(settings, reference, authfile, into)?), format)?;

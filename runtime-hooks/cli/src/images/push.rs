@@ -44,7 +44,7 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<Exit, CommandEr
         reference: &arguments.reference,
         image: &arguments.image,
         subject: arguments.subject.as_deref(),
-        authfile: arguments.login.file(),
+        authfile: arguments.login.authfile.as_deref(),
     };
     let progress = ProgressLine::new(&arguments.reference.to_string());
     let pushed = request.push(settings, &progress)?;

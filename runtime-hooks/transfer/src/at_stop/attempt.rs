@@ -15,7 +15,7 @@ use stasis_oci_image::{Digest, Reference};
 use crate::at_stop::latest::{Latest, Standing};
 use crate::error::TransferError;
 use crate::local::source::Source;
-use crate::places::Open as _;
+use crate::places::open;
 use crate::push::push;
 
 /// The result of a push.
@@ -78,7 +78,7 @@ fn later_here(stopped: &Push) -> Option<String> {
 fn push_to(stopped: &Push, reference: &Reference) -> Result<Digest, TransferError> {
     let settings = &stopped.how.settings;
     let source = Source::open(settings, &stopped.image())?;
-    let place = reference.open(None)?;
+    let place = open(reference, None)?;
     let pushed = push(
         settings,
         source,

@@ -9,6 +9,6 @@ mod registry;
 
 pub(crate) use elsewhere::{Elsewhere, NewBlob, StoreOutcome, Stored};
 pub(crate) use layout::Layout;
-pub(crate) use open::Open;
+pub(crate) use open::{open, open_or_make};
 pub(crate) use registry::Registry;
 pub(crate) use registry::tagged::Tagged;

@@ -9,17 +9,16 @@ use std::path::{Path, PathBuf};
 use stasis_config::Settings;
 use stasis_linux::file;
 
-use crate::archive::CHECKPOINT;
-use crate::archive::{self, Compression};
+use crate::archive::{self, CHECKPOINT, Compression};
 use crate::error::TransferError;
 use crate::local::beside::Beside;
 use crate::moved::Moved;
 use crate::places::Elsewhere;
 use crate::pull::engine_files;
 use crate::pull::parts::Parts;
+use crate::pull::staging::{ENDING, refuse_used};
 use crate::pull::whole::pull;
 
-const ENDING: &str = ".stasis-pull";
 /// A pull's directory for an image that is not complete.
 const INCOMPLETE: &str = ".checkpoint.stasis-pull";
 /// The archive, before it has its name.
@@ -111,12 +110,4 @@ fn pack(from: &Path, named: &Path, into: File) -> io::Result<File> {
     let mut into = BufWriter::with_capacity(BUFFER, into);
     archive::pack(from, is_meant, compression, &mut into)?;
     into.into_inner().map_err(io::IntoInnerError::into_error)
-}
-
-fn refuse_used(path: &Path) -> Result<(), TransferError> {
-    match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(TransferError::io("find", path)(error)),
-        Ok(_) => Err(TransferError::There(path.to_owned())),
-    }
 }

@@ -20,7 +20,7 @@ use stasis_oci_image::Reference;
 use crate::error::TransferError;
 use crate::local::origin::Origin;
 use crate::moved::Moved;
-use crate::places::{Elsewhere, Open as _};
+use crate::places::{Elsewhere, open};
 use archived::{is_archive, pull_archive};
 use arriving::arrive::{has_arrived_in_part, resume_pull};
 pub use arriving::background::{Begun, begin};
@@ -41,7 +41,7 @@ impl Incoming {
     /// # Errors
     /// There is no such image, or its parts do not fit together.
     pub fn find(reference: &Reference, authfile: Option<&Path>) -> Result<Self, TransferError> {
-        let from = reference.open(authfile)?;
+        let from = open(reference, authfile)?;
         Ok(Self {
             parts: Parts::find(&*from, reference)?,
             from,

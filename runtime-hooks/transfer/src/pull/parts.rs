@@ -17,8 +17,7 @@ use crate::archive::bundle::Listed;
 use crate::error::TransferError;
 use crate::local::source::{is_of_criu, split};
 use crate::moved::Moved;
-use crate::places::Elsewhere;
-use crate::places::Open as _;
+use crate::places::{Elsewhere, open};
 
 /// The parts of an image, all of which fit together.
 pub(crate) struct Parts {
@@ -59,7 +58,7 @@ impl Documents {
     /// # Errors
     /// There is no such image, or it is damaged.
     pub fn fetch(reference: &Reference, authfile: Option<&Path>) -> Result<Self, TransferError> {
-        Self::read(&*reference.open(authfile)?, reference)
+        Self::read(&*open(reference, authfile)?, reference)
     }
 
     fn read(from: &dyn Elsewhere, reference: &Reference) -> Result<Self, TransferError> {

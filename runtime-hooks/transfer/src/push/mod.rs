@@ -15,16 +15,13 @@ use stasis_memory_store::{BlobsOf, Lengths};
 use stasis_oci_image::document::annotations::IMAGE_NAME;
 use stasis_oci_image::{Descriptor, Kind, Manifest, OciImageError, Reference};
 
-use crate::archive::bundle;
-use crate::archive::bundle::Listed;
-use crate::archive::{self, Compression};
-use crate::archive::{CHECKPOINT, WRITABLE};
+use crate::archive::bundle::{self, Listed};
+use crate::archive::{self, CHECKPOINT, Compression, WRITABLE};
 use crate::error::TransferError;
 use crate::local::origin::Origin;
 use crate::local::source::{Source, split};
 use crate::moved::Moved;
-use crate::places::Elsewhere;
-use crate::places::Open as _;
+use crate::places::{Elsewhere, open_or_make};
 use outgoing::{Outgoing, Waiting};
 use plans::{Plans, is_large, split_large};
 use remote_contents::RemoteContents;
@@ -64,7 +61,7 @@ impl PushRequest<'_> {
     /// The image is not there then, and earlier contents are unchanged.
     pub fn push(&self, settings: &Settings, to: &dyn Progress) -> Result<Moved, TransferError> {
         let source = Source::open(settings, self.image)?;
-        let place = self.reference.open_or_make(self.authfile)?;
+        let place = open_or_make(self.reference, self.authfile)?;
         let subject = self.subject(&*place, &source)?;
         let by = (self.reference, subject);
         let pushed = push(settings, source, &*place, by, to, Lengths::of)?;

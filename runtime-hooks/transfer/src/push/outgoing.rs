@@ -11,8 +11,7 @@ use stasis_memory_store::{BlobDigest, MOST_BLOB_BYTES, NewBlobs};
 use stasis_oci_image::{Digest, Kind, OciImageError};
 
 use crate::error::TransferError;
-use crate::places::{Elsewhere, NewBlob};
-use crate::places::{StoreOutcome, Stored};
+use crate::places::{Elsewhere, NewBlob, StoreOutcome, Stored};
 use crate::push::Progress;
 
 /// More connections do not help: registries that limit a connection allow some hundred MB/s each.

@@ -28,7 +28,7 @@ impl Images {
     fn push_to(&self, server: &Server) -> Result<Moved, TransferError> {
         let source = Source::open(self.settings(), &self.path("image"))?;
         let reference = server.reference("job");
-        let place = reference.open_or_make(None)?;
+        let place = open_or_make(&reference, None)?;
         push(
             self.settings(),
             source,
@@ -132,7 +132,7 @@ fn what_a_registry_has_is_not_what_it_says() {
     let images = image();
     let server = Server::start();
     images.push_to(&server).unwrap();
-    let from = server.reference("job").open(None).unwrap();
+    let from = open(&server.reference("job"), None).unwrap();
     let (manifest, _) = from.manifest("job").unwrap();
     // The list of contents is for pushes.
     let contents = manifest.layer(Layer::Contents).unwrap().digest;

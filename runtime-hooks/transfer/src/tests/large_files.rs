@@ -35,7 +35,7 @@ impl Images {
     fn push_large(&self, image: &str, tag: &str) -> Moved {
         let source = Source::open(self.settings(), &self.path(image)).unwrap();
         let reference = self.reference(tag);
-        let place = reference.open_or_make(None).unwrap();
+        let place = open_or_make(&reference, None).unwrap();
         push(
             self.settings(),
             source,

@@ -15,7 +15,7 @@ use crate::error::TransferError;
 use crate::fixtures::{Node, node, store_holes};
 use crate::local::source::Source;
 use crate::moved::Moved;
-use crate::places::{Elsewhere, Layout, Open as _};
+use crate::places::{Elsewhere, Layout, open, open_or_make};
 use crate::pull::Incoming;
 use crate::push::push;
 
@@ -94,7 +94,7 @@ impl Images {
     fn push(&self, image: &str, tag: &str) -> Result<Moved, TransferError> {
         let source = Source::open(self.settings(), &self.path(image))?;
         let reference = self.reference(tag);
-        let place = reference.open_or_make(None)?;
+        let place = open_or_make(&reference, None)?;
         push(
             self.settings(),
             source,

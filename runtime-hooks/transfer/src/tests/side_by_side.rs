@@ -7,8 +7,7 @@ use std::time::Duration;
 use stasis_oci_image::{Descriptor, OciImageError};
 
 use super::*;
-use crate::places::NewBlob;
-use crate::places::Stored;
+use crate::places::{NewBlob, Stored};
 
 /// The patience of a test that fails.
 const LONG: Duration = Duration::from_secs(60);

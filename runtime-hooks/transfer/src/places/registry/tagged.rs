@@ -5,8 +5,7 @@ use stasis_oci_image::document::announcement::{Announcement, EMPTY_BLOB};
 use stasis_oci_image::document::manifest::MANIFEST;
 use stasis_oci_image::{Digest, Manifest, OciImageError};
 
-use crate::places::Elsewhere;
-use crate::places::Registry;
+use crate::places::{Elsewhere, Registry};
 
 /// The state of a tag.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -25,11 +25,10 @@ use stasis_oci_image::Reference;
 
 use crate::error::TransferError;
 use crate::local::beside;
-use crate::pull::Incoming;
 use crate::pull::arriving::arrive::{self, Coming};
 use crate::pull::arriving::kept::keep_last;
 use crate::pull::arriving::side_by_side::Source;
-use crate::pull::staging;
+use crate::pull::{Incoming, staging};
 
 /// Seconds between looks at a pull by another process, and between reports of the size.
 const LOOK: Duration = Duration::from_millis(20);

@@ -12,8 +12,7 @@ use stasis_memory_store::Pack;
 use stasis_oci_image::{Descriptor, Reference};
 
 use crate::error::TransferError;
-use crate::places::Elsewhere;
-use crate::places::Open as _;
+use crate::places::{Elsewhere, open};
 use crate::pull::parts::AlreadyFetched;
 use crate::pull::staging::in_part::{InPart, is_lost};
 
@@ -104,7 +103,7 @@ impl Work {
     fn fetch(&self) -> Result<AlreadyFetched, TransferError> {
         let mut found = AlreadyFetched::default();
         let source = &self.source;
-        let from = source.reference.open(source.authfile.as_deref())?;
+        let from = open(&source.reference, source.authfile.as_deref())?;
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             let Some((pack, blob)) = self.packs.get(number) else {

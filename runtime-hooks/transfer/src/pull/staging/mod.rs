@@ -121,7 +121,8 @@ pub(crate) fn part_of(name: &str) -> String {
     format!("{name}{NEW}")
 }
 
-fn refuse_used(target: &Path) -> Result<(), TransferError> {
+/// Refuses to replace anything but an empty directory.
+pub(crate) fn refuse_used(target: &Path) -> Result<(), TransferError> {
     match fs::symlink_metadata(target) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(TransferError::io("find", target)(error)),
