@@ -4,11 +4,11 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use stasis_integration::client::containerd::{Containerd, INIT, State};
 use stasis_integration::container::gpu_task::{in_host, into, refused};
 use stasis_integration::host::HostKind;
-use stasis_integration::host::installed::{RUNTIME, StasisHost};
+use stasis_integration::host::installed::{PROGRAM, RUNTIME, StasisHost};
 use stasis_integration::on_hosts;
 
 use crate::exchange::is_cleaned_up_after;
@@ -34,6 +34,7 @@ fn checks(kind: HostKind) -> Result<()> {
         &[
             old_shim_calls_a_new_engine,
             new_shim_calls_an_old_engine,
+            another_runtime_has_an_image_pulled,
             programs_are_replaced_under_a_container,
         ],
     )
@@ -45,6 +46,20 @@ fn old_shim_calls_a_new_engine(stasis: &StasisHost, client: &Containerd) -> Resu
 
 fn new_shim_calls_an_old_engine(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     begins_nothing_and_ends_everything(stasis, client, "2", "of the shim's version beside it")
+}
+
+/// Its job, which may have other fields, is answered with what to do.
+fn another_runtime_has_an_image_pulled(stasis: &StasisHost, _: &Containerd) -> Result<()> {
+    let call =
+        "echo '{}' >/root/job && \"$0\" stasis-pull --stasis-interface=2 2</root/job || true";
+    let answer = stasis.host.run_for_text(&["sh", "-ec", call, PROGRAM])?;
+    for part in [
+        r#""kind":"interface-version""#,
+        "install both of one version",
+    ] {
+        ensure!(answer.contains(part), "{answer:?}");
+    }
+    Ok(())
 }
 
 /// The checkpoint is refused with a way out; everything else works.

@@ -59,12 +59,16 @@ impl PushRequest<'_> {
     ///
     /// # Errors
     /// The image is not there then, and earlier contents are unchanged.
-    pub fn push(&self, settings: &Settings, to: &dyn Progress) -> Result<Moved, TransferError> {
+    pub fn push(
+        &self,
+        settings: &Settings,
+        progress: &dyn Progress,
+    ) -> Result<Moved, TransferError> {
         let source = Source::open(settings, self.image)?;
         let place = open_or_make(self.reference, self.authfile)?;
         let subject = self.subject(&*place, &source)?;
         let by = (self.reference, subject);
-        let pushed = push(settings, source, &*place, by, to, Lengths::of)?;
+        let pushed = push(settings, source, &*place, by, progress, Lengths::of)?;
         if self.image.is_dir() {
             Origin::note_pushed(self.image, pushed.place());
         }
