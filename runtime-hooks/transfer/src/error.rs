@@ -14,7 +14,7 @@ use crate::archive::CHECKPOINT;
 
 /// Why an image was not pushed or pulled.
 #[derive(Debug, thiserror::Error)]
-pub enum TransferError {
+pub enum MoveError {
     /// The layout, or an image in it, cannot be used.
     #[error(transparent)]
     Elsewhere(#[from] OciImageError),
@@ -108,7 +108,7 @@ pub enum TransferError {
     },
 }
 
-impl TransferError {
+impl MoveError {
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         // An error of the layout or registry names its source itself.

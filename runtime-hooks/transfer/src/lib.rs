@@ -23,7 +23,7 @@ mod push;
 mod tests;
 pub mod workers;
 
-pub use error::TransferError;
+pub use error::MoveError;
 pub use local::origin::{Origin, RemoteLocation};
 pub use local::unpacked::Unpacked;
 pub use moved::Moved;

@@ -12,7 +12,7 @@ use stasis_engine::image::directory::ImageDirectoryError;
 use stasis_engine::image::manifest::ManifestError;
 use stasis_locate::LocateError;
 use stasis_memory_store::StoreError;
-use stasis_transfer::TransferError;
+use stasis_transfer::MoveError;
 
 use crate::check::CheckError;
 use crate::documents::DocumentsError;
@@ -45,7 +45,7 @@ pub enum CommandError {
     Group(#[from] GroupError),
     /// `stasis push` or `stasis pull` failed.
     #[error(transparent)]
-    Transfer(#[from] TransferError),
+    Move(#[from] MoveError),
     /// `stasis documents` failed.
     #[error(transparent)]
     Documents(#[from] DocumentsError),
@@ -102,7 +102,7 @@ impl CommandError {
             Self::Image(error) => error.kind(),
             Self::Manifest(error) => error.kind(),
             Self::Index(error) => of_store(error),
-            Self::Transfer(error) => error.kind(),
+            Self::Move(error) => error.kind(),
             Self::Group(error) => error.kind(),
             Self::Locate(error) => error.kind(),
             Self::NoImages(_) | Self::NothingOf(_) | Self::ImagesOfSeveral { .. } => {

@@ -16,7 +16,7 @@ use stasis_locate::whose::Whose;
 use stasis_memory_store::Index;
 use stasis_oci_image::document::annotations::Annotations;
 use stasis_oci_image::{Kind, Reference};
-use stasis_transfer::{Documents, Origin, TransferError};
+use stasis_transfer::{Documents, MoveError, Origin};
 
 use super::login::Login;
 use super::named::Named;
@@ -140,7 +140,7 @@ impl ImageDescription {
     }
 
     /// Reads two small documents.
-    fn elsewhere(reference: &Reference, authfile: Option<&Path>) -> Result<Self, TransferError> {
+    fn elsewhere(reference: &Reference, authfile: Option<&Path>) -> Result<Self, MoveError> {
         let found = Documents::fetch(reference, authfile)?;
         let (document, manifest) = (found.manifest, found.image);
         let memory = || document.layers(Kind::Memory).map(|blob| blob.size);

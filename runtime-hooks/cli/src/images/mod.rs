@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use stasis_config::Settings;
 use stasis_oci_image::Reference;
-use stasis_transfer::TransferError;
+use stasis_transfer::MoveError;
 
 use crate::answer::exit::Exit;
 use crate::answer::{Format, Output, answer_all, show_note, write_line};
@@ -160,12 +160,12 @@ fn show(format: Format, rows: &[VerifyReport], asked: &'static str) -> Result<()
 }
 
 /// Parses the user's name for an image: a name that is no file here may be one elsewhere.
-fn reference(named: &Path) -> Option<Result<Reference, TransferError>> {
+fn reference(named: &Path) -> Option<Result<Reference, MoveError>> {
     let text = named.to_str().filter(|_| !named.exists())?;
     let reference = text.parse();
     match reference {
         Err(_) if !text.starts_with("oci:") => None,
-        known => Some(known.map_err(TransferError::from)),
+        known => Some(known.map_err(MoveError::from)),
     }
 }
 

@@ -14,7 +14,7 @@ use stasis_host::respawn::OtherInterface;
 use crate::at_stop::attempt::{Pushed, attempt, end, is_settled};
 use crate::at_stop::latest::Latest;
 use crate::at_stop::{FIRST_PAUSE, LONGEST_PAUSE, TRIED_FOR, is_gone};
-use crate::error::TransferError;
+use crate::error::MoveError;
 
 /// A complete image.
 struct Left {
@@ -72,12 +72,12 @@ fn left(again: &PushAgain, held: Held) -> Option<Left> {
 }
 
 impl Left {
-    fn attempt(&self) -> Result<Pushed, TransferError> {
+    fn attempt(&self) -> Result<Pushed, MoveError> {
         self.latest
             .while_renewed(|| attempt(&self.push, &self.latest))
     }
 
-    fn end(self, tried: &Result<Pushed, TransferError>) -> bool {
+    fn end(self, tried: &Result<Pushed, MoveError>) -> bool {
         let image = self.push.image();
         let timeline = Timeline::default().of_image(&image);
         end(&self.push, &self.latest, timeline, tried);

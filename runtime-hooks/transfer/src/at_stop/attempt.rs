@@ -13,7 +13,7 @@ use stasis_memory_store::Lengths;
 use stasis_oci_image::{Digest, Reference};
 
 use crate::at_stop::latest::{Latest, Standing};
-use crate::error::TransferError;
+use crate::error::MoveError;
 use crate::local::source::Source;
 use crate::places::open;
 use crate::push::push;
@@ -32,18 +32,18 @@ pub(super) enum Pushed {
 }
 
 /// Returns whether no further try is needed.
-pub(super) fn is_settled(tried: &Result<Pushed, TransferError>) -> bool {
+pub(super) fn is_settled(tried: &Result<Pushed, MoveError>) -> bool {
     tried.as_ref().err().is_none_or(can_never_be)
 }
 
 /// Returns whether the fault is the image's own: no restore would take it either.
-fn can_never_be(error: &TransferError) -> bool {
-    let of_image = !matches!(error, TransferError::Elsewhere(_));
+fn can_never_be(error: &MoveError) -> bool {
+    let of_image = !matches!(error, MoveError::Elsewhere(_));
     of_image && matches!(error.kind(), Kind::Unsupported | Kind::ImageDamaged)
 }
 
 /// Pushes the image, unless the registry has it, or the job has a later one.
-pub(super) fn attempt(stopped: &Push, latest: &Latest) -> Result<Pushed, TransferError> {
+pub(super) fn attempt(stopped: &Push, latest: &Latest) -> Result<Pushed, MoveError> {
     if let Some(later) = later_here(stopped) {
         return Ok(Pushed::LeftBehind { later });
     }
@@ -75,7 +75,7 @@ fn later_here(stopped: &Push) -> Option<String> {
     found.map(|found| found.name)
 }
 
-fn push_to(stopped: &Push, reference: &Reference) -> Result<Digest, TransferError> {
+fn push_to(stopped: &Push, reference: &Reference) -> Result<Digest, MoveError> {
     let settings = &stopped.how.settings;
     let source = Source::open(settings, &stopped.image())?;
     let place = open(reference, None)?;
@@ -87,7 +87,7 @@ fn push_to(stopped: &Push, reference: &Reference) -> Result<Digest, TransferErro
         &(),
         Lengths::of,
     )?;
-    pushed.digest.parse().map_err(|_| TransferError::NoImage {
+    pushed.digest.parse().map_err(|_| MoveError::NoImage {
         reference: reference.to_string(),
         what: "it has no digest".to_owned(),
     })
@@ -98,7 +98,7 @@ pub(super) fn end(
     stopped: &Push,
     latest: &Latest,
     mut timeline: Timeline<'_>,
-    tried: &Result<Pushed, TransferError>,
+    tried: &Result<Pushed, MoveError>,
 ) {
     if !matches!(tried, Ok(Pushed::There)) {
         let _ = latest.take_back();
@@ -118,7 +118,7 @@ pub(super) fn end(
     write_afterwards(log_dir, "push", id, SystemTime::now(), &timeline, failure);
 }
 
-fn failure(stopped: &Push, error: &TransferError) -> Failed {
+fn failure(stopped: &Push, error: &MoveError) -> Failed {
     let (image, reference) = (stopped.image(), stopped.reference());
     let (image, why) = (image.display(), chain(error));
     let text = match can_never_be(error) {

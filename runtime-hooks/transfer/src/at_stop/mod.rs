@@ -19,7 +19,7 @@ use stasis_lifecycle::at_stop::push::{Push, Told};
 use stasis_lifecycle::stopped::is_complete;
 use stasis_host::respawn::{OtherInterface, lines_of, say};
 
-use crate::error::TransferError;
+use crate::error::MoveError;
 use attempt::{Pushed, attempt, end, is_settled};
 use latest::Latest;
 
@@ -101,7 +101,7 @@ fn what_is_there(push: &Push, latest: &Latest) -> Told {
 }
 
 /// Tries again while the registry cannot be reached.
-fn until_pushed(push: &Push, latest: &Latest) -> Result<Pushed, TransferError> {
+fn until_pushed(push: &Push, latest: &Latest) -> Result<Pushed, MoveError> {
     let began = Instant::now();
     let mut pause = FIRST_PAUSE;
     loop {

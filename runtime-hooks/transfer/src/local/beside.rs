@@ -12,7 +12,7 @@ use stasis_host::file_lock::{Lock, Sharing, Tried, try_lock};
 use stasis_linux::directory::Directory;
 use stasis_linux::file;
 
-use crate::error::TransferError;
+use crate::error::MoveError;
 
 /// The directory.
 #[derive(Debug)]
@@ -22,27 +22,27 @@ pub(crate) struct Beside {
 }
 
 /// Returns the path `.NAME.ENDING` beside this one, which is absolute.
-pub(crate) fn path_of(path: &Path, ending: &str) -> Result<PathBuf, TransferError> {
+pub(crate) fn path_of(path: &Path, ending: &str) -> Result<PathBuf, MoveError> {
     let mut name = OsString::from(".");
     let own = path.file_name();
-    name.push(own.ok_or_else(|| TransferError::There(path.to_owned()))?);
+    name.push(own.ok_or_else(|| MoveError::There(path.to_owned()))?);
     name.push(ending);
     Ok(path.with_file_name(name))
 }
 
 impl Beside {
     /// Makes the directory `.NAME.ENDING` beside the named path, or opens an earlier command's.
-    pub(crate) fn begin(named: &Path, ending: &str) -> Result<Self, TransferError> {
-        let named = std::path::absolute(named).map_err(TransferError::io("find", named))?;
+    pub(crate) fn begin(named: &Path, ending: &str) -> Result<Self, MoveError> {
+        let named = std::path::absolute(named).map_err(MoveError::io("find", named))?;
         let path = path_of(&named, ending)?;
-        let directory = Directory::make(&path, 0o700).map_err(TransferError::io("make", &path))?;
+        let directory = Directory::make(&path, 0o700).map_err(MoveError::io("make", &path))?;
         let lock = Lock::of(directory.into_file());
         let tried = try_lock(lock.file(), Sharing::Exclusive);
         let beside = Self { path, lock };
-        match tried.map_err(TransferError::io("lock", &beside.path))? {
+        match tried.map_err(MoveError::io("lock", &beside.path))? {
             Tried::Locked if file::is_at(beside.file(), &beside.path) => Ok(beside),
             // Another command has just renamed the directory, or holds it.
-            Tried::Locked | Tried::Held => Err(TransferError::Busy(named)),
+            Tried::Locked | Tried::Held => Err(MoveError::Busy(named)),
         }
     }
 
@@ -60,10 +60,10 @@ impl Beside {
     pub(crate) fn keep_only<N: Borrow<str> + Ord>(
         &self,
         names: &BTreeSet<N>,
-    ) -> Result<(), TransferError> {
-        let entries = fs::read_dir(&self.path).map_err(TransferError::io("read", &self.path))?;
+    ) -> Result<(), MoveError> {
+        let entries = fs::read_dir(&self.path).map_err(MoveError::io("read", &self.path))?;
         for entry in entries {
-            let entry = entry.map_err(TransferError::io("read", &self.path))?;
+            let entry = entry.map_err(MoveError::io("read", &self.path))?;
             let name = entry.file_name();
             if name.to_str().is_none_or(|name| !names.contains(name)) {
                 let path = entry.path();
@@ -72,7 +72,7 @@ impl Beside {
                     true => fs::remove_dir_all(&path),
                     false => fs::remove_file(&path),
                 };
-                removed.map_err(TransferError::io("remove", &path))?;
+                removed.map_err(MoveError::io("remove", &path))?;
             }
         }
         Ok(())

@@ -16,7 +16,7 @@ use stasis_memory_store::{
 
 use crate::archive::bundle::Listed;
 use crate::archive::{CHECKPOINT, CONFIGURATION};
-use crate::error::TransferError;
+use crate::error::MoveError;
 use crate::local::unpacked::Unpacked;
 
 /// The image.
@@ -48,7 +48,7 @@ pub(crate) struct Memory {
 
 impl Source {
     /// Opens an image, and verifies CRIU's files. Bulk memory is verified as it is read.
-    pub(crate) fn open(settings: &Settings, named: &Path) -> Result<Self, TransferError> {
+    pub(crate) fn open(settings: &Settings, named: &Path) -> Result<Self, MoveError> {
         let unpacked = named.is_file().then(|| Unpacked::of(named)).transpose()?;
         let within = unpacked.as_ref().map_or(named, Unpacked::path);
         let is_engines = unpacked.is_some() || within.join(CONFIGURATION).is_file();
@@ -66,21 +66,21 @@ impl Source {
         })
     }
 
-    fn of_directory(settings: &Settings, directory: &Path) -> Result<Self, TransferError> {
+    fn of_directory(settings: &Settings, directory: &Path) -> Result<Self, MoveError> {
         refuse_arriving(directory)?;
-        let opened = open(settings, directory).map_err(TransferError::refused)?;
+        let opened = open(settings, directory).map_err(MoveError::refused)?;
         let directory = &opened.path().to_owned();
         if directory.join(PARENT).symlink_metadata().is_ok() {
-            return Err(TransferError::Parent(directory.to_owned()));
+            return Err(MoveError::Parent(directory.to_owned()));
         }
-        let unlisted = || TransferError::Unlisted(directory.to_owned());
-        let manifest = match image::find(directory).map_err(TransferError::refused)? {
+        let unlisted = || MoveError::Unlisted(directory.to_owned());
+        let manifest = match image::find(directory).map_err(MoveError::refused)? {
             ImageKind::Image(manifest) => *manifest,
             ImageKind::Plain => return Err(unlisted()),
-            ImageKind::Nothing => return Err(TransferError::Nothing(directory.to_owned())),
+            ImageKind::Nothing => return Err(MoveError::Nothing(directory.to_owned())),
         };
         let files = manifest.files.clone().ok_or_else(unlisted)?;
-        image::verify(settings, directory, &manifest).map_err(TransferError::refused)?;
+        image::verify(settings, directory, &manifest).map_err(MoveError::refused)?;
         Ok(Self {
             memory: Memory::open(settings, directory, &manifest)?,
             directory: directory.to_owned(),
@@ -104,9 +104,9 @@ impl Memory {
         settings: &Settings,
         directory: &Path,
         manifest: &Manifest,
-    ) -> Result<Option<Self>, TransferError> {
+    ) -> Result<Option<Self>, MoveError> {
         let found = FoundMemory::find(settings, directory, manifest, Ok(()));
-        if let Some(found) = found.map_err(TransferError::refused)? {
+        if let Some(found) = found.map_err(MoveError::refused)? {
             let index = found.index().clone();
             let reader = Reader::open(directory, &index, found.store())?;
             return Ok(Some(Self {

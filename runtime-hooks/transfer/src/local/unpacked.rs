@@ -7,7 +7,7 @@ use stasis_linux::file;
 
 use crate::archive;
 use crate::archive::CHECKPOINT;
-use crate::error::TransferError;
+use crate::error::MoveError;
 use crate::local::beside::Beside;
 
 /// The ending of the directory beside an archive with its unpacked files.
@@ -21,17 +21,17 @@ impl Unpacked {
     /// Unpacks an archive beside it; if that fails, nothing is left.
     ///
     /// # Errors
-    /// [`TransferError`]: the file is no archive, there is no room, or another command has it.
-    pub fn of(named: &Path) -> Result<Self, TransferError> {
-        let from = file::open(named).map_err(TransferError::io("open", named))?;
-        let from = from.ok_or_else(|| TransferError::NoArchive(named.to_owned()))?;
+    /// [`MoveError`]: the file is no archive, there is no room, or another command has it.
+    pub fn of(named: &Path) -> Result<Self, MoveError> {
+        let from = file::open(named).map_err(MoveError::io("open", named))?;
+        let from = from.ok_or_else(|| MoveError::NoArchive(named.to_owned()))?;
         let unpacked = Self(Beside::begin(named, ENDING)?);
         unpacked.0.keep_only(&BTreeSet::<&str>::new())?;
         let done = archive::unpack(from, unpacked.path(), u64::MAX);
-        done.map_err(TransferError::io("unpack the archive", named))?;
+        done.map_err(MoveError::io("unpack the archive", named))?;
         match unpacked.image().is_dir() {
             true => Ok(unpacked),
-            false => Err(TransferError::NoArchive(named.to_owned())),
+            false => Err(MoveError::NoArchive(named.to_owned())),
         }
     }
 

@@ -10,7 +10,7 @@ use stasis_config::Settings;
 use stasis_linux::file;
 
 use crate::archive::{self, CHECKPOINT, Compression};
-use crate::error::TransferError;
+use crate::error::MoveError;
 use crate::local::beside::Beside;
 use crate::moved::Moved;
 use crate::places::Elsewhere;
@@ -44,7 +44,7 @@ pub(crate) fn pull_archive(
     from: &dyn Elsewhere,
     parts: &Parts,
     into: &Path,
-) -> Result<Moved, TransferError> {
+) -> Result<Moved, MoveError> {
     let beside = Beside::begin(into, ENDING)?;
     // A pull that was killed after it had named the archive has left the rest.
     if let Err(error) = refuse_used(into) {
@@ -70,26 +70,26 @@ fn fill(
     from: &dyn Elsewhere,
     parts: &Parts,
     beside: &Beside,
-) -> Result<Moved, TransferError> {
+) -> Result<Moved, MoveError> {
     prepare_resumed_pull(beside)?;
     if !engine_files::fetch(from, &parts.manifest, beside.path())? {
-        return Err(TransferError::NoEngine(parts.reference.to_string()));
+        return Err(MoveError::NoEngine(parts.reference.to_string()));
     }
     pull(settings, from, parts, &beside.path().join(CHECKPOINT))
 }
 
 /// Has the pull resume the image that a killed pull has left.
-fn prepare_resumed_pull(beside: &Beside) -> Result<(), TransferError> {
+fn prepare_resumed_pull(beside: &Beside) -> Result<(), MoveError> {
     let [image, incomplete] = [CHECKPOINT, INCOMPLETE].map(|name| beside.path().join(name));
     if image.is_dir() && !incomplete.exists() {
-        fs::rename(&image, &incomplete).map_err(TransferError::io("rename", &image))?;
+        fs::rename(&image, &incomplete).map_err(MoveError::io("rename", &image))?;
     }
     beside.keep_only(&BTreeSet::from([INCOMPLETE]))
 }
 
 /// Writes the archive, which gets its name once it is whole and on disk.
-fn write(beside: &Beside, into: &Path) -> Result<PathBuf, TransferError> {
-    let failed = || TransferError::io("write the archive", into);
+fn write(beside: &Beside, into: &Path) -> Result<PathBuf, MoveError> {
+    let failed = || MoveError::io("write the archive", into);
     let into = std::path::absolute(into).map_err(failed())?;
     let new = beside.path().join(NEW);
     let file = file::create_new(&new).and_then(|file| pack(beside.path(), &into, file));

@@ -8,7 +8,7 @@ use stasis_oci_image::{Kind, Manifest};
 
 use crate::archive;
 use crate::archive::{CHECKPOINT, WRITABLE};
-use crate::error::TransferError;
+use crate::error::MoveError;
 use crate::places::Elsewhere;
 use crate::pull::noted::unpack_blob;
 
@@ -20,7 +20,7 @@ pub(crate) fn fetch(
     from: &dyn Elsewhere,
     manifest: &Manifest,
     into: &Path,
-) -> Result<bool, TransferError> {
+) -> Result<bool, MoveError> {
     let Some(own) = manifest.layer(Kind::Engine) else {
         return Ok(false);
     };
@@ -30,7 +30,7 @@ pub(crate) fn fetch(
     // The engine's files must not contain the image or the writable layer.
     for taken in [CHECKPOINT, WRITABLE] {
         if into.join(taken).symlink_metadata().is_ok() {
-            return Err(TransferError::NoImage {
+            return Err(MoveError::NoImage {
                 reference: from.name(),
                 what: format!("its engine's files have one that is called {taken}"),
             });

@@ -17,7 +17,7 @@ use stasis_engine::restore::admission::described::{Described, Unfit};
 use stasis_engine::restore::admission::node::Whose;
 use stasis_oci_image::Reference;
 
-use crate::error::TransferError;
+use crate::error::MoveError;
 use crate::local::origin::Origin;
 use crate::moved::Moved;
 use crate::places::{Elsewhere, open};
@@ -40,7 +40,7 @@ impl Incoming {
     ///
     /// # Errors
     /// There is no such image, or its parts do not fit together.
-    pub fn find(reference: &Reference, authfile: Option<&Path>) -> Result<Self, TransferError> {
+    pub fn find(reference: &Reference, authfile: Option<&Path>) -> Result<Self, MoveError> {
         let from = open(reference, authfile)?;
         Ok(Self {
             parts: Parts::find(&*from, reference)?,
@@ -68,7 +68,7 @@ impl Incoming {
     ///
     /// # Errors
     /// There is no image then, unless it was there before.
-    pub fn pull(&self, settings: &Settings, into: &Path) -> Result<Moved, TransferError> {
+    pub fn pull(&self, settings: &Settings, into: &Path) -> Result<Moved, MoveError> {
         let (from, parts) = (&*self.from, &self.parts);
         let pulled = if is_archive(into) {
             pull_archive(settings, from, parts, into)?

@@ -6,7 +6,7 @@ use std::path::Path;
 use stasis_oci_image::Descriptor;
 use stasis_oci_image::digest::Hashed;
 
-use crate::error::TransferError;
+use crate::error::MoveError;
 use crate::places::Elsewhere;
 
 /// Has `unpack` read a blob, reads the rest itself, and compares the digest of all.
@@ -15,17 +15,17 @@ pub(crate) fn unpack_blob(
     blob: &Descriptor,
     into: &Path,
     unpack: impl FnOnce(&mut dyn Read) -> io::Result<()>,
-) -> Result<(), TransferError> {
+) -> Result<(), MoveError> {
     let mut contents = Noted {
         inner: Hashed::new(from.reader(blob, 0)?),
         failed: None,
     };
     let unpacked = unpack(&mut contents);
     let unpacked = contents.failed.take().map_or(unpacked, Err);
-    unpacked.map_err(TransferError::io("unpack files into", into))?;
+    unpacked.map_err(MoveError::io("unpack files into", into))?;
     let mut contents = contents.inner;
     let rest = io::copy(&mut contents, &mut io::sink());
-    rest.map_err(TransferError::io("read files for", into))?;
+    rest.map_err(MoveError::io("read files for", into))?;
     Ok(blob.check(contents)?)
 }
 

@@ -14,7 +14,7 @@ use stasis_memory_store::{
 use stasis_oci_image::{Descriptor, Digest, Kind, Manifest, Reference};
 
 use crate::archive::bundle::Listed;
-use crate::error::TransferError;
+use crate::error::MoveError;
 use crate::local::source::{is_of_criu, split};
 use crate::moved::Moved;
 use crate::places::{Elsewhere, open};
@@ -57,18 +57,18 @@ impl Documents {
     ///
     /// # Errors
     /// There is no such image, or it is damaged.
-    pub fn fetch(reference: &Reference, authfile: Option<&Path>) -> Result<Self, TransferError> {
+    pub fn fetch(reference: &Reference, authfile: Option<&Path>) -> Result<Self, MoveError> {
         Self::read(&*open(reference, authfile)?, reference)
     }
 
-    fn read(from: &dyn Elsewhere, reference: &Reference) -> Result<Self, TransferError> {
+    fn read(from: &dyn Elsewhere, reference: &Reference) -> Result<Self, MoveError> {
         let (manifest, digest) = from.manifest(reference.tag())?;
         let config = from.read(manifest.config(), manifest.config().size)?;
         let image = ImageManifest::from_text(Path::new(FILE_NAME), &config);
         Ok(Self {
             manifest,
             digest,
-            image: image.map_err(TransferError::refused)?,
+            image: image.map_err(MoveError::refused)?,
             config,
         })
     }
@@ -90,14 +90,14 @@ impl std::ops::AddAssign for AlreadyFetched {
 
 impl Parts {
     /// Looks an image up, and reads its small parts.
-    pub(crate) fn find(from: &dyn Elsewhere, reference: &Reference) -> Result<Self, TransferError> {
+    pub(crate) fn find(from: &dyn Elsewhere, reference: &Reference) -> Result<Self, MoveError> {
         let Documents {
             manifest,
             digest,
             config,
             image,
         } = Documents::read(from, reference)?;
-        let no_image = |what| TransferError::NoImage {
+        let no_image = |what| MoveError::NoImage {
             reference: reference.to_string(),
             what,
         };

@@ -13,7 +13,7 @@ use stasis_memory_store::{INDEX_FILE, Pack, write_files};
 use stasis_oci_image::Descriptor;
 
 use crate::archive::bundle;
-use crate::error::TransferError;
+use crate::error::MoveError;
 use crate::moved::Moved;
 use crate::places::Elsewhere;
 use crate::pull::noted::unpack_blob;
@@ -28,7 +28,7 @@ pub(crate) fn pull(
     from: &dyn Elsewhere,
     parts: &Parts,
     into: &Path,
-) -> Result<Moved, TransferError> {
+) -> Result<Moved, MoveError> {
     from.expect(&parts.manifest)?;
     let staging = Staging::begin(into)?;
     let packs = parts.names();
@@ -38,7 +38,7 @@ pub(crate) fn pull(
     let fetched = fetch(settings, from, parts, parts.all_packs(), &staging).and_then(|found| {
         let threads = settings.gpu_contents.threads_on_disk();
         let verified = files::verify(staging.path(), &parts.files, threads);
-        verified.map(|()| found).map_err(TransferError::refused)
+        verified.map(|()| found).map_err(MoveError::refused)
     });
     match fetched {
         Ok(found) => Ok(parts.pulled(staging.finish()?, packs.len(), found)),
@@ -57,7 +57,7 @@ pub(crate) fn fetch<'p>(
     parts: &'p Parts,
     packs: impl Iterator<Item = &'p (Pack, Descriptor)>,
     staging: &Staging,
-) -> Result<AlreadyFetched, TransferError> {
+) -> Result<AlreadyFetched, MoveError> {
     refuse_full(parts, staging)?;
     let found = fetch_lacking(from, packs, staging)?;
     let into = staging.path();
@@ -71,7 +71,7 @@ pub(crate) fn fetch<'p>(
     }
     for (pack, _) in parts.packs_that_go() {
         let path = into.join(pack.file_name());
-        file::remove(&path).map_err(TransferError::io("remove", &path))?;
+        file::remove(&path).map_err(MoveError::io("remove", &path))?;
     }
     if let Some(index) = &parts.index {
         staging.write(INDEX_FILE, index)?;
@@ -82,14 +82,11 @@ pub(crate) fn fetch<'p>(
 
 /// Refuses an image before its first byte comes if there is no room for what it lists: CRIU's files
 /// are compressed, and a small blob may be as much of them as it likes.
-fn refuse_full(parts: &Parts, staging: &Staging) -> Result<(), TransferError> {
+fn refuse_full(parts: &Parts, staging: &Staging) -> Result<(), MoveError> {
     let needed = parts.lacking(|name, bytes| staging.has(name, bytes));
     let free = disk_space::free(staging.path());
-    match free.map_err(TransferError::io(
-        "look at the file system of",
-        staging.path(),
-    ))? {
-        Some(free) if free < needed => Err(TransferError::NoRoom {
+    match free.map_err(MoveError::io("look at the file system of", staging.path()))? {
+        Some(free) if free < needed => Err(MoveError::NoRoom {
             reference: parts.reference.to_string(),
             directory: staging.path().to_owned(),
             needed,
@@ -105,7 +102,7 @@ fn fetch_lacking<'p>(
     from: &dyn Elsewhere,
     packs: impl Iterator<Item = &'p (Pack, Descriptor)>,
     staging: &Staging,
-) -> Result<AlreadyFetched, TransferError> {
+) -> Result<AlreadyFetched, MoveError> {
     let (there, missing): (Vec<_>, Vec<_>) =
         packs.partition(|(pack, _)| staging.has(&pack.file_name(), pack.bytes));
     let left = Mutex::new(missing.into_iter());
@@ -118,7 +115,7 @@ fn fetch_lacking<'p>(
         }
         Ok(bytes)
     });
-    let in_part: u64 = fetched.into_iter().sum::<Result<_, TransferError>>()?;
+    let in_part: u64 = fetched.into_iter().sum::<Result<_, MoveError>>()?;
     Ok(AlreadyFetched {
         blobs: there.len(),
         bytes: in_part + there.iter().map(|(_, blob)| blob.size).sum::<u64>(),

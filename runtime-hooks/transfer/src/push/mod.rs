@@ -17,7 +17,7 @@ use stasis_oci_image::{Descriptor, Kind, Manifest, OciImageError, Reference};
 
 use crate::archive::bundle::{self, Listed};
 use crate::archive::{self, CHECKPOINT, Compression, WRITABLE};
-use crate::error::TransferError;
+use crate::error::MoveError;
 use crate::local::origin::Origin;
 use crate::local::source::{Source, split};
 use crate::moved::Moved;
@@ -59,11 +59,7 @@ impl PushRequest<'_> {
     ///
     /// # Errors
     /// The image is not there then, and earlier contents are unchanged.
-    pub fn push(
-        &self,
-        settings: &Settings,
-        progress: &dyn Progress,
-    ) -> Result<Moved, TransferError> {
+    pub fn push(&self, settings: &Settings, progress: &dyn Progress) -> Result<Moved, MoveError> {
         let source = Source::open(settings, self.image)?;
         let place = open_or_make(self.reference, self.authfile)?;
         let subject = self.subject(&*place, &source)?;
@@ -80,7 +76,7 @@ impl PushRequest<'_> {
         &self,
         place: &dyn Elsewhere,
         source: &Source,
-    ) -> Result<Option<Descriptor>, TransferError> {
+    ) -> Result<Option<Descriptor>, MoveError> {
         if let Some(named) = self.subject {
             return Ok(Some(place.describe(named)?));
         }
@@ -102,7 +98,7 @@ pub(crate) fn push(
     (reference, subject): (&Reference, Option<Descriptor>),
     progress: &dyn Progress,
     lengths: impl Fn(BlobsOf, u64) -> Lengths,
-) -> Result<Moved, TransferError> {
+) -> Result<Moved, MoveError> {
     thread::scope(|scope| {
         let into = Outgoing::new(place, progress, scope);
         send(settings, source, into, reference, subject, lengths)
@@ -116,7 +112,7 @@ fn send(
     reference: &Reference,
     subject: Option<Descriptor>,
     lengths: impl Fn(BlobsOf, u64) -> Lengths,
-) -> Result<Moved, TransferError> {
+) -> Result<Moved, MoveError> {
     let (place, tag) = (into.place(), reference.new_tag()?);
     let mut files: Vec<ImageFile> = source.of_criu().cloned().collect();
     files.sort_unstable_by(|one, other| one.name.cmp(&other.name));
@@ -140,7 +136,7 @@ fn send(
         memory.packs_in = gathered.index.packs_in;
     }
     let config = source.manifest.to_text();
-    let config = config.map_err(|what| TransferError::NoImage {
+    let config = config.map_err(|what| MoveError::NoImage {
         reference: reference.to_string(),
         what,
     })?;
@@ -163,10 +159,10 @@ fn gather_criu<'p>(
     into: &Outgoing<'_, 'p>,
     source: &Source,
     files: &[Listed<'_>],
-) -> Result<Waiting<'p>, TransferError> {
+) -> Result<Waiting<'p>, MoveError> {
     into.gather(Kind::Criu, "what CRIU has beside large files", |blob| {
         let packed = bundle::pack(&source.directory, files, blob);
-        packed.map_err(TransferError::io("pack the files of", &source.directory))
+        packed.map_err(MoveError::io("pack the files of", &source.directory))
     })
 }
 
@@ -174,8 +170,8 @@ fn gather_criu<'p>(
 fn gather_engine<'p>(
     into: &Outgoing<'_, 'p>,
     beside: &Path,
-) -> Result<Vec<Waiting<'p>>, TransferError> {
-    let failed = || TransferError::io("pack the engine's files in", beside);
+) -> Result<Vec<Waiting<'p>>, MoveError> {
+    let failed = || MoveError::io("pack the engine's files in", beside);
     let is_own = |name: &str| name != CHECKPOINT && name != WRITABLE;
     let what = "what the engine has put beside the image";
     let mut blobs = vec![into.gather(Kind::Engine, what, |blob| {

@@ -10,7 +10,7 @@ use std::thread::{Builder, Scope, ScopedJoinHandle};
 use stasis_memory_store::{BlobDigest, MOST_BLOB_BYTES, NewBlobs};
 use stasis_oci_image::{Digest, Kind, OciImageError};
 
-use crate::error::TransferError;
+use crate::error::MoveError;
 use crate::places::{Elsewhere, NewBlob, StoreOutcome, Stored};
 use crate::push::Progress;
 
@@ -97,7 +97,7 @@ impl<'s, 'p> Outgoing<'s, 'p> {
     }
 
     /// Adds a small blob.
-    pub(super) fn add(&mut self, bytes: &[u8]) -> Result<(Digest, u64), TransferError> {
+    pub(super) fn add(&mut self, bytes: &[u8]) -> Result<(Digest, u64), MoveError> {
         let stored = self.place.put(bytes)?;
         self.count(&stored);
         Ok((stored.digest, stored.bytes))
@@ -108,8 +108,8 @@ impl<'s, 'p> Outgoing<'s, 'p> {
         &self,
         kind: Kind,
         what: &'static str,
-        write: impl FnOnce(&mut dyn Write) -> Result<(), TransferError>,
-    ) -> Result<Waiting<'p>, TransferError> {
+        write: impl FnOnce(&mut dyn Write) -> Result<(), MoveError>,
+    ) -> Result<Waiting<'p>, MoveError> {
         let mut blob = Bounded {
             blob: self.place.new_blob()?,
             left: MOST_BLOB_BYTES,
@@ -121,10 +121,7 @@ impl<'s, 'p> Outgoing<'s, 'p> {
     }
 
     /// Sends waiting blobs.
-    pub(super) fn finish(
-        &mut self,
-        waiting: Vec<Waiting<'p>>,
-    ) -> Result<Vec<Layer>, TransferError> {
+    pub(super) fn finish(&mut self, waiting: Vec<Waiting<'p>>) -> Result<Vec<Layer>, MoveError> {
         let mut layers = Vec::new();
         for Waiting { kind, blob } in waiting {
             let stored = blob.finish()?;
@@ -135,14 +132,14 @@ impl<'s, 'p> Outgoing<'s, 'p> {
     }
 
     /// Waits until all blobs are stored.
-    pub(super) fn wait(&mut self) -> Result<(), TransferError> {
+    pub(super) fn wait(&mut self) -> Result<(), MoveError> {
         while let Some(first) = self.sending.pop_front() {
             self.wait_for(first)?;
         }
         Ok(())
     }
 
-    fn wait_for(&mut self, blob: Sending<'s>) -> Result<(), TransferError> {
+    fn wait_for(&mut self, blob: Sending<'s>) -> Result<(), MoveError> {
         let stored = blob
             .sent
             .join()
@@ -155,7 +152,7 @@ impl<'s, 'p> Outgoing<'s, 'p> {
     }
 
     /// Sends a blob as soon as there is room for it.
-    fn send(&mut self, blob: Box<dyn NewBlob + 'p>, bytes: u64) -> Result<(), TransferError> {
+    fn send(&mut self, blob: Box<dyn NewBlob + 'p>, bytes: u64) -> Result<(), MoveError> {
         let waiting = |sending: &VecDeque<Sending<'s>>| -> u64 {
             sending.iter().map(|blob| blob.bytes).sum()
         };
@@ -171,10 +168,7 @@ impl<'s, 'p> Outgoing<'s, 'p> {
             progress.sent(stored.bytes);
             Ok(stored)
         });
-        let sent = sent.map_err(TransferError::io(
-            "begin to write",
-            self.place.name().as_ref(),
-        ))?;
+        let sent = sent.map_err(MoveError::io("begin to write", self.place.name().as_ref()))?;
         self.sending.push_back(Sending { bytes, sent });
         Ok(())
     }
@@ -187,21 +181,18 @@ impl<'s, 'p> Outgoing<'s, 'p> {
 }
 
 impl NewBlobs for Outgoing<'_, '_> {
-    type Error = TransferError;
+    type Error = MoveError;
 
-    fn append(&mut self, bytes: &[u8]) -> Result<(), TransferError> {
+    fn append(&mut self, bytes: &[u8]) -> Result<(), MoveError> {
         let mut blob = self.growing()?;
         let written = blob.write_all(bytes);
-        written.map_err(TransferError::io(
-            "write a blob of",
-            self.place.name().as_ref(),
-        ))?;
+        written.map_err(MoveError::io("write a blob of", self.place.name().as_ref()))?;
         self.growing = Some(blob);
         self.progress.gathered(bytes.len() as u64);
         Ok(())
     }
 
-    fn end(&mut self) -> Result<BlobDigest, TransferError> {
+    fn end(&mut self) -> Result<BlobDigest, MoveError> {
         let blob = self.growing()?;
         let (digest, bytes) = blob.written();
         self.send(blob, bytes)?;

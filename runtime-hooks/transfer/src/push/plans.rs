@@ -11,7 +11,7 @@ use stasis_memory_store::{
 };
 use stasis_oci_image::Kind;
 
-use crate::error::TransferError;
+use crate::error::MoveError;
 use crate::local::source::{Memory, Source};
 use crate::push::outgoing::{Layer, Outgoing};
 use crate::push::remote_contents::RemoteContents;
@@ -30,7 +30,7 @@ pub(super) fn split_large(
     settings: &Settings,
     source: &Source,
     large: &[LargeFile<'_>],
-) -> Result<Option<(Index, Reader)>, TransferError> {
+) -> Result<Option<(Index, Reader)>, MoveError> {
     if large.is_empty() {
         return Ok(None);
     }
@@ -53,7 +53,7 @@ impl<'i> Plans<'i> {
         pieces: Option<&'i (Index, Reader)>,
         remote: &RemoteContents,
         lengths: impl Fn(BlobsOf, u64) -> Lengths,
-    ) -> Result<Self, TransferError> {
+    ) -> Result<Self, MoveError> {
         let plan = |sort, index: &'i Index, reader, remote: &[_]| {
             let threads = settings.gpu_contents.threads();
             Plan::of(
@@ -86,7 +86,7 @@ impl<'i> Plans<'i> {
     }
 
     /// Puts new blobs, files first: a restore begins with them.
-    pub(super) fn put(self, into: &mut Outgoing<'_, '_>) -> Result<GatheredImage, TransferError> {
+    pub(super) fn put(self, into: &mut Outgoing<'_, '_>) -> Result<GatheredImage, MoveError> {
         let files = self.files.map(|plan| plan.put(into)).transpose()?;
         let memory = self.memory.map(|plan| plan.put(into)).transpose()?;
         Ok(GatheredImage { files, memory })
@@ -110,10 +110,7 @@ impl GatheredImage {
 
     /// Adds the indexes and the list of contents; returns the layers of the image that are not
     /// CRIU's small files or an engine's.
-    pub(super) fn add_lists(
-        &self,
-        into: &mut Outgoing<'_, '_>,
-    ) -> Result<Vec<Layer>, TransferError> {
+    pub(super) fn add_lists(&self, into: &mut Outgoing<'_, '_>) -> Result<Vec<Layer>, MoveError> {
         let mut layers = Vec::new();
         for (gathered, index, blobs) in [
             (&self.files, Kind::FilesIndex, Kind::Files),

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use stasis_memory_store::{BlobContents, LargeFile, MOST_CONTENTS_BYTES, decode_contents};
 use stasis_oci_image::{Kind, Manifest};
 
-use crate::error::TransferError;
+use crate::error::MoveError;
 use crate::local::source::Source;
 use crate::places::Elsewhere;
 
@@ -27,7 +27,7 @@ impl RemoteContents {
         tag: &str,
         image: &Source,
         large: &[LargeFile<'_>],
-    ) -> Result<Self, TransferError> {
+    ) -> Result<Self, MoveError> {
         let mut remote = Self::default();
         if image.memory.is_none() && large.is_empty() {
             return Ok(remote);

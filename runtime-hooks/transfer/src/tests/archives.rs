@@ -143,7 +143,7 @@ fn what_is_no_archive_is_refused_and_nothing_is_left() {
     let images = Images::new(PacksIn::Image);
     images.push("image", "plain").unwrap();
     let error = images.pull("plain", "pulled.tar").unwrap_err();
-    assert!(matches!(error, TransferError::NoEngine(_)), "{error}");
+    assert!(matches!(error, MoveError::NoEngine(_)), "{error}");
     fs::write(images.path("text.tar"), "text").unwrap();
     let error = images.push("text.tar", "text").unwrap_err();
     assert_eq!(error.kind(), Kind::ImageDamaged, "{error}");
@@ -154,10 +154,10 @@ fn what_is_no_archive_is_refused_and_nothing_is_left() {
     archive::pack(directory, names_no_image, Compression::None, &mut other).unwrap();
     fs::write(images.path("other.tar"), other).unwrap();
     let error = images.push("other.tar", "other").unwrap_err();
-    assert!(matches!(error, TransferError::NoArchive(_)), "{error}");
+    assert!(matches!(error, MoveError::NoArchive(_)), "{error}");
     fs::create_dir_all(images.path(".other.tar.stasis-pull/checkpoint")).unwrap();
     let error = images.pull("plain", "other.tar").unwrap_err();
-    assert!(matches!(error, TransferError::There(_)), "{error}");
+    assert!(matches!(error, MoveError::There(_)), "{error}");
     assert_eq!(images.left(), [""; 0]);
 }
 
@@ -188,7 +188,7 @@ fn an_engines_files_stay_among_themselves() {
         );
         images.layout().tag("forged", &forged).unwrap();
         let error = images.pull("forged", "pulled.tar").unwrap_err();
-        assert!(matches!(error, TransferError::NoImage { .. }), "{error}");
+        assert!(matches!(error, MoveError::NoImage { .. }), "{error}");
         assert!(error.to_string().contains("engine's files"), "{error}");
         assert_eq!(images.left(), [""; 0]);
     }

@@ -25,7 +25,7 @@ fn few(sort: BlobsOf, _: u64) -> Lengths {
 }
 
 impl Images {
-    fn push_to(&self, server: &Server) -> Result<Moved, TransferError> {
+    fn push_to(&self, server: &Server) -> Result<Moved, MoveError> {
         let source = Source::open(self.settings(), &self.path("image"))?;
         let reference = server.reference("job");
         let place = open_or_make(&reference, None)?;
@@ -39,7 +39,7 @@ impl Images {
         )
     }
 
-    fn pull_from(&self, server: &Server, into: &str) -> Result<Moved, TransferError> {
+    fn pull_from(&self, server: &Server, into: &str) -> Result<Moved, MoveError> {
         let reference = server.reference("job");
         Incoming::find(&reference, None)?.pull(self.settings(), &self.path(into))
     }

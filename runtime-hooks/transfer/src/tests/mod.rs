@@ -11,7 +11,7 @@ use stasis_memory_store::{BlobsOf, Buffer, Checksum, ImageId, Index, Lengths, Pa
 use stasis_oci_image::document::annotations::Annotations;
 use stasis_oci_image::{Digest, Kind as Layer, Manifest as OciManifest, Reference};
 
-use crate::error::TransferError;
+use crate::error::MoveError;
 use crate::fixtures::{Node, node, store_holes};
 use crate::local::source::Source;
 use crate::moved::Moved;
@@ -91,7 +91,7 @@ impl Images {
         format!("oci:{}:{tag}", layout.display()).parse().unwrap()
     }
 
-    fn push(&self, image: &str, tag: &str) -> Result<Moved, TransferError> {
+    fn push(&self, image: &str, tag: &str) -> Result<Moved, MoveError> {
         let source = Source::open(self.settings(), &self.path(image))?;
         let reference = self.reference(tag);
         let place = open_or_make(&reference, None)?;
@@ -105,7 +105,7 @@ impl Images {
         )
     }
 
-    fn pull(&self, tag: &str, into: &str) -> Result<Moved, TransferError> {
+    fn pull(&self, tag: &str, into: &str) -> Result<Moved, MoveError> {
         let reference = self.reference(tag);
         Incoming::find(&reference, None)?.pull(self.settings(), &self.path(into))
     }
@@ -225,7 +225,7 @@ fn an_image_that_a_restore_would_not_take_is_not_pushed() {
 }
 
 /// Pulls an image whose parts are good each and do not fit together.
-fn forged(images: &Images, change: impl FnOnce(&mut Manifest, &mut Index)) -> TransferError {
+fn forged(images: &Images, change: impl FnOnce(&mut Manifest, &mut Index)) -> MoveError {
     let layout = images.layout();
     let (manifest, _) = layout.manifest("job").unwrap();
     let read = |kind| {

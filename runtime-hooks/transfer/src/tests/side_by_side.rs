@@ -37,7 +37,7 @@ struct WatchedBlob<'w> {
 }
 
 impl Watched {
-    fn push(&self, images: &Images) -> Result<Moved, TransferError> {
+    fn push(&self, images: &Images) -> Result<Moved, MoveError> {
         let source = Source::open(images.settings(), &images.path("image"))?;
         let reference = images.reference("job");
         push(

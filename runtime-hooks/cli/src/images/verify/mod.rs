@@ -24,7 +24,7 @@ use stasis_engine::restore::host_memory::image_bytes;
 use stasis_engine::restore::image::{self, ImageKind};
 use stasis_memory_store::{StoreError, refuse_arriving};
 use stasis_oci_image::Reference;
-use stasis_transfer::{Incoming, Origin, TransferError};
+use stasis_transfer::{Incoming, MoveError, Origin};
 
 use super::bytes_in;
 use crate::command_error::ImageError;
@@ -87,7 +87,7 @@ pub(super) fn look_elsewhere(
     settings: &Settings,
     reference: &Reference,
     authfile: Option<&Path>,
-) -> Result<VerifyReport, TransferError> {
+) -> Result<VerifyReport, MoveError> {
     let (image, bytes) = Incoming::find(reference, authfile)?.described();
     let mut report = VerifyReport::of(Path::new(&reference.to_string()), bytes);
     if let Err(error) = image.check_plugin(settings) {

@@ -11,7 +11,7 @@ use stasis_linux::file;
 use stasis_memory_store::{Arrived, Arriving, Fetched, Fetching, Pack, StoreError, is_pack_name};
 use stasis_oci_image::Descriptor;
 
-use crate::error::TransferError;
+use crate::error::MoveError;
 use crate::moved::Moved;
 use crate::places::Elsewhere;
 use crate::pull::arriving::side_by_side::{Source, fetch_all};
@@ -32,14 +32,14 @@ pub(super) struct Coming {
 
 impl Coming {
     /// Fetches what a restore needs to begin, into a directory that does not exist yet or is empty;
-    /// or resumes one in which the same image has arrived in part. [`TransferError::Busy`]: another
-    /// process does so now; [`TransferError::There`]: an image exists, or the rest of another one.
+    /// or resumes one in which the same image has arrived in part. [`MoveError::Busy`]: another
+    /// process does so now; [`MoveError::There`]: an image exists, or the rest of another one.
     pub(super) fn begin(
         settings: &Settings,
         from: &dyn Elsewhere,
         parts: &Parts,
         into: &Path,
-    ) -> Result<Self, TransferError> {
+    ) -> Result<Self, MoveError> {
         from.expect(&parts.manifest)?;
         let (image, fetching, in_use) = match Arriving::find(into)? {
             Some(arriving) => begin_resumed(settings, &arriving, parts, into)?,
@@ -55,26 +55,26 @@ impl Coming {
 
     /// Fetches the rest. However it ends, the readers of the image receive the result. If it fails,
     /// the next pull into the directory goes on.
-    pub(super) fn finish(self, source: Source) -> Result<AlreadyFetched, TransferError> {
+    pub(super) fn finish(self, source: Source) -> Result<AlreadyFetched, MoveError> {
         let image = self.image;
         let fetched = fetch_all(image.clone(), self.packs, source).and_then(|found| {
             // Its packs are on disk, each since it was verified.
             let synced = file::sync_directory(&image);
             synced
-                .map_err(TransferError::io("sync", &image))
+                .map_err(MoveError::io("sync", &image))
                 .map(|()| found)
         });
         let failed = fetched.as_ref().err().map(|error| chain(error));
         let said = self.fetching.end(&image, failed.as_deref());
         let found = fetched?;
         said?;
-        file::sync_directory(&image).map_err(TransferError::io("sync", &image))?;
+        file::sync_directory(&image).map_err(MoveError::io("sync", &image))?;
         Ok(found)
     }
 }
 
 /// Returns whether a directory has an image that is recorded as arriving, and not as whole.
-pub(crate) fn has_arrived_in_part(directory: &Path) -> Result<bool, TransferError> {
+pub(crate) fn has_arrived_in_part(directory: &Path) -> Result<bool, MoveError> {
     let arriving = Arriving::find(directory)?;
     Ok(match arriving {
         Some(arriving) => arriving.arrived()? != Arrived::Whole,
@@ -89,7 +89,7 @@ pub(crate) fn resume_pull(
     parts: &Parts,
     authfile: Option<&Path>,
     into: &Path,
-) -> Result<Moved, TransferError> {
+) -> Result<Moved, MoveError> {
     let coming = Coming::begin(settings, from, parts, into)?;
     let image = coming.image.clone();
     let found = coming.finish(Source {
@@ -108,7 +108,7 @@ fn begin_anew(
     from: &dyn Elsewhere,
     parts: &Parts,
     into: &Path,
-) -> Result<Begun, TransferError> {
+) -> Result<Begun, MoveError> {
     let staging = Staging::begin(into)?;
     let names = parts.names();
     staging.beside.keep_only(&names)?;
@@ -125,19 +125,19 @@ fn begin_resumed(
     arriving: &Arriving,
     parts: &Parts,
     into: &Path,
-) -> Result<Begun, TransferError> {
+) -> Result<Begun, MoveError> {
     let is_same = arriving.fetched()?.digest == parts.digest.to_string();
     let is_cut_off = matches!(arriving.arrived()?, Arrived::CutOff(_));
     if !(is_same && is_cut_off) {
-        return Err(TransferError::There(into.to_owned()));
+        return Err(MoveError::There(into.to_owned()));
     }
-    let in_use = in_use::hold(into).map_err(TransferError::refused)?;
+    let in_use = in_use::hold(into).map_err(MoveError::refused)?;
     let fetching = Fetching::begin(into, &fetched(parts)).map_err(|error| match error {
-        StoreError::Arriving { .. } => TransferError::Busy(into.to_owned()),
+        StoreError::Arriving { .. } => MoveError::Busy(into.to_owned()),
         other => other.into(),
     })?;
     begin_packs(settings, parts, into)?;
-    let image = std::path::absolute(into).map_err(TransferError::io("find", into))?;
+    let image = std::path::absolute(into).map_err(MoveError::io("find", into))?;
     Ok((image, fetching, in_use))
 }
 
@@ -149,11 +149,11 @@ fn fetched(parts: &Parts) -> Fetched {
 }
 
 /// Verifies all files but packs, and makes the packs.
-fn begin_packs(settings: &Settings, parts: &Parts, image: &Path) -> Result<(), TransferError> {
+fn begin_packs(settings: &Settings, parts: &Parts, image: &Path) -> Result<(), MoveError> {
     let others = parts.files.iter().filter(|file| !is_pack_name(&file.name));
     let others: Vec<_> = others.cloned().collect();
     let threads = settings.gpu_contents.threads_on_disk();
-    files::verify(image, &others, threads).map_err(TransferError::refused)?;
+    files::verify(image, &others, threads).map_err(MoveError::refused)?;
     let mut packs = parts.packs.iter();
     packs.try_for_each(|(pack, _)| begin(&image.join(pack.file_name()), pack).map(drop))
 }

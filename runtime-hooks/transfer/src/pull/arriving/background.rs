@@ -23,7 +23,7 @@ use stasis_host::respawn::{OtherInterface, say};
 use stasis_linux::directory::Directory;
 use stasis_oci_image::Reference;
 
-use crate::error::TransferError;
+use crate::error::MoveError;
 use crate::local::beside;
 use crate::pull::arriving::arrive::{self, Coming};
 use crate::pull::arriving::kept::keep_last;
@@ -55,18 +55,18 @@ pub fn begin(
     reference: &Reference,
     authfile: Option<&Path>,
     into: &Path,
-) -> Result<Begun, TransferError> {
-    let absolute = |path: &Path| std::path::absolute(path).map_err(TransferError::io("find", path));
+) -> Result<Begun, MoveError> {
+    let absolute = |path: &Path| std::path::absolute(path).map_err(MoveError::io("find", path));
     let directory = Into::Directory(absolute(into)?);
     let pull = Pull {
         authfile: authfile.map(absolute).transpose()?,
         ..Pull::new(settings, reference.to_string(), directory)
     };
     let started = Process::start(&pull);
-    let mut process = started.map_err(TransferError::io("start a process for", into))?;
+    let mut process = started.map_err(MoveError::io("start a process for", into))?;
     let fits = |image: &Described| image.check(settings, Whose::Anybodys);
     let image = process.image(settings.deadlines.stalled(), &Cancel::not_needed(), &fits);
-    let image = image.map_err(|NotPulled { kind, why }| TransferError::Background { kind, why })?;
+    let image = image.map_err(|NotPulled { kind, why }| MoveError::Background { kind, why })?;
     Ok(Begun {
         arriving: arrive::has_arrived_in_part(&image)?,
         image,
@@ -117,7 +117,7 @@ pub(crate) fn run(pull: Result<Pull, OtherInterface>) -> bool {
 
 /// Fetches what a restore needs to begin, or waits until another process has. `None`: the
 /// requester does not want the image.
-fn fetch(pull: &Pull) -> Result<Option<(ImageFetch, Source)>, TransferError> {
+fn fetch(pull: &Pull) -> Result<Option<(ImageFetch, Source)>, MoveError> {
     let source = Source {
         reference: pull.reference.parse()?,
         authfile: pull.authfile.clone(),
@@ -128,7 +128,7 @@ fn fetch(pull: &Pull) -> Result<Option<(ImageFetch, Source)>, TransferError> {
     let image = match &pull.into {
         Into::Directory(image) => image.clone(),
         Into::KeptBelow(below) => {
-            Directory::make(below, 0o700).map_err(TransferError::io("make", below))?;
+            Directory::make(below, 0o700).map_err(MoveError::io("make", below))?;
             place_of(below, &parts.digest.hex())
         }
     };
@@ -140,12 +140,12 @@ fn fetch(pull: &Pull) -> Result<Option<(ImageFetch, Source)>, TransferError> {
         let begun = Coming::begin(&pull.settings, &*from, &parts, &image);
         let found = match (begun, &pull.into) {
             (Ok(coming), _) => ImageFetch::Ours(coming),
-            (Err(TransferError::Busy(_)), Into::KeptBelow(_)) => {
+            (Err(MoveError::Busy(_)), Into::KeptBelow(_)) => {
                 sleep(LOOK);
                 continue;
             }
-            (Err(TransferError::There(_)), Into::KeptBelow(_)) if has_inventory(&image) => {
-                let in_use = in_use::hold(&image).map_err(TransferError::refused)?;
+            (Err(MoveError::There(_)), Into::KeptBelow(_)) if has_inventory(&image) => {
+                let in_use = in_use::hold(&image).map_err(MoveError::refused)?;
                 ImageFetch::There(image, in_use)
             }
             (Err(error), _) => return Err(error),

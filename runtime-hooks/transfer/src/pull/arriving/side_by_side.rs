@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use stasis_memory_store::Pack;
 use stasis_oci_image::{Descriptor, Reference};
 
-use crate::error::TransferError;
+use crate::error::MoveError;
 use crate::places::{Elsewhere, open};
 use crate::pull::parts::AlreadyFetched;
 use crate::pull::staging::in_part::{InPart, is_lost};
@@ -51,7 +51,7 @@ pub(super) fn fetch_all(
     image: PathBuf,
     packs: Vec<(Pack, Descriptor)>,
     source: Source,
-) -> Result<AlreadyFetched, TransferError> {
+) -> Result<AlreadyFetched, MoveError> {
     let threads = CONNECTIONS.min(packs.len());
     let stalled = source.stalled;
     let work = Arc::new(Work {
@@ -84,14 +84,14 @@ pub(super) fn fetch_all(
             Ok(Err(error)) => break Err(error),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
-                break Err(TransferError::Stalled(work.source.reference.to_string()));
+                break Err(MoveError::Stalled(work.source.reference.to_string()));
             }
         }
         let came = work.came.load(Ordering::Relaxed);
         if came > seen {
             (seen, last) = (came, Instant::now());
         } else if last.elapsed() > stalled {
-            break Err(TransferError::Stalled(work.source.reference.to_string()));
+            break Err(MoveError::Stalled(work.source.reference.to_string()));
         }
     };
     work.is_over.store(true, Ordering::Relaxed);
@@ -100,7 +100,7 @@ pub(super) fn fetch_all(
 
 impl Work {
     /// Fetches blobs, as one of the threads.
-    fn fetch(&self) -> Result<AlreadyFetched, TransferError> {
+    fn fetch(&self) -> Result<AlreadyFetched, MoveError> {
         let mut found = AlreadyFetched::default();
         let source = &self.source;
         let from = open(&source.reference, source.authfile.as_deref())?;
@@ -121,7 +121,7 @@ impl Work {
         from: &dyn Elsewhere,
         pack: &Pack,
         blob: &Descriptor,
-    ) -> Result<u64, TransferError> {
+    ) -> Result<u64, MoveError> {
         let path = self.image.join(pack.file_name());
         let came = |bytes| self.came(bytes);
         let mut part = InPart::open(path, (pack, blob), &came)?;

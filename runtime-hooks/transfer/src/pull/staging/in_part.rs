@@ -13,7 +13,7 @@ use stasis_memory_store::{Pack, pack_header};
 use stasis_oci_image::digest::Hashed;
 use stasis_oci_image::{Descriptor, OciImageError};
 
-use crate::error::TransferError;
+use crate::error::MoveError;
 use crate::places::Elsewhere;
 
 /// Bytes of a blob that are read and written at a time.
@@ -43,11 +43,11 @@ impl<'b> InPart<'b> {
         path: PathBuf,
         (pack, blob): (&Pack, &'b Descriptor),
         hears: Came<'b>,
-    ) -> Result<Self, TransferError> {
+    ) -> Result<Self, MoveError> {
         let mut file = begin(&path, pack)?;
         let begins = pack_header(pack).len() as u64;
         let hashed = hash(&mut file, begins, blob.size, hears);
-        let hashed = hashed.map_err(TransferError::io("read", &path))?;
+        let hashed = hashed.map_err(MoveError::io("read", &path))?;
         Ok(Self {
             before: hashed.so_far().1,
             came: hashed,
@@ -61,14 +61,14 @@ impl<'b> InPart<'b> {
 
     /// Fetches the missing part. All of it is verified and on disk then. Returns how many bytes of
     /// the blob existed before. May be tried again. If it fails, the fetched part stays.
-    pub(crate) fn complete(&mut self, from: &dyn Elsewhere) -> Result<u64, TransferError> {
+    pub(crate) fn complete(&mut self, from: &dyn Elsewhere) -> Result<u64, MoveError> {
         loop {
             self.fetch(from)?;
             let all = replace(&mut self.came, Hashed::new(()));
             match (self.blob.check(all), replace(&mut self.before, 0)) {
                 (Ok(()), before) => {
                     let synced = self.file.sync_all();
-                    synced.map_err(TransferError::io("sync", &self.path))?;
+                    synced.map_err(MoveError::io("sync", &self.path))?;
                     return Ok(before);
                 }
                 // The existing part may not have been the blob's.
@@ -78,13 +78,13 @@ impl<'b> InPart<'b> {
         }
     }
 
-    fn fetch(&mut self, from: &dyn Elsewhere) -> Result<(), TransferError> {
+    fn fetch(&mut self, from: &dyn Elsewhere) -> Result<(), MoveError> {
         let (_, there) = self.came.so_far();
         if there == self.blob.size {
             return Ok(());
         }
         let inner = from.reader(self.blob, there)?;
-        let failed = || TransferError::io("write", &self.path);
+        let failed = || MoveError::io("write", &self.path);
         let sought = self.file.seek(SeekFrom::Start(self.begins + there));
         sought.map_err(failed())?;
         let contents = replace(&mut self.came, Hashed::new(()));
@@ -109,15 +109,12 @@ impl<'b> InPart<'b> {
 }
 
 /// Returns whether the connection failed, so that another try may go on.
-pub(crate) fn is_lost(error: &TransferError) -> bool {
-    matches!(
-        error,
-        TransferError::Elsewhere(OciImageError::Registry { .. })
-    )
+pub(crate) fn is_lost(error: &MoveError) -> bool {
+    matches!(error, MoveError::Elsewhere(OciImageError::Registry { .. }))
 }
 
 /// Opens or makes the file of a pack; one that cannot be this pack's is cut to the header.
-pub(crate) fn begin(path: &Path, pack: &Pack) -> Result<File, TransferError> {
+pub(crate) fn begin(path: &Path, pack: &Pack) -> Result<File, MoveError> {
     let mut options = OpenOptions::new();
     let options = options.read(true).write(true).create(true).mode(0o600);
     // A user who may write into the directory must not redirect the write to another file.
@@ -136,7 +133,7 @@ pub(crate) fn begin(path: &Path, pack: &Pack) -> Result<File, TransferError> {
         }
         Ok(file)
     });
-    begun.map_err(TransferError::io("make", path))
+    begun.map_err(MoveError::io("make", path))
 }
 
 /// Hashes a file's contents from this offset on.

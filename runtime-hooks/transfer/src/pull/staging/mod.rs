@@ -13,7 +13,7 @@ use stasis_linux::file;
 use stasis_memory_store::Pack;
 use stasis_oci_image::Descriptor;
 
-use crate::error::TransferError;
+use crate::error::MoveError;
 use crate::local::beside::Beside;
 use crate::places::Elsewhere;
 use in_part::{InPart, is_lost};
@@ -31,8 +31,8 @@ pub(crate) struct Staging {
 
 impl Staging {
     /// Makes the directory, or resumes an earlier pull's.
-    pub(crate) fn begin(target: &Path) -> Result<Self, TransferError> {
-        let target = std::path::absolute(target).map_err(TransferError::io("find", target))?;
+    pub(crate) fn begin(target: &Path) -> Result<Self, MoveError> {
+        let target = std::path::absolute(target).map_err(MoveError::io("find", target))?;
         refuse_used(&target)?;
         let beside = Beside::begin(&target, ENDING)?;
         Ok(Self { beside, target })
@@ -51,15 +51,15 @@ impl Staging {
 
     /// Writes a file, which gets its name once it is on disk. If it fails, there is no file of the
     /// name.
-    pub(crate) fn write(&self, name: &str, contents: &[u8]) -> Result<(), TransferError> {
+    pub(crate) fn write(&self, name: &str, contents: &[u8]) -> Result<(), MoveError> {
         let new = self.path().join(part_of(name));
-        file::remove(&new).map_err(TransferError::io("remove", &new))?;
-        let mut file = file::create_new(&new).map_err(TransferError::io("make", &new))?;
+        file::remove(&new).map_err(MoveError::io("remove", &new))?;
+        let mut file = file::create_new(&new).map_err(MoveError::io("make", &new))?;
         let written = file.write_all(contents);
-        written.map_err(TransferError::io("write", &new))?;
+        written.map_err(MoveError::io("write", &new))?;
         let path = self.path().join(name);
         let named = file.sync_all().and_then(|()| fs::rename(&new, &path));
-        named.map_err(TransferError::io("write", &path))
+        named.map_err(MoveError::io("write", &path))
     }
 
     /// Fetches a pack, or the rest of one of which a pull that was killed or has lost the
@@ -69,7 +69,7 @@ impl Staging {
         &self,
         pack: (&Pack, &Descriptor),
         from: &dyn Elsewhere,
-    ) -> Result<u64, TransferError> {
+    ) -> Result<u64, MoveError> {
         let name = pack.0.file_name();
         let new = self.path().join(part_of(&name));
         let part = InPart::open(new.clone(), pack, &|_| Ok(()));
@@ -81,38 +81,38 @@ impl Staging {
             }
         })?;
         let path = self.path().join(name);
-        fs::rename(&new, &path).map_err(TransferError::io("write", &path))?;
+        fs::rename(&new, &path).map_err(MoveError::io("write", &path))?;
         Ok(there)
     }
 
     /// Gives the directory its name while its packs still grow: from now on others use it too, and
     /// none removes it. If it fails, the pulled files stay, and the next pull begins anew.
-    pub(crate) fn show(self) -> Result<(PathBuf, InUse), TransferError> {
+    pub(crate) fn show(self) -> Result<(PathBuf, InUse), MoveError> {
         let shared = try_lock(self.beside.file(), Sharing::Shared);
-        match shared.map_err(TransferError::io("lock", self.path()))? {
+        match shared.map_err(MoveError::io("lock", self.path()))? {
             Tried::Locked => {}
-            Tried::Held => return Err(TransferError::Busy(self.target)),
+            Tried::Held => return Err(MoveError::Busy(self.target)),
         }
         self.name()?;
-        let in_use = in_use::hold(&self.target).map_err(TransferError::refused)?;
+        let in_use = in_use::hold(&self.target).map_err(MoveError::refused)?;
         Ok((self.target, in_use))
     }
 
     /// Gives the directory its name; if that fails, the next pull resumes this one.
-    pub(crate) fn finish(self) -> Result<PathBuf, TransferError> {
+    pub(crate) fn finish(self) -> Result<PathBuf, MoveError> {
         self.name()?;
         Ok(self.target)
     }
 
-    fn name(&self) -> Result<(), TransferError> {
+    fn name(&self) -> Result<(), MoveError> {
         let synced = rustix::fs::syncfs(self.beside.file()).map_err(io::Error::from);
-        synced.map_err(TransferError::io("sync", self.path()))?;
+        synced.map_err(MoveError::io("sync", self.path()))?;
         refuse_used(&self.target)?;
         // The directory replaces an empty one (rename(2)).
         let named = fs::rename(self.path(), &self.target);
-        named.map_err(TransferError::io("make", &self.target))?;
+        named.map_err(MoveError::io("make", &self.target))?;
         let parent = self.target.parent().unwrap_or(&self.target);
-        file::sync_directory(parent).map_err(TransferError::io("sync", parent))
+        file::sync_directory(parent).map_err(MoveError::io("sync", parent))
     }
 }
 
@@ -122,16 +122,16 @@ pub(crate) fn part_of(name: &str) -> String {
 }
 
 /// Refuses to replace anything but an empty directory.
-pub(crate) fn refuse_used(target: &Path) -> Result<(), TransferError> {
+pub(crate) fn refuse_used(target: &Path) -> Result<(), MoveError> {
     match fs::symlink_metadata(target) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(TransferError::io("find", target)(error)),
-        Ok(found) if !found.is_dir() => Err(TransferError::There(target.to_owned())),
+        Err(error) => Err(MoveError::io("find", target)(error)),
+        Ok(found) if !found.is_dir() => Err(MoveError::There(target.to_owned())),
         Ok(_) => {
-            let mut entries = fs::read_dir(target).map_err(TransferError::io("read", target))?;
+            let mut entries = fs::read_dir(target).map_err(MoveError::io("read", target))?;
             match entries.next() {
                 None => Ok(()),
-                Some(_) => Err(TransferError::There(target.to_owned())),
+                Some(_) => Err(MoveError::There(target.to_owned())),
             }
         }
     }
