@@ -14,10 +14,11 @@ const TERMINAL: [&str; 3] = ["clap", "comfy-table", "indicatif"];
 
 /// Crates from the bottom up: none knows another one beside it or above it. The last ones are
 /// programs, which know what they like.
-const LEVELS: [&[&str]; 4] = [
+const LEVELS: [&[&str]; 5] = [
     &["stasis-gpu"],
     &["stasis-engine"],
-    &["stasis-group", "stasis-lifecycle", "stasis-locate"],
+    &["stasis-group", "stasis-lifecycle"],
+    &["stasis-locate"],
     &["stasis", "stasis-runtime", "stasis-transfer"],
 ];
 

@@ -5,11 +5,11 @@ use std::time::Instant;
 
 use stasis_engine::error::kind::Kind;
 use stasis_engine::operation::timeline::Timeline;
+use stasis_host::respawn::OtherInterface;
 use stasis_lifecycle::at_stop::push::Push;
 use stasis_lifecycle::stopped::is_complete;
 use stasis_lifecycle::stopped::push_again::PushAgain;
 use stasis_lifecycle::stopped::to_push::{Held, hold_all};
-use stasis_host::respawn::OtherInterface;
 
 use crate::at_stop::attempt::{Pushed, attempt, end, is_settled};
 use crate::at_stop::latest::Latest;

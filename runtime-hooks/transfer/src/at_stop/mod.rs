@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use stasis_engine::error::chain;
 use stasis_engine::error::kind::Kind;
 use stasis_engine::operation::timeline::Timeline;
+use stasis_host::respawn::{OtherInterface, lines_of, say};
 use stasis_lifecycle::at_stop::push::{Push, Told};
 use stasis_lifecycle::stopped::is_complete;
-use stasis_host::respawn::{OtherInterface, lines_of, say};
 
 use crate::error::MoveError;
 use attempt::{Pushed, attempt, end, is_settled};

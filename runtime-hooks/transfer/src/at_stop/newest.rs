@@ -3,9 +3,9 @@
 
 use std::time::Instant;
 
+use stasis_host::respawn::{OtherInterface, say};
 use stasis_lifecycle::at_create::newest::{ANSWERED_WITHIN, Newest, Query, RemoteImage};
 use stasis_lifecycle::stopped::LATEST;
-use stasis_host::respawn::{OtherInterface, say};
 use stasis_oci_image::OciImageError;
 use stasis_oci_image::document::annotations::IMAGE;
 

@@ -17,9 +17,9 @@ use stasis_engine::image::directory::in_use::{self, InUse};
 use stasis_engine::restore::admission::described::Described;
 use stasis_engine::restore::admission::node::Whose;
 use stasis_host::cancel::Cancel;
+use stasis_host::respawn::{OtherInterface, say};
 use stasis_lifecycle::at_create::pull_process::{Answer, GO_ON, Into, NotPulled, Process, Pull};
 use stasis_lifecycle::at_create::pulled::place_of;
-use stasis_host::respawn::{OtherInterface, say};
 use stasis_linux::directory::Directory;
 use stasis_oci_image::Reference;
 
