@@ -158,7 +158,7 @@ impl Member {
     /// Carries out its operation, and reports to the parent how it has ended.
     ///
     /// # Errors
-    /// That of the operation.
+    /// The error of the operation.
     pub fn carry_out(
         &self,
         operation: impl FnOnce(&dyn Companions) -> Result<Outcome, Error>,

@@ -42,7 +42,7 @@ pub struct SharedOutcome {
     pub engine: Option<String>,
 }
 
-/// What the file tells of the decision.
+/// The part of the file that the decision needs.
 #[derive(Deserialize)]
 struct DecisionFile {
     id: String,

@@ -62,7 +62,7 @@ pub(in crate::checkpoint) fn complete(
             plan.has_image(None);
             tell(&committed, timeline);
         }
-        // It is decided, and the next process that opens the directory moves it into place.
+        // The decision stands, and the next process that opens the directory moves it into place.
         Err(error) => timeline.note(format!(
             "the image is not yet in its place: {}",
             chain(&error)
