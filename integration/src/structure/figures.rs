@@ -1,4 +1,5 @@
-//! docs/figures/speed.svg shows what docs/internals/benchmarks.md says, and measured.svg what a node has logged.
+//! docs/figures/speed.svg shows what docs/internals/benchmarks.md says, and measured.svg what a
+//! node has logged.
 
 use std::fs;
 

@@ -87,7 +87,7 @@ fn processes_share_their_memory_through_five_cycles(
 fn who_has_imported_memory_may_end_meanwhile(stasis: &StasisHost) -> Result<()> {
     let job = suspended(stasis, "importer")?;
     stasis.host.run(&["kill", "-9", &members(stasis)?[2]])?;
-    // What is left of it can be saved as it is.
+    // The rest of it can be saved as it is.
     job.checkpoint("suspended", &["--leave-running"])?;
     toggle(stasis, &job)?;
     ensure!(stasis.ask(10001)?.as_deref() == Some("102 ended"));

@@ -136,7 +136,7 @@ fn spawn(mut command: Command, [input, output]: [Stdio; 2]) -> io::Result<Child>
     Ok(started)
 }
 
-/// What becomes of inherited descriptors but the standard ones.
+/// The fate of inherited descriptors but the standard ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Inherited {
     /// All are closed, since a reader may wait for their end.

@@ -10,7 +10,7 @@ use stasis_engine::operation::progress::UnderWay;
 
 use super::blocks::{Block, all_blocks};
 
-/// What becomes of the blocks below a heading.
+/// The use of the blocks below a heading.
 enum Checked {
     /// A test in this file, which names the page, runs them.
     By(&'static str),

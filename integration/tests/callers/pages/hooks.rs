@@ -23,7 +23,7 @@ const SCRIPT: &str = "#!/bin/sh\necho \"$0 $*\" >>/tmp/asked\n";
 const JOB: &str = "trap 'touch /tmp/quiet' USR1; /bin/counter 10000 & while :; do wait; done";
 const PORT: u16 = 10000;
 
-/// What is asked of the scripts by each example, in the page's order.
+/// The requests of each example to the scripts, in the page's order.
 const ASKED: [&str; 3] = [
     "/bin/curl -fsS -X POST http://localhost:8000/sleep?level=1\n\
      /bin/curl -fsS -X POST http://localhost:8000/wake_up",

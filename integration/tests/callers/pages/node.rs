@@ -1,4 +1,4 @@
-//! What a node has and a test host lacks: a CDI file for its GPU, systemctl, and a training.
+//! The parts of a node that a test host lacks: a CDI file for its GPU, systemctl, and a training.
 
 use anyhow::Result;
 use serde_json::json;

@@ -17,7 +17,7 @@ use of_containers::OF_CONTAINERS;
 
 /// The name of a held driver call.
 const HELD: &str = "held";
-/// What a new user's machine lacks or has: one line tells it.
+/// A new user's machine lacks or has something: one line tells it.
 const ALONE: [&str; 4] = [
     "criu-missing",
     "low-level-runtime",

@@ -58,7 +58,7 @@ fn killed_when_it_surveys(stasis: &StasisHost, job: &Bundle<'_>) -> Result<Pid> 
     let mut checkpoint = job.begin_checkpoint("cut-off", &["--leave-running"])?;
     stasis.until_driver_is_called()?;
     let operation = descendant(&checkpoint, "stasis-runtime")?.context("it is over")?;
-    // Those that make files for GPU contents.
+    // The others make files for GPU contents.
     let others: Vec<Pid> = all_started_by(operation, COPY).collect();
     stasis.let_driver_go(HELD)?;
     let surveying = loop {

@@ -89,7 +89,7 @@ pub fn bring_back(
         let all = processes.iter();
         all.filter(|process| driver.shares_memory(process))
     };
-    // Who is LOCKED beside a process that stays CHECKPOINTED was found without the memory.
+    // A process that is LOCKED beside one that stays CHECKPOINTED was found without the memory.
     let goal = match sharing().any(|process| found(process) == SafeState::Checkpointed) {
         true => SafeState::Running,
         false => SafeState::Locked,
