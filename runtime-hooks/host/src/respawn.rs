@@ -1,9 +1,11 @@
 //! Starts processes for work that goes on after the caller has its answer: this program again, or
 //! for transfers the operator's program.
 
+mod inherited;
+
 use std::env::{args_os, current_exe};
 use std::ffi::{CStr, OsString};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, PipeWriter, Write, pipe};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -22,6 +24,8 @@ use stasis_linux::cgroup::move_to_own_cgroup;
 use stasis_linux::open_files::keep_callers_limit;
 
 use crate::environment;
+pub use inherited::Inherited;
+use inherited::close;
 
 /// The cgroup of these processes: the end of the caller's unit, session or pod does not end them.
 const CGROUP: &str = "stasis";
@@ -136,15 +140,6 @@ fn spawn(mut command: Command, [input, output]: [Stdio; 2]) -> io::Result<Child>
     Ok(started)
 }
 
-/// The fate of inherited descriptors but the standard ones.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Inherited {
-    /// All are closed, since a reader may wait for their end.
-    Closed,
-    /// Files are kept, with locks on them, for as long as the process lives.
-    LocksKept,
-}
-
 /// The job of this process, if it was started as `verb`. Leaves the starter's session and name, and
 /// closes inherited descriptors.
 pub fn job_of<T: DeserializeOwned>(verb: &str, name: &CStr) -> Option<T> {
@@ -246,22 +241,6 @@ pub fn say(message: &impl Serialize) -> io::Result<()> {
     let mut output = io::stdout().lock();
     output.write_all(&line)?;
     output.flush()
-}
-
-fn close(inherited: Inherited) -> io::Result<()> {
-    let mut open = Vec::new();
-    for entry in fs::read_dir("/proc/self/fd")? {
-        let entry = entry?;
-        let is_file = || fs::metadata(entry.path()).is_ok_and(|file| file.is_file());
-        if inherited == Inherited::Closed || !is_file() {
-            open.extend(entry.file_name().to_string_lossy().parse::<i32>());
-        }
-    }
-    for descriptor in open.into_iter().filter(|descriptor| *descriptor > 2) {
-        // The descriptor of the directory itself is closed already.
-        let _ = nix::unistd::close(descriptor);
-    }
-    Ok(())
 }
 
 #[cfg(test)]
