@@ -12,6 +12,8 @@ train() { # NAME MODE FIRST-GPU COUNT PAUSE ENVIRONMENT...
     [ $mode != dp ] || extra+=(--annotation io.stasis.peer-access=checkpointable)
     [ $mode != jax ] || { program=jax_ranks.py; extra+=(--mount type=bind,src=/machine/etc/alternatives,dst=/etc/alternatives,options=rbind:ro); }
     shift 5
+    # A job of the same name before this one has left its losses, and the wish that it ends.
+    rm -f /run/torch/$name.* /run/torch/$name-[0-9]-output.txt
     new_pod
     torch_run $name "$@" NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1 NCCL_SOCKET_IFNAME=lo USE_LIBUV=0 \
         MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 WORLD_SIZE=$ranks -- \
@@ -120,7 +122,7 @@ jax_ranks() { ranks jax $1 JAX_PLATFORMS=cuda XLA_PYTHON_CLIENT_PREALLOCATE=fals
 # All on one GPU, whose kernels wait for each other's in turns: the memory shared is as on several GPUs, the link is not.
 on_one_gpu() { RANKS=$1 ranks symm 1 BACKEND=gloo TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES=1 GLOO_SOCKET_IFNAME=lo; } # RANKS
 data_parallel() { RANKS=1 ranks dp $1; } # one process on all GPUs
-without_nvlink() { ranks ddp ${1:-2} NCCL_P2P_DISABLE=1 NCCL_CUMEM_ENABLE=0; } # NCCL over host memory
+without_nvlink() { ranks ddp ${1:-2} NCCL_P2P_DISABLE=1 NCCL_CUMEM_ENABLE=0 "${@:2}"; } # NCCL over host memory
 
 # PyTorch gives a collective 10 minutes, and its watchdog 8: here 15 s, and longer pauses.
 pauses() { # SECONDS COUNT TIMES

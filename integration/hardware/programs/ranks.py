@@ -151,6 +151,8 @@ def one(number):
     append(f"{base}.txt", f"{number} {loss.item():.9f}")
 
 
+# More GPU memory, in MiB.
+more = torch.ones(int(os.environ.get("MORE", 0)) << 20, dtype=torch.uint8, device=device)
 step = {"ddp": ddp, "fsdp": fsdp, "graph": graph, "symm": symm, "dp": dp}[mode]()
 number = 0
 while True:
