@@ -37,8 +37,8 @@ pub enum NoGpu {
     NoneWithRoom,
 }
 
-/// Reserves room on the first GPU that has it, an idle one if there is one. An operation that relies
-/// on this room could otherwise not put a job back, which would lose the job.
+/// Reserves room on the first GPU that has it, an idle one if there is one. An operation that
+/// relies on this room could otherwise not put a job back, which would lose the job.
 pub(super) fn reserve(settings: &Settings) -> Result<Room, NoGpu> {
     let inventory = Inventory::read(settings)?;
     let reservation = Arc::new(Reservation::new(&settings.paths.state_dir, NAME));
@@ -57,7 +57,7 @@ pub(super) fn reserve(settings: &Settings) -> Result<Room, NoGpu> {
 }
 
 /// Lists the GPUs, the less used first. A long kernel of a restored process ends with an error
-/// where another process uses its GPU (driver 580, `preflight/sharing/neighbours.rs` of the engine).
+/// where another process uses its GPU (driver 580; the engine's `neighbours.rs`).
 fn idle_first(inventory: &Inventory) -> Vec<GpuUuid> {
     let mut gpus: Vec<GpuUuid> = inventory.gpus.iter().map(|gpu| gpu.uuid).collect();
     let users = |gpu: &GpuUuid| {
