@@ -67,9 +67,11 @@ impl<'l> SharedGates<'l> {
             "/usr/sbin/runc",
             "*' checkpoint '*|*' restore '*",
         )?;
+        // Processes that share memory may have one GPU here; they do not wait for each other there.
+        let gpu = "preflight.allow = [\"shared-gpu\"]";
         stasis.set(
             GATED_RUNC,
-            &format!("runtime.flavor = \"runc\"\n{settings}"),
+            &format!("runtime.flavor = \"runc\"\n{gpu}\n{settings}"),
         )?;
         Ok(Self { runc, criu })
     }
