@@ -127,17 +127,13 @@ impl<'p> Asked<'p> {
         self.checked()
     }
 
-    /// Returns the answer as far as it came, and why not further.
-    pub(crate) fn answer_so_far(self) -> Result<(Words, Result<(), VisitError>), VisitError> {
-        self.end()
-    }
-
     fn checked(&self) -> Result<Words, VisitError> {
-        let (words, done) = self.end()?;
+        let (words, done) = self.answer_so_far()?;
         done.map(|()| words)
     }
 
-    fn end(&self) -> Result<(Words, Result<(), VisitError>), VisitError> {
+    /// Returns the answer as far as it came, and why not further, once the thread has gone.
+    pub(crate) fn answer_so_far(&self) -> Result<(Words, Result<(), VisitError>), VisitError> {
         self.is_over.set(true);
         self.wait_for_the_end()?;
         let words = self.read()?;

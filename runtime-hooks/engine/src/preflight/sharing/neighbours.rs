@@ -10,7 +10,8 @@
 use std::collections::BTreeSet;
 
 use stasis_config::BlockerKind;
-use stasis_gpu::cuda::nvml::Inventory;
+use stasis_gpu::cuda::GpuUuid;
+use stasis_gpu::cuda::nvml::{Inventory, ListedUse};
 use stasis_linux::ProcessRef;
 
 use crate::preflight::blocker::Finding;
@@ -22,15 +23,11 @@ pub(super) fn findings<'p>(
     members: &BTreeSet<i32>,
     inventory: &Inventory,
 ) -> Vec<Finding> {
-    let finding = |rank: &ProcessRef| {
-        Some(Finding {
-            kind: BlockerKind::SharedGpu,
-            pid: rank.pid(),
-            name: rank.name().to_owned(),
-            evidence: evidence(rank.pid(), members, inventory)?,
-        })
+    let found = |rank: &ProcessRef| {
+        let evidence = evidence(rank.pid(), members, inventory)?;
+        Some(finding(rank, evidence))
     };
-    ranks.filter_map(finding).collect()
+    ranks.filter_map(found).collect()
 }
 
 /// Returns a blocker for a process if another one with which it shares memory uses the same GPU.
@@ -41,38 +38,40 @@ pub(super) fn of_sharing(
 ) -> Option<Finding> {
     let own = inventory.uses(process.pid());
     others.into_iter().find_map(|other| {
-        let theirs = inventory.uses(other);
-        let mut same = own.iter().map(|used| used.uuid);
-        let same = same.find(|uuid| theirs.iter().any(|used| used.uuid == *uuid))?;
-        Some(Finding {
-            kind: BlockerKind::SharedGpu,
-            pid: process.pid(),
-            name: process.name().to_owned(),
-            evidence: format!("process {other}, with which it shares GPU memory, also uses {same}"),
-        })
+        let same = same_gpu(&inventory.uses(other), &own)?;
+        let evidence =
+            format!("process {other}, with which it shares GPU memory, also uses {same}");
+        Some(finding(process, evidence))
     })
 }
 
+fn finding(rank: &ProcessRef, evidence: String) -> Finding {
+    Finding {
+        kind: BlockerKind::SharedGpu,
+        pid: rank.pid(),
+        name: rank.name().to_owned(),
+        evidence,
+    }
+}
+
+/// Returns the first GPU of `listed` that `others` have, too.
+fn same_gpu(others: &[ListedUse], listed: &[ListedUse]) -> Option<GpuUuid> {
+    let mut listed = listed.iter().map(|used| used.uuid);
+    listed.find(|uuid| others.iter().any(|used| used.uuid == *uuid))
+}
+
 fn evidence(rank: i32, members: &BTreeSet<i32>, inventory: &Inventory) -> Option<String> {
-    let own: Vec<_> = inventory.uses(rank).iter().map(|used| used.uuid).collect();
+    let own = inventory.uses(rank);
     let mut others = inventory.processes.iter();
     others.find_map(|(pid, uses)| {
-        let shared = uses.iter().find(|used| own.contains(&used.uuid))?;
+        let shared = same_gpu(&own, uses)?;
         let is_outside = !members.contains(pid);
-        is_outside.then(|| {
-            format!(
-                "process {pid} outside of the container uses {}",
-                shared.uuid
-            )
-        })
+        is_outside.then(|| format!("process {pid} outside of the container uses {shared}"))
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use stasis_gpu::cuda::GpuUuid;
-    use stasis_gpu::cuda::nvml::ListedUse;
-
     use super::*;
 
     fn used(gpu: u8) -> ListedUse {

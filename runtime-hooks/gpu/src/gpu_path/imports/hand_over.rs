@@ -18,7 +18,7 @@ pub(in crate::gpu_path) type Receive =
     fn(&Visited<'_>, &[(Import, BorrowedFd<'_>)]) -> Result<(), VisitError>;
 
 /// An importer and an owner.
-type Pair = (ProcessId, ProcessId);
+pub(in crate::gpu_path) type Pair = (ProcessId, ProcessId);
 
 /// The most descriptors of a pair that are open at a time. As many are rehearsed: a rank may have
 /// just these left below its RLIMIT_NOFILE.
@@ -42,7 +42,8 @@ pub(in crate::gpu_path) fn hand_over(
     Ok(())
 }
 
-fn by_pair(shares: &[Share]) -> BTreeMap<Pair, Vec<Share>> {
+/// Sorts shares by their importers and owners.
+pub(in crate::gpu_path) fn by_pair(shares: &[Share]) -> BTreeMap<Pair, Vec<Share>> {
     let mut pairs = BTreeMap::<_, Vec<_>>::new();
     for share in shares {
         let pair = (share.importer, share.owner);

@@ -22,7 +22,7 @@ use stasis_injection::imports::{GpuAddress, Import};
 use crate::cuda::process_set::initial_state::ProcessId;
 
 pub use give_up::GiveUp;
-pub(super) use hand_over::{AT_ONCE, hand_over};
+pub(super) use hand_over::{AT_ONCE, by_pair, hand_over};
 pub use record::write as expect;
 pub(super) use record::{forget, read, write};
 pub use share_again::ShareAgain;

@@ -2,7 +2,7 @@
 //! the allocation is read through the import, while no process can use either.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
 
 use stasis_injection::imports::{GpuAddress, Import, Members, identify, rehearse};
@@ -10,7 +10,7 @@ use stasis_injection::survey::{Allocation, Kind, ProcessGpuMemory};
 
 use super::holding::DEVICE;
 use crate::cuda::process_set::initial_state::ProcessId;
-use crate::gpu_path::imports::{AT_ONCE, OwnedAt, Share, Visit, hand_over};
+use crate::gpu_path::imports::{AT_ONCE, OwnedAt, Share, Visit, by_pair, hand_over};
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
 const BY_DESCRIPTOR: u64 = 1;
@@ -89,11 +89,7 @@ fn try_each_pair(all: &[(&Visit, &ProcessGpuMemory)], shares: &[Share]) -> io::R
 }
 
 fn largest(shares: &[Share]) -> Vec<Share> {
-    let mut pairs = BTreeMap::<_, Vec<Share>>::new();
-    for share in shares {
-        let pair = (share.importer, share.owner);
-        pairs.entry(pair).or_default().push(*share);
-    }
+    let mut pairs = by_pair(shares);
     for shares in pairs.values_mut() {
         shares.sort_unstable_by_key(|share| Reverse(share.import.bytes));
         shares.truncate(AT_ONCE);
