@@ -3,14 +3,16 @@
 use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
-use super::installed::{DRIVER_ORDERS, StasisHost};
+use super::installed::{DRIVER_ORDERS, SELF_TESTS, StasisHost};
 use crate::check::wait::wait_until_clear;
 
 /// The file that holds them, in [`DRIVER_ORDERS`].
 const ORDERS: &str = "/run/stasis-standin/faults";
 const MEMORY: &str = "memory ";
+/// In a result of the self-test.
+const SURVEYED: &str = r#""surveys":"passed""#;
 
 impl StasisHost {
     /// Replaces the orders, one a line: `CALL TAG ACTION [COUNT]`.
@@ -48,6 +50,22 @@ impl StasisHost {
             let ours = orders.extract_if(.., |line| line.starts_with(&order));
             ours.filter_map(|line| count(&line)).sum()
         })
+    }
+
+    /// Has the driver as one whose surveys have failed: what processes share is guessed then. It is
+    /// tried again once the results ([`SELF_TESTS`]) are removed.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn surveys_have_failed(&self) -> Result<()> {
+        for result in fs::read_dir(self.host.path(SELF_TESTS))? {
+            let result = result?.path();
+            let text = fs::read_to_string(&result)?;
+            let failed = r#""surveys":{"not_passed":{"why":"a test has it so"}}"#;
+            ensure!(text.contains(SURVEYED), "{text}");
+            fs::write(&result, text.replace(SURVEYED, failed))?;
+        }
+        Ok(())
     }
 
     /// Gives each GPU this many MiB; `None` for as many as it has without an order.

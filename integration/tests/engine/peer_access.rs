@@ -14,8 +14,6 @@ use stasis_integration::{needs, on_hosts};
 const LARGE: &str = "512";
 /// Enough to be refused where nothing is known, with a context of any size.
 const GUESSED: &str = "1024";
-/// With this setting nothing is known.
-const BY_DRIVER: &str = "gpu_checkpoint.path = \"driver\"\n";
 /// An allocation that the driver was seen to restore.
 const SMALL: &str = "256";
 
@@ -82,7 +80,7 @@ fn small_memory_or_no_access_is_no_reason(stasis: &StasisHost) -> Result<()> {
 }
 
 fn where_nothing_is_known_it_is_guessed(stasis: &StasisHost) -> Result<()> {
-    stasis.set(&stasis.low_level, BY_DRIVER)?;
+    stasis.surveys_have_failed()?;
     let peers = start(stasis, "guessed", 10004, &[GUESSED, "disabled"])?;
     peers.run()?;
     assert_eq!(stasis.ask_until_up(10004)?, "101 201");
@@ -118,6 +116,5 @@ fn the_annotation_lets_it_through(stasis: &StasisHost) -> Result<()> {
     peers.checkpoint("image", &[])?;
     peers.restore("image")?;
     assert_eq!(stasis.ask(10003)?.as_deref(), Some("102 202"));
-    stasis.set(&stasis.low_level, "")?;
     peers.delete()
 }

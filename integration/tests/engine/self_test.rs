@@ -92,10 +92,10 @@ fn passed(found: &Value) -> Result<String> {
 }
 
 fn a_build_is_tried_once(stasis: &StasisHost) -> Result<()> {
+    // Surveys do not depend on who copies.
     stasis.set(&stasis.low_level, "gpu_checkpoint.path = \"driver\"\n")?;
-    let found = check(stasis)?;
-    assert_contains(&found["evidence"].to_string(), &[ALONE, "the settings"]);
-    assert_eq!(results(stasis)?, [] as [Value; 0]);
+    let found = check(stasis)?["evidence"].to_string();
+    assert_contains(&found, &[ALONE, "the settings", "a survey at the lock"]);
 
     stasis.set(&stasis.low_level, "")?;
     let build = passed(&check(stasis)?)?;

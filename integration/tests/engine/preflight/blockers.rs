@@ -7,7 +7,7 @@ use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::requirement::{Requirement, leave_out};
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::{Bundle, ROOT};
-use stasis_integration::host::installed::StasisHost;
+use stasis_integration::host::installed::{SELF_TESTS, StasisHost};
 use stasis_integration::needs;
 
 use super::{check, start};
@@ -158,8 +158,7 @@ fn ranks(variables: &str) -> String {
 
 pub(crate) fn nccl_ranks_are_refused_unless_they_share_nothing(stasis: &StasisHost) -> Result<()> {
     // Before the lock, and where nothing is known at it.
-    let guessed = "gpu_checkpoint.path = \"driver\"\n";
-    stasis.set("runc", guessed)?;
+    stasis.surveys_have_failed()?;
     let p2p = "NCCL_P2P_DISABLE=1";
     for (id, variables, missing) in [
         ("p2p-1", "", p2p),
@@ -188,7 +187,7 @@ pub(crate) fn nccl_ranks_are_refused_unless_they_share_nothing(stasis: &StasisHo
     let apart = ranks(&format!("{p2p} NCCL_CUMEM_ENABLE=0"));
     let alone = "exec /bin/ranks 10105 1 nccl=/bin/pause".to_owned();
     // On a busy machine ranks need longer to meet than a lock has by default.
-    stasis.set("runc", &format!("{guessed}deadlines.lock_ms = 60000\n"))?;
+    stasis.set("runc", "deadlines.lock_ms = 60000\n")?;
     for (id, script) in [("apart-1", in_file), ("apart-2", apart), ("apart-3", alone)] {
         let (bundle, _) = start(stasis, id, &script, 10105)?;
         let (code, stdout, _) = check(stasis, &["--root", ROOT, id])?;
@@ -198,6 +197,7 @@ pub(crate) fn nccl_ranks_are_refused_unless_they_share_nothing(stasis: &StasisHo
         assert_contains(&stasis.ask_until_up(10105)?, &["ok "]);
         bundle.delete()?;
     }
+    stasis.host.run(&["rm", "-r", SELF_TESTS])?;
     stasis.set("runc", "")
 }
 

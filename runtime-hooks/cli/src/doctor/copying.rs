@@ -10,25 +10,27 @@ use super::{Finding, ok, warning};
 
 /// Tries this machine's build of libcuda, if its result is not known yet.
 pub(super) fn finding(settings: &Settings) -> Finding {
-    let why = match settings.gpu_checkpoint.path {
-        GpuCheckpointPath::Driver => "the settings say so (gpu_checkpoint.path)".to_owned(),
-        GpuCheckpointPath::Auto => match self_test::run(settings) {
-            Ok((libcuda, tried)) => match tried.copying {
-                Verdict::Passed => {
-                    let surveys = surveys(&tried.surveys);
+    let why = match self_test::run(settings) {
+        Ok((libcuda, tried)) => {
+            let surveys = surveys(&tried.surveys);
+            match (settings.gpu_checkpoint.path, tried.copying) {
+                (GpuCheckpointPath::Driver, _) => {
+                    format!("the settings say so (gpu_checkpoint.path){surveys}")
+                }
+                (GpuCheckpointPath::Auto, Verdict::Passed) => {
                     return ok("copying", threads(&libcuda) + &surveys);
                 }
-                Verdict::PassedOnceLoaded { why } => {
+                (GpuCheckpointPath::Auto, Verdict::PassedOnceLoaded { why }) => {
                     let threads = threads(&libcuda);
                     let until = "a restore reads them from disk before it asks the driver";
-                    return ok("copying", format!("{threads}; {until}: {why}"));
+                    return ok("copying", format!("{threads}; {until}: {why}{surveys}"));
                 }
-                Verdict::NotPassed { why } => {
+                (GpuCheckpointPath::Auto, Verdict::NotPassed { why }) => {
                     format!("build {libcuda} of libcuda has not passed the self-test: {why}")
                 }
-            },
-            Err(error) => format!("the self-test cannot be run: {}", error_chain(&error)),
-        },
+            }
+        }
+        Err(error) => format!("the self-test cannot be run: {}", error_chain(&error)),
     };
     warning(
         "copying",

@@ -56,10 +56,8 @@ impl CopyingDriver {
 
     /// Tries this node's driver, if it was not, before anything of these processes is locked.
     pub fn try_driver<'p>(&self, processes: impl IntoIterator<Item = &'p ProcessRef>) {
-        if self.settings.gpu_checkpoint.path == GpuCheckpointPath::Auto {
-            let note = build::try_unknown(&self.settings, processes);
-            self.state().copying.notes.extend(note);
-        }
+        let note = build::try_unknown(&self.settings, processes);
+        self.state().copying.notes.extend(note);
     }
 
     fn start(

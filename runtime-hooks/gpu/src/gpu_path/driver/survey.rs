@@ -3,7 +3,6 @@
 use std::io;
 use std::time::Duration;
 
-use stasis_config::GpuCheckpointPath;
 use stasis_linux::ProcessRef;
 
 use super::CopyingDriver;
@@ -26,8 +25,7 @@ impl CopyingDriver {
         processes: impl IntoIterator<Item = &'p ProcessRef>,
     ) -> bool {
         let mut processes = processes.into_iter();
-        let is_known = self.settings.gpu_checkpoint.path == GpuCheckpointPath::Auto
-            && processes.all(|process| build::is_surveyed(&self.settings, process));
+        let is_known = processes.all(|process| build::is_surveyed(&self.settings, process));
         self.state().is_to_be_surveyed |= is_known;
         is_known
     }
