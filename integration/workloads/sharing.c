@@ -6,6 +6,7 @@
  *
  * OPTION "released": the importer gives back the handle of what it has mapped. "legacy": memory of cuMemAlloc, through cuIpcGetMemHandle.
  * "own": each has memory of its own that cannot be shared, and counts there.
+ * "owner=SOCKET", "importer=SOCKET": this member alone; the other one is in another container, and they meet at the path.
  */
 #define _GNU_SOURCE
 #include "gpu/gpu.h"
@@ -16,6 +17,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 enum { OWNER, IMPORTER, MEMBERS };
@@ -121,6 +123,23 @@ static CUdeviceptr import(int device) {
     return memory;
 }
 
+/* Returns a connection with the other member, once it is there. */
+static int meet(int member, const char *path) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int end = socket(AF_UNIX, SOCK_STREAM, 0);
+    strncpy(address.sun_path, path, sizeof address.sun_path - 1);
+    if (member == IMPORTER) {
+        while (connect(end, (struct sockaddr *)&address, sizeof address))
+            usleep(10000);
+        return end;
+    }
+    if (bind(end, (struct sockaddr *)&address, sizeof address) || listen(end, 1))
+        exit(1);
+    int other = accept(end, NULL, NULL);
+    close(end);
+    return other;
+}
+
 static CUdeviceptr have_own(int device, uint32_t start) {
     CUmemGenericAllocationHandle handle;
     CUdeviceptr memory = create(device, 0, &handle);
@@ -186,7 +205,10 @@ int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN);
     bytes = ((size_t)argument(argc, argv, 2, 2) << 20) + GRANULE - 1;
     bytes -= bytes % GRANULE;
+    const char *owner = NULL, *importer = NULL;
     for (int i = 3; i < argc; i++) {
+        owner = strncmp(argv[i], "owner=", 6) ? owner : argv[i] + 6;
+        importer = strncmp(argv[i], "importer=", 9) ? importer : argv[i] + 9;
         is_legacy |= !strcmp(argv[i], "legacy");
         is_own |= !strcmp(argv[i], "own");
         is_released |= !strcmp(argv[i], "released");
@@ -196,8 +218,13 @@ int main(int argc, char **argv) {
     for (int i = 0; i < MEMBERS; i++)
         if (socketpair(AF_UNIX, SOCK_STREAM, 0, asked[i]))
             return 1;
+    if (owner)
+        between[OWNER] = meet(OWNER, owner);
+    if (importer)
+        between[IMPORTER] = meet(IMPORTER, importer);
     for (int i = 0; i < MEMBERS; i++)
-        start(i);
+        if (i == OWNER ? !importer : !owner)
+            start(i);
     for (int i = 0; i < MEMBERS; i++) {
         close(asked[i][1]);
         close(between[i]);

@@ -22,6 +22,10 @@ pub enum Step {
     Checked,
     /// Its program was notified, and there is a place for its GPU contents.
     Ready,
+    /// Its locked processes were asked what GPU memory they share; no tag of ours is left in it.
+    Surveyed,
+    /// Nothing that they share is in the way. Its GPU memory is moved from here on.
+    Movable,
     /// Its GPU contents are in host memory, and it is frozen.
     Still,
     /// Its image is on disk.

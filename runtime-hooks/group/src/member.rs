@@ -36,6 +36,8 @@ fn phase(step: Step) -> &'static str {
     match step {
         Step::Checked => "wait for checks",
         Step::Ready => "wait for lock",
+        Step::Surveyed => "wait for surveys",
+        Step::Movable => "wait for what others share",
         Step::Still => "wait for gpu checkpoints",
         Step::Written => "wait for images",
         Step::Admitted => "wait for room",

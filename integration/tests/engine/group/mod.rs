@@ -4,6 +4,7 @@ mod cases;
 mod killed;
 mod ranks;
 mod restored;
+mod sharing;
 mod talking;
 mod three;
 
@@ -48,6 +49,11 @@ fn all_cases(kind: HostKind) -> Result<()> {
         three.go_on().with_context(|| name.to_owned())?;
     }
     three.delete()
+}
+
+#[test]
+fn memory_of_another_container() -> Result<()> {
+    sharing::across_containers(HostKind::sid()?)
 }
 
 #[test]

@@ -38,7 +38,7 @@ use crate::checkpoint::into_files::{find, lead_into_files, make_files, store_bes
 use crate::checkpoint::plan::{Plan, Verdict};
 use crate::checkpoint::resume_after_dump::{explain_failed_resume, resume_after_dump, take_back};
 use crate::checkpoint::seal::{seal, unsealed};
-use crate::checkpoint::sharing::{give_up_shared, refuse_shared};
+use crate::checkpoint::sharing::{give_up_shared, survey_together};
 use crate::checkpoint::write_image::write_image;
 use crate::companions::{Companions, Step};
 use crate::container::inherited_devices;
@@ -212,12 +212,7 @@ fn save_with<'p>(
     plan.meet(Step::Ready, timeline)?;
     let job = timeline.time("lock", || lock(plan, captured))?;
     note_ended(plan, job.members(), captured, timeline);
-    let (snapshot, inventory) = plan.follow(job.members(), captured)?;
-    plan.operation.record(&captured.intent)?;
-    check_may_continue(plan)?;
-    let shares = timeline.time("survey", || {
-        refuse_shared(plan, job.members(), &snapshot, &inventory)
-    })?;
+    let shares = survey_together(plan, captured, job.members(), timeline)?;
     let processes = plan.container.snapshot();
     for replaced in inherited_devices::give_up(&plan.driver, job.members(), processes)? {
         timeline.note(replaced.to_string());

@@ -4,31 +4,56 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Instant;
 
-use stasis_gpu::cuda::nvml::Inventory;
 use stasis_gpu::cuda::process_set::initial_state::ProcessId;
 use stasis_gpu::gpu_path::imports::Share;
-use stasis_linux::{ProcessRef, Snapshot};
+use stasis_linux::ProcessRef;
 
-use crate::checkpoint::allowed;
 use crate::checkpoint::captured::Captured;
 use crate::checkpoint::plan::Plan;
+use crate::checkpoint::{allowed, check_may_continue};
+use crate::companions::Step;
 use crate::error::{Failure, Refusal};
 use crate::image::manifest::SharedAllocation;
+use crate::operation::timeline::Timeline;
 use crate::preflight::blocker::Blockers;
 use crate::preflight::sharing::at_the_lock;
 
-/// Refuses locked processes that share memory which the driver would not restore. Returns the
-/// shares that they have to give up.
+/// Refuses locked processes, with those of the other containers of a group, that share memory which
+/// the driver would not restore. Returns the shares that they have to give up.
 ///
 /// # Errors
 /// [`Failure`]: the checkpoint is rolled back, and all processes resume as before.
-pub(super) fn refuse_shared(
+pub(super) fn survey_together(
     plan: &Plan<'_>,
+    captured: &mut Captured,
     locked: &[ProcessRef],
-    snapshot: &Snapshot,
-    inventory: &Inventory,
+    timeline: &mut Timeline<'_>,
 ) -> Result<Vec<Share>, Failure> {
-    let seen = at_the_lock(&plan.copying, locked, &plan.container, inventory, snapshot);
+    let surveyed = timeline.time("survey", || survey(plan, captured, locked));
+    // Other containers of a group may have imported this memory. Until all were asked, tags of
+    // ours are in it, so nobody is unlocked; and none is moved if one of them is refused.
+    let met = plan.meet(Step::Surveyed, timeline);
+    let shares = surveyed?;
+    met?;
+    plan.meet(Step::Movable, timeline)?;
+    Ok(shares)
+}
+
+fn survey(
+    plan: &Plan<'_>,
+    captured: &mut Captured,
+    locked: &[ProcessRef],
+) -> Result<Vec<Share>, Failure> {
+    let (snapshot, inventory) = plan.follow(locked, captured)?;
+    plan.operation.record(&captured.intent)?;
+    check_may_continue(plan)?;
+    let seen = at_the_lock(
+        &plan.copying,
+        locked,
+        &plan.container,
+        &inventory,
+        &snapshot,
+    );
     let seen = seen.map_err(Failure::SharedMemory)?;
     let found = Blockers::check(seen.found, &plan.context.settings).map_err(Refusal::from)?;
     let notes = found.iter().map(allowed).chain(seen.notes);

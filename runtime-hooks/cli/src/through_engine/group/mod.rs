@@ -85,8 +85,9 @@ pub(super) fn checkpoint(
         }
         parent.release_until(Step::Ready)?;
         lock::lock_all(settings, &members).map_err(|(text, kind)| Why::Lock { text, kind })?;
-        parent.release_until(Step::Still)?;
-        parent.release_until(Step::Written)?;
+        for step in [Step::Surveyed, Step::Movable, Step::Still, Step::Written] {
+            parent.release_until(step)?;
+        }
         parent.decide()
     });
     let ended = parent.wait_for_all(members.len(), |at| members[at].undone(settings));

@@ -69,6 +69,8 @@ impl Task<'_, '_, '_> {
         } = self.idle;
         self.meet(Step::Checked)?;
         self.meet(Step::Ready)?;
+        self.meet(Step::Surveyed)?;
+        self.meet(Step::Movable)?;
         container.cgroup().freeze()?;
         self.meet(Step::Still)?;
         let (options, operation) = (self.idle.options, &self.idle.operation);
