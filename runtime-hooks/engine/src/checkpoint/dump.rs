@@ -11,7 +11,6 @@ use crate::bulk_memory::dump::MemoryDump;
 use crate::container::Container;
 use crate::container::mounted::{Files, Mounted, of_image};
 use crate::context::Context;
-use crate::error::kind::Kind;
 use crate::error::low_level::LowLevelFailure;
 use crate::error::{Failure, Refusal};
 use crate::image::directory::NewImage;
@@ -46,9 +45,9 @@ pub(crate) struct Dump<'a, 'm> {
 /// The result of a dump that wrote no image.
 #[derive(Debug)]
 pub(crate) enum NotDumped {
-    /// The low-level runtime was not started, or the script behind the dump refused it.
+    /// The low-level runtime was not started.
     Refused(Failure),
-    /// The low-level runtime failed.
+    /// The low-level runtime failed, or CRIU, or the script behind the dump refused it.
     Failed(Box<Ran>),
 }
 
@@ -93,10 +92,7 @@ impl Dump<'_, '_> {
             if ran.output.status.success() {
                 return Ok((ran.output, self.memory.dumped()));
             }
-            Err(match self.mismatch() {
-                Some(mismatch) => NotDumped::Refused(Failure::Pstree(mismatch)),
-                None => NotDumped::Failed(Box::new(ran)),
-            })
+            Err(NotDumped::Failed(Box::new(ran)))
         })?;
         if let Some(why) = not_back {
             timeline.note(format!("GPU contents could not be given back yet: {why}"));
@@ -144,23 +140,6 @@ impl Dump<'_, '_> {
         verified
             .and_then(|()| tmpfs::verify(image))
             .inspect_err(|_| self.image.doubt())
-    }
-
-    /// The failure of a dump that wrote no image. Keeps CRIU's log.
-    pub(crate) fn failure(&self, not_dumped: NotDumped) -> Failure {
-        match not_dumped {
-            NotDumped::Refused(failure) => failure,
-            NotDumped::Failed(ran) => Failure::LowLevel(self.low_level_failure(&ran)),
-        }
-    }
-
-    /// Returns why the script behind the dump refused it, as [`Dump::verify`] would.
-    fn mismatch(&self) -> Option<PstreeError> {
-        match pstree::verify(self.image.path(), self.recorded, self.exec) {
-            Err(mismatch) if mismatch.kind() == Kind::ProcessEnded => Some(mismatch),
-            // It failed before there was anything to look at, or for another reason.
-            Ok(()) | Err(_) => None,
-        }
     }
 
     /// The failure of the low-level runtime. Keeps CRIU's log.

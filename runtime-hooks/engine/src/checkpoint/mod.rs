@@ -8,10 +8,10 @@
 pub mod captured;
 pub mod disk_space;
 pub(crate) mod dump;
+mod explain_failed_dump;
 pub(crate) mod gpu_state;
 mod hook;
 pub(crate) mod into_files;
-pub(crate) mod late_cuda;
 pub(crate) mod late_exec;
 pub mod plan;
 pub(crate) mod resume_after_dump;

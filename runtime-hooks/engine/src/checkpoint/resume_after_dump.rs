@@ -9,7 +9,6 @@ use stasis_linux::cgroup::FreezerState;
 
 use crate::checkpoint::ROLL_BACK;
 use crate::checkpoint::captured::Captured;
-use crate::checkpoint::late_cuda;
 use crate::checkpoint::plan::Plan;
 use crate::error::after_failure::AfterFailure;
 use crate::error::{Error, Failure, chain};
@@ -99,11 +98,9 @@ fn image_complete(
 pub(crate) fn take_back(
     plan: &Plan<'_>,
     captured: &mut Captured,
-    cause: Failure,
+    mut cause: Failure,
     timeline: &mut Timeline<'_>,
 ) -> Error {
-    let known = captured.intent.processes();
-    let mut cause = late_cuda::explain(&plan.driver, &plan.container, &known, cause);
     captured.intent.freezer = freezer_to_leave(plan, &cause);
     let changed = plan.changed(captured);
     let lost = cause.take_lost();

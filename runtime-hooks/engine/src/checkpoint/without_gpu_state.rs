@@ -11,8 +11,9 @@ use stasis_linux::exit_status;
 use crate::bulk_memory::dump::MemoryDump;
 use crate::bulk_memory::plugin::{GpuState, Plugins};
 use crate::checkpoint::dump::{Dump, NotDumped, log_of};
+use crate::checkpoint::explain_failed_dump::{of_dump, started_cuda};
+use crate::checkpoint::late_exec;
 use crate::checkpoint::seal::{seal, unsealed};
-use crate::checkpoint::{late_cuda, late_exec};
 use crate::companions::Companions;
 use crate::container::mounted::are_told_of;
 use crate::container::{Container, ContainerError};
@@ -134,7 +135,7 @@ impl PlainDump<'_> {
         dump.image.give_up(self.container.init());
         let late = open_driver(self.context, self.container.id())
             .ok()
-            .and_then(|driver| late_cuda::find(&driver, &self.container, &[]));
+            .and_then(|driver| started_cuda(&driver, &self.container, &[]));
         let cgroup = self.container.cgroup();
         let refrozen = match self.found {
             _ if self.container.init().is_gone() => Ok(()),
@@ -145,18 +146,13 @@ impl PlainDump<'_> {
         let (state_dir, root) = (&settings.paths.state_dir, &self.context.root);
         let is_ours = are_told_of(settings, &self.container, image)
             || stopping::is_under_way(state_dir, root, self.container.id());
-        let is_not_ours = ran.hung.is_none() && !is_ours;
-        let failure = || dump.low_level_failure(&ran);
-        Err(match (late, refrozen) {
-            (None, Ok(())) if is_not_ours => return Ok(ran.output),
-            (None, Ok(())) => self.failed(Failure::LowLevel(failure())),
-            (Some(late), Ok(())) => {
-                self.failed(late_cuda::cuda_started_during_dump(&late, failure()))
-            }
-            (_, Err(error)) => {
-                let failure = Failure::LowLevel(failure());
-                self.failed_with(failure, AfterFailure::Freezer(error))
-            }
+        if late.is_none() && refrozen.is_ok() && ran.hung.is_none() && !is_ours {
+            return Ok(ran.output);
+        }
+        let failure = of_dump(dump.low_level_failure(&ran), late);
+        Err(match refrozen {
+            Ok(()) => self.failed(failure),
+            Err(error) => self.failed_with(failure, AfterFailure::Freezer(error)),
         })
     }
 

@@ -1,17 +1,16 @@
 //! The image of a checkpoint: its manifest, and the dump.
 
-use stasis_gpu::cuda::gpu_use::CudaProcess;
 use stasis_linux::ProcessRef;
 
 use crate::bulk_memory::dump::MemoryDump;
 use crate::checkpoint::captured::Captured;
 use crate::checkpoint::dump::{Dump, log_of};
+use crate::checkpoint::explain_failed_dump::explain;
 use crate::checkpoint::late_exec;
 use crate::checkpoint::plan::Plan;
 use crate::checkpoint::seal::describe;
 use crate::container::ContainerError;
-use crate::error::{Failure, chain};
-use crate::image::pstree::PstreeError;
+use crate::error::Failure;
 use crate::operation::timeline::Timeline;
 use crate::request::LowLevelArgs;
 
@@ -46,39 +45,8 @@ pub(crate) fn write_image(
         exec: &captured.exec,
     };
     let dumped = dump.run(low_level_args, timeline);
-    dumped.map_err(|not_dumped| explain(dump.failure(not_dumped), members, captured, timeline))?;
+    dumped.map_err(|not| explain(&dump, not, members, Some(&plan.driver), timeline))?;
     dump.verify()?;
     memory.succeeded(timeline);
     Ok(())
-}
-
-/// Returns the process that ended, if CRIU failed for it, and notes what CRIU reports: a killed
-/// process that the freezer of cgroup v1 holds is "Zombies with threads are not supported". A
-/// failure that names its process stays as it is.
-fn explain(
-    failure: Failure,
-    members: &[ProcessRef],
-    captured: &Captured,
-    timeline: &mut Timeline<'_>,
-) -> Failure {
-    if !matches!(failure, Failure::LowLevel(_)) {
-        return failure;
-    }
-    let Some(ended) = ended_meanwhile(members, captured) else {
-        return failure;
-    };
-    timeline.note(format!("the dump failed: {}", chain(&failure)));
-    Failure::Pstree(PstreeError::without(ended))
-}
-
-/// Finds a process of the image that ended while CRIU dumped it.
-fn ended_meanwhile<'c>(members: &[ProcessRef], captured: &'c Captured) -> Option<&'c CudaProcess> {
-    let ending = members
-        .iter()
-        .filter(|process| matches!(process.is_dying(), Ok(true)));
-    let recorded = ending.filter_map(|process| captured.intent.member(process));
-    let dumped = &captured.manifest.processes;
-    recorded
-        .map(|member| &member.process)
-        .find(|process| dumped.contains(process))
 }

@@ -5,6 +5,7 @@ use stasis_gpu::cuda::failure::{Cause, ProcessFailure, Step as DriverStep};
 use crate::bulk_memory::dump::MemoryDump;
 use crate::bulk_memory::plugin::{GpuState, Plugins};
 use crate::checkpoint::dump::{Dump, log_of};
+use crate::checkpoint::explain_failed_dump::explain;
 use crate::checkpoint::late_exec;
 use crate::checkpoint::seal::{seal, tell};
 use crate::checkpoint::together::{END, GO_ON};
@@ -104,7 +105,7 @@ impl Task<'_, '_, '_> {
             exec: &[],
         };
         let dumped = dump.run(low_level_args, self.timeline);
-        dumped.map_err(|not_dumped| dump.failure(not_dumped))?;
+        dumped.map_err(|not_dumped| explain(&dump, not_dumped, &[], None, self.timeline))?;
         dump.verify()?;
         let mut manifest = Manifest::new(container.id(), context.began_text(), String::new());
         self.idle.operation.reservation().release();
