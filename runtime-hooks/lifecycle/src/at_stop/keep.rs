@@ -115,9 +115,9 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+    use crate::fixtures::make_images;
     use crate::stopped::being_made;
     use stasis_engine::bulk_memory::places::of_image;
-    use stasis_engine::image::directory::INVENTORY;
     use stasis_engine::image::directory::in_use::hold;
     use stasis_engine::image::manifest::StoredMemory;
     use stasis_host::file_lock::unlock;
@@ -130,11 +130,7 @@ mod tests {
     impl Machine {
         fn with(images: &[&str]) -> Self {
             let directory = tempfile::tempdir().unwrap();
-            for image in images {
-                let image = directory.path().join("key").join(image);
-                fs::create_dir_all(&image).unwrap();
-                fs::write(image.join(INVENTORY), "inventory").unwrap();
-            }
+            make_images(&directory.path().join("key"), images);
             let mut settings = Settings::default();
             settings.paths.state_dir = directory.path().join("state");
             settings.gpu_contents.directory = directory.path().join("memory");
@@ -187,11 +183,7 @@ mod tests {
     fn what_a_cold_start_has_found_stays() {
         let machine = Machine::with(&["1-stop", "2-stop"]);
         key::leave(&machine.key()).unwrap();
-        let later = ["3-stop", "4-stop"].map(|image| machine.key().join(image));
-        for image in &later {
-            fs::create_dir(image).unwrap();
-            fs::write(image.join(INVENTORY), "inventory").unwrap();
-        }
+        make_images(&machine.key(), &["3-stop", "4-stop"]);
         machine.keep_last("4-stop", 1);
         assert_eq!(machine.left(), ["1-stop", "2-stop", "4-stop"]);
         key::mark_continued(&machine.key().join("2-stop")).unwrap();

@@ -36,20 +36,11 @@ pub(crate) fn repository_of(
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-    use crate::pod::CONTAINERD;
+    use crate::fixtures::spec_of;
 
     fn named(namespace: Option<&str>, key: &str) -> Result<String, NoRepository> {
-        let bundle = tempfile::tempdir().unwrap();
-        let annotations = match namespace {
-            Some(namespace) => json!({CONTAINERD.namespace: namespace}),
-            None => json!({}),
-        };
-        let spec = json!({"annotations": annotations}).to_string();
-        std::fs::write(bundle.path().join("config.json"), spec).unwrap();
-        let spec = Spec::read(bundle.path()).unwrap();
+        let spec = spec_of(namespace);
         let found = repository_of("http://registry.example:5000/jobs", &spec, key.as_ref());
         found.map(|found| found.to_string())
     }

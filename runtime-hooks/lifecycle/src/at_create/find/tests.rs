@@ -4,6 +4,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::*;
+use crate::fixtures::make_images;
 use crate::pod::{CONTAINERD, CRI_O};
 use stasis_engine::image::directory::INVENTORY;
 
@@ -17,11 +18,7 @@ impl Machine {
     fn with(images: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let all = directory.path().join("images");
-        for image in images {
-            let image = all.join(image);
-            fs::create_dir_all(&image).unwrap();
-            fs::write(image.join(INVENTORY), "inventory").unwrap();
-        }
+        make_images(&all, images);
         let mut settings = Settings::default();
         settings.restore.at_create = all;
         Self {

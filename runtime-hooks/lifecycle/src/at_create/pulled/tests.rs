@@ -1,17 +1,8 @@
-use serde_json::json;
-
 use super::*;
-use crate::pod::CONTAINERD;
+use crate::fixtures::spec_of;
 
 fn named(registry: &str, namespace: Option<&str>, given: &str) -> Result<String, NoFirstImage> {
-    let bundle = tempfile::tempdir().unwrap();
-    let annotations = match namespace {
-        Some(namespace) => json!({CONTAINERD.namespace: namespace}),
-        None => json!({}),
-    };
-    let spec = json!({"annotations": annotations}).to_string();
-    std::fs::write(bundle.path().join("config.json"), spec).unwrap();
-    let spec = Spec::read(bundle.path()).unwrap();
+    let spec = spec_of(namespace);
     allowed(registry, &spec, &given.parse().unwrap())
 }
 
