@@ -46,7 +46,8 @@ pub struct Import {
 }
 
 /// A place in GPU memory, and a device whose context may use it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct GpuAddress {
     /// Address of at least 16 bytes.
     pub address: u64,

@@ -22,6 +22,7 @@ const HELD: Duration = Duration::from_secs(2);
 /// The most time that the thread may be busy with the commands of other processes.
 const BUSY: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_micros(50);
+const NO_ANSWER: (Duration, VisitError) = (PATIENCE, VisitError::NoAnswer);
 
 /// Whether this process makes no request any more.
 static IS_OVER: AtomicBool = AtomicBool::new(false);
@@ -84,7 +85,10 @@ impl<'p> Asked<'p> {
         request: &Request,
     ) -> Result<Self, VisitError> {
         let (pid, board) = (process.pid(), record.board());
-        wait_until_it_has_left(process, record)?;
+        // A thread reads the request of a process that was killed until it goes.
+        wait(process, (BUSY, VisitError::Busy), || {
+            record.has_left(process)
+        })?;
         if IS_OVER.load(Ordering::SeqCst) {
             return Err(VisitError::Over);
         }
@@ -103,7 +107,7 @@ impl<'p> Asked<'p> {
     /// Waits until the thread reports `state`, and waits for us; returns its answer so far.
     pub(crate) fn until(&self, state: VisitState) -> Result<Words, VisitError> {
         let is_there = |now| now == state as u64 || now == VisitState::Answered as u64;
-        self.wait(|| Ok(is_there(self.state()?)))?;
+        wait(self.process, NO_ANSWER, || Ok(is_there(self.state()?)))?;
         let words = self.read()?;
         match Answer::read(&words).is_answered {
             // The request has failed, or the thread has waited too long.
@@ -144,21 +148,9 @@ impl<'p> Asked<'p> {
     /// Waits until the thread has answered, and is back where it was.
     fn wait_for_the_end(&self) -> Result<(), VisitError> {
         let is_answered = |now| now == VisitState::Answered as u64;
-        self.wait(|| Ok(is_answered(self.state()?) && self.record.has_left(self.process)?))
-    }
-
-    fn wait(&self, is_over: impl Fn() -> io::Result<bool>) -> Result<(), VisitError> {
-        let began = Instant::now();
-        while !is_over()? {
-            if self.process.is_gone() {
-                return Err(VisitError::Io(io::ErrorKind::NotFound.into()));
-            }
-            if began.elapsed() > PATIENCE {
-                return Err(VisitError::NoAnswer);
-            }
-            sleep(POLL);
-        }
-        Ok(())
+        wait(self.process, NO_ANSWER, || {
+            Ok(is_answered(self.state()?) && self.record.has_left(self.process)?)
+        })
     }
 
     fn state(&self) -> io::Result<u64> {
@@ -189,15 +181,19 @@ impl Drop for Asked<'_> {
     }
 }
 
-/// Waits for a request of a process that was killed: the thread reads it until it goes.
-fn wait_until_it_has_left(process: &ProcessRef, record: &VisitRecord) -> Result<(), VisitError> {
+/// Waits until `is_over`; returns `late` if it takes longer than `limit`.
+fn wait(
+    process: &ProcessRef,
+    (limit, late): (Duration, VisitError),
+    is_over: impl Fn() -> io::Result<bool>,
+) -> Result<(), VisitError> {
     let began = Instant::now();
-    while !record.has_left(process)? {
+    while !is_over()? {
         if process.is_gone() {
             return Err(VisitError::Io(io::ErrorKind::NotFound.into()));
         }
-        if began.elapsed() > BUSY {
-            return Err(VisitError::Busy);
+        if began.elapsed() > limit {
+            return Err(late);
         }
         sleep(POLL);
     }

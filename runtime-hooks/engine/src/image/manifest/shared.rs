@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use stasis_gpu::gpu_path::imports::OwnedAt;
-use stasis_injection::imports::Import;
+use stasis_injection::imports::{GpuAddress, Import};
 
 /// More than the ranks of any job share.
 const MOST: usize = 1 << 17;
@@ -22,7 +21,7 @@ pub struct SharedAllocation {
     /// The pid of the owner.
     pub owner: i32,
     /// The place of the allocation in the owner.
-    pub owned_at: OwnedAt,
+    pub owned_at: GpuAddress,
 }
 
 /// Checks that these are of processes with these pids, and that no call has to be made without end.
@@ -66,7 +65,7 @@ mod tests {
                 handle: 0x5555_0000_0000,
             },
             owner: 7,
-            owned_at: OwnedAt {
+            owned_at: GpuAddress {
                 address: 0x7f00_0000_0000,
                 device: 0,
             },

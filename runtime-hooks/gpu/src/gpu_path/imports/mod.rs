@@ -39,23 +39,7 @@ pub struct Share {
     /// The process whose memory it is.
     pub owner: ProcessId,
     /// The allocation's address in the owner.
-    pub owned_at: OwnedAt,
-}
-
-/// A place in GPU memory, and the number of a device of its process that may use it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct OwnedAt {
-    /// The address.
-    pub address: u64,
-    /// The device.
-    pub device: u64,
-}
-
-impl From<OwnedAt> for GpuAddress {
-    fn from(OwnedAt { address, device }: OwnedAt) -> Self {
-        Self { address, device }
-    }
+    pub owned_at: GpuAddress,
 }
 
 impl Share {

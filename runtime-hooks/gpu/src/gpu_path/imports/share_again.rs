@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use stasis_injection::imports::{GpuAddress, Members, identify, import};
+use stasis_injection::imports::{Members, identify, import};
 
 use super::give_up::to_own;
 use super::hand_over::{Visits, hand_over};
@@ -55,7 +55,7 @@ fn verify(visits: &Visits<'_>, shares: &[Share]) -> io::Result<()> {
     for share in shares {
         let (owner, importer) = (positions[&share.owner], positions[&share.importer]);
         let own = &mut all[owner].1.own;
-        let at = GpuAddress::from(share.owned_at);
+        let at = share.owned_at;
         let index = own.iter().position(|place| *place == at);
         let index = index.unwrap_or_else(|| {
             own.push(at);

@@ -10,7 +10,7 @@ use stasis_injection::survey::{Allocation, Kind, ProcessGpuMemory};
 
 use super::holding::DEVICE;
 use crate::cuda::process_set::initial_state::ProcessId;
-use crate::gpu_path::imports::{AT_ONCE, OwnedAt, Share, Visit, by_pair, hand_over};
+use crate::gpu_path::imports::{AT_ONCE, Share, Visit, by_pair, hand_over};
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
 const BY_DESCRIPTOR: u64 = 1;
@@ -32,7 +32,6 @@ pub(super) fn imported(all: &[(&Visit, &ProcessGpuMemory)]) -> io::Result<Vec<Sh
             let Some((owner, index)) = owner else {
                 continue;
             };
-            let GpuAddress { address, device } = members[owner].1.own[index];
             shares.push(Share {
                 importer: ProcessId::of(&importer.process),
                 import: Import {
@@ -44,7 +43,7 @@ pub(super) fn imported(all: &[(&Visit, &ProcessGpuMemory)]) -> io::Result<Vec<Sh
                     handle: allocation.handle,
                 },
                 owner: ProcessId::of(&all[owner].0.process),
-                owned_at: OwnedAt { address, device },
+                owned_at: members[owner].1.own[index],
             });
         }
     }
@@ -131,7 +130,7 @@ mod tests {
                 handle,
             },
             owner: id(9),
-            owned_at: OwnedAt {
+            owned_at: GpuAddress {
                 address: 0,
                 device: 0,
             },
