@@ -1,6 +1,8 @@
 //! Processes that wait for each other on their GPUs, as the ranks of a distributed training do:
 //! they can only be locked together.
 
+mod crossings;
+
 use anyhow::{Context, Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::container::bundle::{Bundle, ROOT};
@@ -23,6 +25,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
     processes_share_their_memory_through_five_cycles(stasis, "released", &["released"])?;
     who_has_imported_memory_may_end_meanwhile(stasis)?;
     whose_memory_was_imported_may_not(stasis)?;
+    crossings::all_cases(stasis)?;
     what_cannot_be_shared_again_is_refused(stasis)?;
     what_is_no_longer_known_at_the_lock_is_refused(stasis)?;
     processes_with_memory_of_their_own_are_not(stasis)

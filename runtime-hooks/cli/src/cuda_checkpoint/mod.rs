@@ -152,7 +152,8 @@ fn run(arguments: &Arguments) -> Result<String, Error> {
     match arguments.target.pid {
         Some(pid) => {
             let driver = CudaDriver::open(settings.driver.libcuda.as_deref())?;
-            process::run(&(Arc::new(driver) as Arc<dyn Driver>), pid, arguments)
+            let driver = Arc::new(driver) as Arc<dyn Driver>;
+            process::run(&driver, pid, arguments, &settings.paths.state_dir)
         }
         None => job::run(settings, arguments),
     }

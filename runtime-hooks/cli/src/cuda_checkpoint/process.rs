@@ -3,27 +3,33 @@
 //! No watchdog here: CRIU's plugin makes these calls with every thread of the process stopped
 //! except the restore thread, and has its own timeout.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use stasis_engine::operation::directories;
 use stasis_engine::suspend::{Action, refuse_held};
 use stasis_gpu::cuda::failure::{ProcessFailure, Step};
 use stasis_gpu::cuda::watchdog::{CallLimits, MARGIN, WatchedDriver};
 use stasis_gpu::cuda::{CudaError, CudaState, Driver};
+use stasis_gpu::gpu_path::imports::is_given_up;
 use stasis_linux::ProcessRef;
 use stasis_linux::procfs::Status;
 
 use super::arguments::{Arguments, Operation};
 use super::{Error, word};
 
-/// Carries the operation out and returns its answer, which may be empty.
+/// Carries the operation out and returns its answer, which may be empty. `state_dir` has the
+/// records of containers.
 pub(super) fn run(
     driver: &Arc<dyn Driver>,
     pid: i32,
     arguments: &Arguments,
+    state_dir: &Path,
 ) -> Result<String, Error> {
     let target = Target {
         driver,
+        state_dir,
         process: open(pid)?,
         arguments,
     };
@@ -57,6 +63,7 @@ fn open(pid: i32) -> Result<ProcessRef, Error> {
 
 struct Target<'a> {
     driver: &'a Arc<dyn Driver>,
+    state_dir: &'a Path,
     process: ProcessRef,
     arguments: &'a Arguments,
 }
@@ -67,9 +74,22 @@ impl Target<'_> {
         state.map_err(|error| self.explain(Step::Query, error))
     }
 
+    /// Whether its container has given up GPU memory that it shares: it may go on only with that.
+    fn lacks_memory(&self) -> bool {
+        let records = directories(self.state_dir).unwrap_or_default();
+        let mut records = records.iter();
+        records.any(|directory| is_given_up(directory, &self.process))
+    }
+
     fn step(&self, action: Action) -> Result<(), Error> {
         let process = &self.process;
         let (step, result) = match action {
+            Action::Restore if self.lacks_memory() => {
+                (Step::Restore, Err(CudaError::SharedMemoryAway))
+            }
+            Action::Unlock if self.lacks_memory() => {
+                (Step::Unlock, Err(CudaError::SharedMemoryAway))
+            }
             Action::Lock => {
                 let timeout = self.arguments.lock_timeout().unwrap_or(Duration::MAX);
                 (Step::Lock, self.driver.lock(process, timeout))
@@ -144,6 +164,7 @@ impl Target<'_> {
 /// Returns advice about a driver error.
 fn advice(step: Step, error: CudaError) -> &'static str {
     match (step, error) {
+        (_, CudaError::SharedMemoryAway) => "; its processes can only go on together: --container",
         (Step::Lock, CudaError::NotReady) => {
             "; its submitted work did not finish in time. Processes that wait for each other can \
              only be locked together: --container"

@@ -38,9 +38,6 @@ pub(super) fn make_files(
         // Making the files shows which process gets none.
         no_file: &|_| None,
     });
-    let copied = captured.held(route.copied_from(settings));
-    plan.copying
-        .try_driver(copied.iter().map(|(process, _)| process));
     match route.in_files() {
         None => note_by_criu(&route, captured, timeline),
         Some(minimum) => {

@@ -119,11 +119,6 @@ impl GpuContentsRoute {
         }
     }
 
-    /// From how many bytes on threads of ours copy a process's contents.
-    pub(super) fn copied_from(&self, settings: &Settings) -> u64 {
-        self.in_files().unwrap_or_else(|| minimum(settings))
-    }
-
     /// Returns the bytes that go into files, or are there already.
     pub(super) fn bytes_in_files(&self, captured: &Captured) -> u64 {
         let minimum = self.in_files();

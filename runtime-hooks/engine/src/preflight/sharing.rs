@@ -4,7 +4,7 @@
 //! Each locked process is asked through its driver's own checkpoint thread
 //! ([`stasis_gpu::gpu_path::survey`]), whose answers are exact. From outside, before the lock, it
 //! can only be guessed, by the signs of a process ([`nccl`]) and by how much memory it holds
-//! ([`peer_access`]); so it is for a driver that was not tried.
+//! ([`peer_access`]); so it is for a driver that has not passed its self-test.
 
 mod found;
 pub(crate) mod nccl;
@@ -47,8 +47,8 @@ impl Sharing {
         }
     }
 
-    /// Tries this node's driver if `found` has a guess that would refuse the processes, and removes
-    /// such guesses if the lock will bring exact answers.
+    /// Tries this node's driver if it was not, since guesses miss what shows no sign, and removes
+    /// them if the lock will bring exact answers.
     pub(crate) fn once_tried(
         self,
         copying: &CopyingDriver,
@@ -56,7 +56,7 @@ impl Sharing {
         of: &ProcessStates,
         found: &mut Vec<Finding>,
     ) {
-        if self == Self::AtTheLock || !found.iter().any(is_of_sharing) {
+        if self == Self::AtTheLock {
             return;
         }
         copying.try_driver(of.iter().map(|(process, _)| process));

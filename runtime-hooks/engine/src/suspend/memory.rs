@@ -52,8 +52,6 @@ impl Suspension {
             .iter()
             .map(|(process, _)| (process.clone(), intent.bytes_of(process)))
             .collect();
-        self.copying
-            .try_driver(held.iter().map(|(process, _)| process));
         self.copying.make(&held, &NewFiles::Nameless, |process| {
             let gpus = &intent.member(process)?.process.gpus;
             inventory.numa_node(gpus.iter().map(|gpu| gpu.uuid))

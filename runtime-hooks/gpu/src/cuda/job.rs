@@ -85,16 +85,22 @@ impl<'d> CudaJob<'d, Locked> {
         })
     }
 
-    /// Has the members share their memory again, whatever comes next.
+    /// Has the members share their memory again, whatever comes next. One that stays CHECKPOINTED
+    /// has given its part up, and the others are not unlocked without it.
     fn share_again(self) -> Result<Self, JobError> {
-        let sharing = self
-            .members
-            .iter()
-            .find(|process| self.driver.shares_memory(process));
-        let shared = sharing.map_or(Ok(()), |process| {
-            let shared = self.driver.share_again(process);
-            shared.map_err(|error| ProcessFailure::of(Step::Restore, process, error))
-        });
+        let members = self.members.iter();
+        let sharing: Vec<&ProcessRef> = members
+            .filter(|process| self.driver.shares_memory(process))
+            .collect();
+        let stays =
+            |process: &&ProcessRef| self.initial_state.state_of(process) == SafeState::Checkpointed;
+        let shared = match sharing.first() {
+            Some(process) if !sharing.iter().any(stays) => {
+                let shared = self.driver.share_again(process);
+                shared.map_err(|error| ProcessFailure::of(Step::Restore, process, error))
+            }
+            _ => Ok(()),
+        };
         match shared {
             Ok(()) => Ok(self),
             Err(fault) => Err(JobError {
@@ -104,12 +110,13 @@ impl<'d> CudaJob<'d, Locked> {
         }
     }
 
-    /// Unlocks all members.
+    /// Unlocks all members, once they share their memory again.
     pub fn unlock(self) -> Result<CudaJob<'d, Running>, JobError> {
         let driver = self.driver;
-        self.advance(Step::Unlock, SafeState::Running, |process| {
-            driver.unlock(process)
-        })
+        self.share_again()?
+            .advance(Step::Unlock, SafeState::Running, |process| {
+                driver.unlock(process)
+            })
     }
 }
 

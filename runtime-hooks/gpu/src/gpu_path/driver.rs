@@ -19,6 +19,7 @@ use stasis_linux::ProcessRef;
 
 use super::copier::Copier;
 use super::detached::Whereabouts;
+use super::imports::is_given_up;
 use super::process::{Direction, GpuCopy, Part, Step, VERB, online_cpus};
 use super::records::{DIRECTORY, copied, has_record};
 use super::share::Share;
@@ -250,7 +251,7 @@ impl Driver for CopyingDriver {
     }
 
     fn shares_memory(&self, process: &ProcessRef) -> bool {
-        self.has_given_up(process)
+        is_given_up(&self.directory, process)
     }
 
     fn share_again(&self, _: &ProcessRef) -> Result<(), CudaError> {

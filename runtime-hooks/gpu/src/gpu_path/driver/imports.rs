@@ -11,7 +11,7 @@ use super::CopyingDriver;
 use crate::cuda::process_set::initial_state::ProcessId;
 use crate::cuda::{CudaError, CudaState};
 use crate::gpu_path::copier::Copier;
-use crate::gpu_path::imports::{GiveUp, Share, ShareAgain, forget, read, write};
+use crate::gpu_path::imports::{GiveUp, Share, ShareAgain, forget, is_given_up, read, write};
 use crate::gpu_path::process::{GpuCopy, VERB};
 
 /// The most time. An allocation takes 3 ms, and a rank of NCCL has some 50.
@@ -40,19 +40,9 @@ impl CopyingDriver {
         read(&self.directory)
     }
 
-    /// Whether a process shares memory that was given up.
-    pub(super) fn has_given_up(&self, process: &ProcessRef) -> bool {
-        let id = ProcessId::of(process);
-        // A record that cannot be read may be about it.
-        read(&self.directory).map_or(true, |shares| {
-            let mut shares = shares.iter();
-            shares.any(|share| share.importer == id || share.owner == id)
-        })
-    }
-
     /// The gate: a process that shares memory goes on with all of it, or not at all.
     pub(super) fn shares_as_before(&self, process: &ProcessRef) -> Result<(), CudaError> {
-        match self.has_given_up(process) {
+        match is_given_up(&self.directory, process) {
             false => Ok(()),
             true => Err(CudaError::SharedMemoryAway),
         }

@@ -23,8 +23,8 @@ use crate::cuda::process_set::initial_state::ProcessId;
 
 pub use give_up::GiveUp;
 pub(super) use hand_over::{AT_ONCE, by_pair, hand_over};
-pub use record::write as expect;
 pub(super) use record::{forget, read, write};
+pub use record::{is_given_up, write as expect};
 pub use share_again::ShareAgain;
 pub use visit::Asked;
 pub(super) use visit::{Visit, at_the_same_time, visit_all};

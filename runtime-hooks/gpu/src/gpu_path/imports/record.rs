@@ -4,9 +4,11 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use stasis_linux::ProcessRef;
 use stasis_linux::file::{self, Access, Durability};
 
 use super::Share;
+use crate::cuda::process_set::initial_state::ProcessId;
 
 const RECORD: &str = "gpu-imports.json";
 /// Far more than the ranks of any job have.
@@ -25,6 +27,16 @@ pub(in crate::gpu_path) fn read(directory: &Path) -> io::Result<Vec<Share>> {
     let text = file::read(&directory.join(RECORD), MAX_BYTES)?;
     let shares = text.map(|text| serde_json::from_slice(&text)).transpose()?;
     Ok(shares.unwrap_or_default())
+}
+
+/// Whether a process shares memory that was given up. A record that cannot be read may be about it.
+#[must_use]
+pub fn is_given_up(directory: &Path, process: &ProcessRef) -> bool {
+    let id = ProcessId::of(process);
+    read(directory).map_or(true, |shares| {
+        let mut shares = shares.iter();
+        shares.any(|share| share.importer == id || share.owner == id)
+    })
 }
 
 /// Removes the record: all memory is shared as it was.

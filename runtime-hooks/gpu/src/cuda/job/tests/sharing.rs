@@ -103,6 +103,35 @@ fn a_restored_job_shares_again_whatever_comes_next() {
     job.unlock().unwrap();
 }
 
+/// NVIDIA's program has restored them, one by one.
+#[test]
+fn a_job_that_was_found_locked_shares_again_before_its_unlock() {
+    let (driver, sleepers, _) = two_share();
+    let processes = sleepers.processes()[..3].to_vec();
+    for process in &processes {
+        driver.restore(process, &GpuMap::identity()).unwrap();
+    }
+    let job = CudaJob::<Locked>::new(&driver, InitialState::default(), processes);
+    job.unlock().unwrap();
+    assert!(driver.sharing.lock().unwrap().is_empty());
+    assert!(driver.all_are(CudaState::Running));
+}
+
+/// The checkpoint of a suspended job that is left running.
+#[test]
+fn a_job_that_stays_checkpointed_shares_nothing() {
+    let (driver, sleepers, pids) = two_share();
+    let found = found(&[
+        (pids[0], SafeState::Checkpointed),
+        (pids[1], SafeState::Checkpointed),
+    ]);
+    let job = CudaJob::<Checkpointed>::new(&driver, found, sleepers.processes()[..2].to_vec());
+    let job = job.restore(&GpuMap::identity()).unwrap();
+    job.unlock().unwrap();
+    assert_eq!(state(&driver, pids[0]), CudaState::Checkpointed);
+    assert_eq!(driver.sharing.lock().unwrap().len(), 2);
+}
+
 #[test]
 fn a_restored_job_that_does_not_share_again_is_not_unlocked() {
     let (driver, sleepers, pids) = two_share();

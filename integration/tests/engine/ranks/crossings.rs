@@ -1,0 +1,64 @@
+//! Shared memory, and mechanisms that know nothing of it.
+
+use anyhow::{Context, Result, ensure};
+use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::container::bundle::Bundle;
+use stasis_integration::host::installed::{CUDA_CHECKPOINT, SELF_TESTS, StasisHost};
+
+use super::{members, suspended, toggle};
+
+type Case = fn(&StasisHost, &Bundle<'_>) -> Result<()>;
+
+const CASES: [(&str, Case); 3] = [
+    ("left suspended", a_suspended_job_is_saved_and_stays_so),
+    ("one process", none_of_them_goes_on_alone),
+    ("untried", a_driver_that_was_not_tried_is_whatever_they_hold),
+];
+
+/// After each case the suspended job is resumed, and both count on.
+pub(super) fn all_cases(stasis: &StasisHost) -> Result<()> {
+    let job = suspended(stasis, "crossings")?;
+    for (count, (name, case)) in (102..).zip(CASES) {
+        case(stasis, &job).context(name)?;
+        toggle(stasis, &job).context(name)?;
+        let answer = stasis.ask(10001)?.unwrap_or_default();
+        ensure!(answer == format!("{count} {count}"), "{name}: {answer}");
+        super::nothing_is_left(stasis).context(name)?;
+        toggle(stasis, &job)?;
+    }
+    job.delete()
+}
+
+fn a_suspended_job_is_saved_and_stays_so(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
+    job.checkpoint("suspended", &["--leave-running"])?;
+    let [_, owner, _] = members(stasis)?;
+    let state = [CUDA_CHECKPOINT, "--get-state", "--pid", &owner];
+    ensure!(stasis.host.run_for_text(&state)? == "checkpointed");
+    Ok(())
+}
+
+/// The importer would compute without the memory.
+fn none_of_them_goes_on_alone(stasis: &StasisHost, _: &Bundle<'_>) -> Result<()> {
+    let [_, owner, importer] = members(stasis)?;
+    for pid in [&owner, &importer] {
+        let said = stasis.fails(&[CUDA_CHECKPOINT, "--toggle", "--pid", pid])?;
+        assert_contains(
+            &said,
+            &["[shared-memory]", "checkpointed now", "--container"],
+        );
+    }
+    Ok(())
+}
+
+/// Nothing of ours copies so little, and no guess finds it.
+fn a_driver_that_was_not_tried_is_whatever_they_hold(
+    stasis: &StasisHost,
+    job: &Bundle<'_>,
+) -> Result<()> {
+    toggle(stasis, job)?;
+    stasis.set("runc", "gpu_checkpoint.minimum_mib = 256\n")?;
+    stasis.host.run(&["rm", "-r", SELF_TESTS])?;
+    job.checkpoint("untried", &["--leave-running"])?;
+    stasis.set("runc", "")?;
+    toggle(stasis, job)
+}
