@@ -95,8 +95,7 @@ impl Context {
     }
 
     /// When the operation began, RFC 3339.
-    #[must_use]
-    pub fn began_text(&self) -> String {
+    pub(crate) fn began_text(&self) -> String {
         rfc3339(self.began)
     }
 }

@@ -42,7 +42,7 @@ pub struct SurveyImage {
 }
 
 /// The image that was built.
-pub const SURVEY: SurveyImage = include!(concat!(env!("OUT_DIR"), "/survey.rs"));
+pub(crate) const SURVEY: SurveyImage = include!(concat!(env!("OUT_DIR"), "/survey.rs"));
 
 #[cfg(test)]
 mod tests;

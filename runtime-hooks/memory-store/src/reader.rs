@@ -69,7 +69,7 @@ impl Reader {
 
     /// Opens all packs of an index in a store directory, to be read from the disk: past the page
     /// cache, if their file system can do that.
-    pub fn open_past_cache(index: &Index, directory: &Path) -> Result<Self, StoreError> {
+    pub(crate) fn open_past_cache(index: &Index, directory: &Path) -> Result<Self, StoreError> {
         let reader = Self::open(directory, index, Some(directory))?;
         reader.packs.iter().for_each(|pack| pack.read_directly());
         Ok(reader)

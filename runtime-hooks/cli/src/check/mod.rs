@@ -70,7 +70,7 @@ pub struct CheckReport {
     pub notes: Vec<String>,
     /// Bytes of GPU contents that CRIU would dump.
     #[serde(skip)]
-    pub by_criu_bytes: u64,
+    pub(crate) by_criu_bytes: u64,
 }
 
 /// A process of the container.

@@ -36,7 +36,7 @@ pub struct Captured {
     /// The part of it that each process holds on GPUs.
     pub on_gpu: Vec<OnGpu>,
     /// The part of it that is in files in memory.
-    pub in_file_bytes: u64,
+    pub(crate) in_file_bytes: u64,
 }
 
 /// The GPU memory of a process.

@@ -109,14 +109,14 @@ impl MemoryCgroup {
 
     /// The limits, of this cgroup and the sub-cgroups that count, that leave less than `needed`
     /// bytes.
-    pub fn tight_limits(&self, needed: u64) -> io::Result<Vec<TightLimit>> {
+    pub(crate) fn tight_limits(&self, needed: u64) -> io::Result<Vec<TightLimit>> {
         let inner = self.inner.iter().map(PathBuf::as_path);
         self.tight_in([self.cgroup.directory()].into_iter().chain(inner), needed)
     }
 
     /// The limits of the cgroups above this one, which need not exist, that leave less than
     /// `needed` bytes.
-    pub fn tight_limits_above(&self, needed: u64) -> io::Result<Vec<TightLimit>> {
+    pub(crate) fn tight_limits_above(&self, needed: u64) -> io::Result<Vec<TightLimit>> {
         self.tight_in(self.cgroup.directory().ancestors().skip(1), needed)
     }
 

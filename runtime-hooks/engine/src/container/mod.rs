@@ -8,7 +8,7 @@ pub mod create;
 pub mod criu_configuration;
 pub mod hooks;
 pub mod host_memory;
-pub mod inherited_devices;
+pub(crate) mod inherited_devices;
 pub(crate) mod inside;
 pub mod memory_limit;
 pub mod mounted;
@@ -176,8 +176,7 @@ impl Container {
 
     /// Whether it has a GPU: its `/dev` has an NVIDIA device node. One whose `/dev` does not answer
     /// counts as having one, since nothing of a GPU may be left out.
-    #[must_use]
-    pub fn has_nvidia_node(&self) -> bool {
+    pub(crate) fn has_nvidia_node(&self) -> bool {
         let init = self.init.clone();
         let names = within(PROC, move || {
             inside::names_in(inside::root_of(&init)?, Path::new("dev"))

@@ -149,8 +149,7 @@ impl Failure {
     }
 
     /// The process for which the GPU had too little memory, if that was the cause.
-    #[must_use]
-    pub fn out_of_memory(&self) -> Option<&ProcessFailure> {
+    pub(crate) fn out_of_memory(&self) -> Option<&ProcessFailure> {
         use stasis_gpu::cuda::CudaError::OutOfMemory;
         match self {
             Self::Job(error) if matches!(error.fault.cause, Cause::Driver(OutOfMemory)) => {

@@ -25,7 +25,7 @@ pub struct LowLevelFailure {
     /// CRIU's log, if there was one.
     pub log: Option<FoundLog>,
     /// The settings by which CRIU may have written its log elsewhere, or none.
-    pub astray: Option<String>,
+    pub(crate) astray: Option<String>,
     /// The image directory, if its file system is almost full.
     pub full: Option<PathBuf>,
 }

@@ -10,7 +10,7 @@ pub mod io_kind;
 pub mod kind;
 pub mod low_level;
 pub mod operations_log;
-pub mod pending_recovery;
+pub(crate) mod pending_recovery;
 pub mod reason;
 mod refusal;
 

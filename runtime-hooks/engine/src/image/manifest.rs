@@ -129,8 +129,7 @@ impl Manifest {
     }
 
     /// Whether the image has GPU state, which a restore gives back to a process.
-    #[must_use]
-    pub fn has_gpu_state(&self) -> bool {
+    pub(crate) fn has_gpu_state(&self) -> bool {
         !self.processes.is_empty()
     }
 

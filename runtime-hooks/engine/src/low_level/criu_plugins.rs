@@ -22,7 +22,7 @@ use crate::container::mounted::Mounted;
 use crate::low_level::post_dump;
 
 /// The environment variable that CRIU takes its plugin directory from.
-pub const VARIABLE: &str = "CRIU_LIBS_DIR";
+pub(crate) const VARIABLE: &str = "CRIU_LIBS_DIR";
 /// CRIU's own plugin, which competes with stasis.
 const CUDA_PLUGIN: &str = "cuda_plugin.so";
 /// The name of our plugin in that directory.
@@ -30,16 +30,16 @@ const MEMORY_PLUGIN: &str = "libstasis_memory.so";
 
 /// The environment variables for CRIU.
 #[derive(Debug, Clone, Copy)]
-pub struct Environment<'a> {
+pub(crate) struct Environment<'a> {
     /// Its plugin directory.
-    pub plugins: &'a Path,
+    pub(crate) plugins: &'a Path,
     /// The request to our plugin, if there is one.
-    pub memory_request: Option<&'a Path>,
+    pub(crate) memory_request: Option<&'a Path>,
     /// Its configuration file, if it gets one of ours.
-    pub configuration: Option<&'a Path>,
+    pub(crate) configuration: Option<&'a Path>,
     /// The CUDA processes that no image has, by their pids in the container: for the script that
     /// such a file names.
-    pub not_dumped: &'a [i32],
+    pub(crate) not_dumped: &'a [i32],
     /// The directories whose files that script puts into the image, or tells of there.
     pub(crate) mounted: &'a [Mounted],
 }
@@ -62,7 +62,7 @@ impl Environment<'_> {
 
 /// Makes the directory below `state_dir`, or updates it, and returns its path. `memory` is our own
 /// plugin, for operations that use it.
-pub fn prepare(
+pub(crate) fn prepare(
     state_dir: &Path,
     distribution: Option<&Path>,
     memory: Option<&Path>,

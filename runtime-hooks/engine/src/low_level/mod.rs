@@ -6,7 +6,7 @@
 
 pub mod at_restore;
 pub mod criu_log;
-pub mod criu_plugins;
+pub(crate) mod criu_plugins;
 pub mod criu_program;
 pub mod criu_settings;
 pub(crate) mod criu_stats;
@@ -183,7 +183,7 @@ fn start(
 /// # Errors
 /// An error of starting or awaiting the process; [`io::ErrorKind::TimedOut`] if it did nothing for
 /// longer than `limit`, and was ended.
-pub fn run_inherited(
+pub(crate) fn run_inherited(
     low_level: &LowLevel,
     args: &[OsString],
     limit: Duration,
@@ -208,8 +208,7 @@ fn restore_mount(root: &Path, id: &str) -> PathBuf {
 }
 
 /// Returns whether a restore is under way, or was interrupted: then `delete` must not be called.
-#[must_use]
-pub fn is_restoring(root: &Path, id: &str) -> bool {
+pub(crate) fn is_restoring(root: &Path, id: &str) -> bool {
     restore_mount(root, id).exists()
 }
 
@@ -218,7 +217,7 @@ pub fn is_restoring(root: &Path, id: &str) -> bool {
 ///
 /// # Errors
 /// The error of umount2(2): then `delete` must not be called.
-pub fn detach_restore_mount(root: &Path, id: &str) -> io::Result<()> {
+pub(crate) fn detach_restore_mount(root: &Path, id: &str) -> io::Result<()> {
     detach(&restore_mount(root, id))
 }
 

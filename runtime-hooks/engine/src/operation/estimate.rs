@@ -18,8 +18,7 @@ use observed::{Held, Observed, bytes_of, held_by};
 /// become memory of their processes, with one thread each. A restore takes less. Measured with 8
 /// GiB on an H200 (docs/internals/benchmarks.md): GPU checkpoint 5.1 s and dump 5.0 s; CRIU restore
 /// 5.4 s and GPU restore 1.8 s.
-#[must_use]
-pub fn seconds_by_criu(bytes: u64) -> f64 {
+pub(crate) fn seconds_by_criu(bytes: u64) -> f64 {
     const SECONDS: f64 = 10.1;
     const BYTES: u64 = 8 << 30;
     bytes as f64 / BYTES as f64 * SECONDS
@@ -53,11 +52,11 @@ enum Source<'a> {
 
 /// The progress of a phase; unknown values are `None`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Reading {
+pub(crate) struct Reading {
     /// The bytes moved so far.
-    pub done: Option<u64>,
+    pub(crate) done: Option<u64>,
     /// The bytes to move.
-    pub total: Option<u64>,
+    pub(crate) total: Option<u64>,
 }
 
 impl<'a> ProgressEstimate<'a> {
@@ -69,8 +68,11 @@ impl<'a> ProgressEstimate<'a> {
     }
 
     /// For the GPU restore of these processes, which held `bytes` of GPU memory.
-    #[must_use]
-    pub fn gpu_restore(bytes: u64, processes: &[ProcessRef], driver: &'a dyn Driver) -> Self {
+    pub(crate) fn gpu_restore(
+        bytes: u64,
+        processes: &[ProcessRef],
+        driver: &'a dyn Driver,
+    ) -> Self {
         let source = Source::Emptying(Observed::of(processes, driver));
         Self::new(Some(bytes), source)
     }

@@ -119,8 +119,7 @@ impl Holder {
     /// Returns whether the holder is worth waiting for: a recovery is over soon. A keeper that
     /// waits for room takes the lock for a moment at each check, and the keeper of a killed
     /// operation holds its lock until the changes are undone.
-    #[must_use]
-    pub fn ends_soon(&self) -> bool {
+    pub(crate) fn ends_soon(&self) -> bool {
         match self {
             Self::Operation(pid) => matches!(ProcessRef::open(*pid), Ok(None)),
             Self::Recovery | Self::Unknown => true,

@@ -9,7 +9,7 @@
 pub mod awaited_start;
 mod children;
 mod directory;
-pub mod estimate;
+pub(crate) mod estimate;
 mod intent;
 mod keeper;
 mod keeper_state;
@@ -99,8 +99,7 @@ pub enum OperationError {
 
 /// Returns whether an operation works on a container, or has left files behind. Cheap, because most
 /// calls of the verbs that use this only pass through.
-#[must_use]
-pub fn has_directory(state_dir: &Path, root: &Path, id: &str) -> bool {
+pub(crate) fn has_directory(state_dir: &Path, root: &Path, id: &str) -> bool {
     directory_of(state_dir, root, id).exists()
 }
 

@@ -69,7 +69,7 @@ impl<'o> Timeline<'o> {
     }
 
     /// As [`Timeline::time`], for work whose progress `estimate` measures.
-    pub fn time_moving<T>(
+    pub(crate) fn time_moving<T>(
         &mut self,
         name: &str,
         mut estimate: ProgressEstimate<'_>,

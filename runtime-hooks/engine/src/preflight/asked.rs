@@ -83,14 +83,12 @@ impl Asked {
     }
 
     /// Whether CRIU gets paths at which to look for watched files.
-    #[must_use]
-    pub fn finds_watches(&self) -> bool {
+    pub(crate) fn finds_watches(&self) -> bool {
         self.finds_watches
     }
 
     /// Returns the largest file without a name that CRIU takes, in bytes.
-    #[must_use]
-    pub fn ghost_limit(&self) -> u64 {
+    pub(crate) fn ghost_limit(&self) -> u64 {
         self.ghost_limit
     }
 }

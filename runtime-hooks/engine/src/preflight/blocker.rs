@@ -9,7 +9,7 @@ use serde::Serialize;
 use stasis_config::{BlockerKind, DEFAULT_PATH, Settings};
 
 /// Blockers of the driver, which cannot save or restore the process; the others are of CRIU's dump.
-pub const OF_THE_DRIVER: [BlockerKind; 10] = [
+pub(crate) const OF_THE_DRIVER: [BlockerKind; 10] = [
     BlockerKind::FailedState,
     BlockerKind::NcclP2p,
     BlockerKind::PeerAccess,

@@ -110,8 +110,7 @@ impl Capabilities {
 }
 
 /// Returns the kernel's release, "6.18.0-amd64"; empty if it cannot be read.
-#[must_use]
-pub fn kernel_release() -> String {
+pub(crate) fn kernel_release() -> String {
     let release = fs::read_to_string(RELEASE).unwrap_or_default();
     release.trim().to_owned()
 }

@@ -26,7 +26,7 @@ pub fn findings(snapshot: &Snapshot) -> Vec<Finding> {
 
 /// Removes CRIU's blockers of processes that it does not dump. The driver saves their GPU state
 /// like that of others.
-pub fn retain_blockers(found: &mut Vec<Finding>, snapshot: &Snapshot) {
+pub(crate) fn retain_blockers(found: &mut Vec<Finding>, snapshot: &Snapshot) {
     let is_dumped = |pid| snapshot.exec_sessions().all(|session| session.pid != pid);
     found.retain(|finding| OF_THE_DRIVER.contains(&finding.kind) || is_dumped(finding.pid));
 }

@@ -23,7 +23,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// A keeper: the directory of its operation.
 #[derive(Debug)]
-pub struct Keeper {
+pub(crate) struct Keeper {
     directory: PathBuf,
 }
 
@@ -35,9 +35,7 @@ enum Tried {
 }
 
 impl Keeper {
-    /// The keeper that this process was started as, if it was.
-    #[must_use]
-    pub fn of_this_process() -> Option<Self> {
+    pub(crate) fn of_this_process() -> Option<Self> {
         let directory = respawn::job_of(KEEPER, c"stasis-keeper")?;
         Some(Self { directory })
     }
@@ -47,7 +45,7 @@ impl Keeper {
     /// # Errors
     /// A signal handler cannot be installed, or the lock was not inherited. The record stays for
     /// the next operation.
-    pub fn run(self) -> io::Result<()> {
+    pub(crate) fn run(self) -> io::Result<()> {
         // A caller that signals all processes at once must not end the keeper before its operation.
         let cancel = Cancel::on_signals()?;
         if self.operation_is_done() {

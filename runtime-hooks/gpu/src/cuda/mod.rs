@@ -137,8 +137,7 @@ const NAMED: [(CudaError, i32, &str); 9] = [
 
 impl CudaError {
     /// The error of a non-zero `CUresult`.
-    #[must_use]
-    pub fn from_code(code: i32) -> Self {
+    pub(crate) fn from_code(code: i32) -> Self {
         let named = NAMED.iter().find(|(_, number, _)| *number == code);
         named.map_or(Self::Unknown(code), |(error, ..)| *error)
     }

@@ -32,7 +32,7 @@ pub struct Slots {
     /// The slot for mmap(2).
     pub mmap: Slot,
     /// The address of the C library's mmap(2).
-    pub libc_mmap: u64,
+    pub(crate) libc_mmap: u64,
 }
 
 /// A word in the process's memory: the address of a function.

@@ -35,7 +35,7 @@ use crate::at_create::passed_over::PassedOver;
 use crate::request::{CreateRequest, CreateVerb};
 
 /// The command line of a restore of this image in the place of a create, with these options.
-pub type RestoreArgs<'a> = &'a dyn Fn(&RestoreRequest, &[(&str, &OsStr)]) -> Vec<OsString>;
+pub(crate) type RestoreArgs<'a> = &'a dyn Fn(&RestoreRequest, &[(&str, &OsStr)]) -> Vec<OsString>;
 
 /// The result of a create.
 #[derive(Debug)]

@@ -11,8 +11,7 @@ use stasis_engine::error::reason::Reason;
 
 /// Why a container does not begin with an image.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say it")]
-pub enum NoFirstImage {
+pub(crate) enum NoFirstImage {
     #[error("the settings let no container begin with an image (restore.at_create)")]
     Off,
     #[error(transparent)]
@@ -65,9 +64,7 @@ pub enum NoFirstImage {
 }
 
 impl NoFirstImage {
-    /// Why, for scripts.
-    #[must_use]
-    pub fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> Kind {
         match self {
             Self::Off
             | Self::Namespace(_)

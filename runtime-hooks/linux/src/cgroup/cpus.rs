@@ -8,7 +8,7 @@ use super::{Cgroup, Version};
 
 /// The CPUs of a process's cgroup, as the kernel lists them; `None` if none tells, and for a
 /// process that has ended.
-pub fn cpus_of(pid: i32) -> io::Result<Option<String>> {
+pub(crate) fn cpus_of(pid: i32) -> io::Result<Option<String>> {
     let cgroup = Cgroup::of_process(pid, "cpuset")?;
     Ok(cgroup.and_then(|cgroup| {
         // Where the controller is not enabled, that of a cgroup above counts.

@@ -105,9 +105,7 @@ impl Hierarchies {
         self.cgroup(controller, path?)
     }
 
-    /// As [`Cgroup::freezers_of`].
-    #[must_use]
-    pub fn freezers_of(&self, membership: &Membership) -> Vec<Cgroup> {
+    pub(crate) fn freezers_of(&self, membership: &Membership) -> Vec<Cgroup> {
         let v1 = membership.v1("freezer");
         let v1 = v1.and_then(|path| self.v1("freezer", path)).map(Cgroup::v1);
         let v2 = membership.v2().and_then(|path| self.v2(path));

@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 
 pub use cgroups_path::cgroups_path;
 pub use cpu_limit::cpu_limit;
-pub use cpus::cpus_of;
+pub(crate) use cpus::cpus_of;
 pub use everywhere::Everywhere;
 pub use freezer::{FreezerError, FreezerState, is_frozen};
 pub use hierarchies::Hierarchies;
@@ -87,7 +87,7 @@ impl Cgroup {
 
     /// The cgroups whose freezer can hold a process: on a hybrid host it has one in the freezer
     /// hierarchy of version 1, which comes first, and one in the unified hierarchy.
-    pub fn freezers_of(pid: i32) -> io::Result<Vec<Self>> {
+    pub(crate) fn freezers_of(pid: i32) -> io::Result<Vec<Self>> {
         let Some(membership) = Membership::of(pid)? else {
             return Ok(Vec::new());
         };

@@ -144,8 +144,7 @@ pub fn open_mapped(pid: i32, mapping: &Mapping<'_>) -> io::Result<Option<File>> 
     gone_is_none(opened()).map_err(|error| about(&path, &error))
 }
 
-/// Whether a process has a mapping that `matches`.
-pub fn any_mapping(pid: i32, matches: impl Fn(Mapping<'_>) -> bool) -> io::Result<bool> {
+pub(crate) fn any_mapping(pid: i32, matches: impl Fn(Mapping<'_>) -> bool) -> io::Result<bool> {
     let found = for_each_mapping(pid, |mapping| {
         if matches(mapping) {
             ControlFlow::Break(())

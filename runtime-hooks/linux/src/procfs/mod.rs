@@ -27,8 +27,9 @@ pub use cpuinfo::{cpu_flags, instruction_sets};
 
 pub use descriptors::{Descriptor, close_on_exec, descriptors, fdinfo, held_file, value_in_fdinfo};
 pub use login::login_user;
+pub(crate) use maps::any_mapping;
 pub use maps::{
-    Mapping, any_mapping, count_mappings, for_each_mapping, mapped_file, most_mappings, open_mapped,
+    Mapping, count_mappings, for_each_mapping, mapped_file, most_mappings, open_mapped,
 };
 pub use meminfo::MemInfo;
 pub use namespaces::{Namespace, has_another_namespace, namespace_of};

@@ -72,8 +72,7 @@ impl Status {
     /// process that ends (kernel/signal.c, `zap_other_threads`), and a thread that has yet to be
     /// scheduled has no flag that it is dying. A thread takes it from its own signals before it has
     /// that flag; a SIGKILL among the signals of the process stays (`get_signal`).
-    #[must_use]
-    pub fn is_killed(&self) -> bool {
+    pub(crate) fn is_killed(&self) -> bool {
         let pending = ["SigPnd", "ShdPnd"].map(|name| self.field(name).and_then(hexadecimal));
         let mut pending = pending.into_iter().flatten();
         pending.any(|pending| pending & KILL != 0)

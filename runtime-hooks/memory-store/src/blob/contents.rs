@@ -46,7 +46,7 @@ pub struct Content {
     /// Hash of the pages.
     pub hash: ContentHash,
     /// Length of the pages.
-    pub content_bytes: u32,
+    pub(crate) content_bytes: u32,
     /// Offset from the start of the blob; a multiple of [`PAGE`].
     pub offset: u64,
     /// Stored length in bytes.

@@ -70,8 +70,7 @@ pub enum Encoding {
 
 impl Area {
     /// The length of a chunk: [`CHUNK`], unless the area ends before; 0 outside of the area.
-    #[must_use]
-    pub fn chunk_bytes(&self, number: u32) -> usize {
+    pub(crate) fn chunk_bytes(&self, number: u32) -> usize {
         let offset = u64::from(number) * CHUNK as u64;
         let left = self.bytes.saturating_sub(offset);
         usize::try_from(left).map_or(CHUNK, |left| left.min(CHUNK))

@@ -35,7 +35,7 @@ impl Index {
     }
 
     /// Reads a store's index. `None`: the checkpoint that wrote the store was interrupted.
-    pub fn read_store(directory: &Path) -> Result<Option<Self>, StoreError> {
+    pub(crate) fn read_store(directory: &Path) -> Result<Option<Self>, StoreError> {
         Self::read_file(&directory.join(STORE_INDEX_FILE))
     }
 

@@ -47,8 +47,7 @@ pub struct GlobalOptions {
     pub root: Option<PathBuf>,
     /// `--log`
     pub log: Option<PathBuf>,
-    /// `--log-format`
-    pub log_format: LogFormat,
+    pub(crate) log_format: LogFormat,
     /// `--stasis-config`, our own.
     pub settings: Option<PathBuf>,
     /// `--stasis-low-level`, our own: in place of the settings' low-level runtime.
@@ -59,9 +58,8 @@ pub struct GlobalOptions {
     pub interface: Option<OsString>,
 }
 
-/// The format of the log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum LogFormat {
+pub(crate) enum LogFormat {
     /// `time="…" level=error msg="…"`
     #[default]
     Text,

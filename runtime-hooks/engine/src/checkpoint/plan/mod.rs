@@ -224,8 +224,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Whether the processes go on when the caller, who has paused the container, resumes it.
-    #[must_use]
-    pub fn is_pending_on_resume(&self) -> bool {
+    pub(crate) fn is_pending_on_resume(&self) -> bool {
         self.options.is_pending_on_resume(self.found)
     }
 }

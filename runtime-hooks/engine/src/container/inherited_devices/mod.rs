@@ -30,7 +30,7 @@ use stasis_linux::{ProcessRef, Snapshot};
 
 use replace::{Descriptor, InheritedDevices, Replaced};
 
-pub use replacer::Replacer;
+pub(crate) use replacer::Replacer;
 
 /// Why a child keeps the devices that it has inherited, so that CRIU could not dump it.
 #[derive(Debug, thiserror::Error)]

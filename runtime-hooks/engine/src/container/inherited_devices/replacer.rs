@@ -23,7 +23,7 @@ const VERB: &str = "stasis-replace";
 
 /// The children whose devices it replaces.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Replacer(Vec<ProcessId>);
+pub(crate) struct Replacer(Vec<ProcessId>);
 
 /// The result for one child: `None` if it has ended, or why its devices are as before.
 type Answer = Result<Option<Replaced>, String>;
@@ -50,17 +50,12 @@ pub(super) fn replace_all(children: &[ProcessRef]) -> io::Result<Vec<Answer>> {
 }
 
 impl Replacer {
-    /// The process that this one was started as, if it was.
-    #[must_use]
-    pub fn of_this_process() -> Option<Self> {
+    pub(crate) fn of_this_process() -> Option<Self> {
         respawn::job_of(VERB, c"stasis-replace")
     }
 
     /// Replaces the devices, and reports the results.
-    ///
-    /// # Errors
-    /// No process reads the answer.
-    pub fn run(self) -> io::Result<()> {
+    pub(crate) fn run(self) -> io::Result<()> {
         let answer = |child: &ProcessId| replace(*child).map_err(|error| error.to_string());
         let answers: Vec<Answer> = self.0.iter().map(answer).collect();
         io::stdout().write_all(&serde_json::to_vec(&answers)?)

@@ -40,7 +40,7 @@ const TURN: Timespec = Timespec {
 
 /// A hook that is to be run.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct HookProcess {
+pub(crate) struct HookProcess {
     pub(super) place: RuntimeLocation,
     /// The container.
     pub(super) id: String,
@@ -66,17 +66,12 @@ impl HookProcess {
         respawn::start_with(VERB, self, [Stdio::from(stream), Stdio::from(lock)])
     }
 
-    /// The process that this one was started as, if it was.
-    #[must_use]
-    pub fn of_this_process() -> Option<Self> {
+    pub(crate) fn of_this_process() -> Option<Self> {
         respawn::job_of(VERB, c"stasis-hook")
     }
 
     /// Runs the hook, and reports the result.
-    ///
-    /// # Errors
-    /// It cannot be run, or the answer cannot be sent.
-    pub fn run(self) -> io::Result<()> {
+    pub(crate) fn run(self) -> io::Result<()> {
         prctl::set_child_subreaper(true)?;
         let mut caller = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
         let (output, write) = io::pipe()?;
