@@ -10,8 +10,8 @@
 
 pub mod at_create;
 pub mod at_stop;
-#[cfg(test)]
-mod fixtures;
 pub mod pod;
 pub mod request;
 pub mod stopped;
+#[cfg(test)]
+mod tests;

@@ -115,8 +115,8 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::fixtures::make_images;
     use crate::stopped::being_made;
+    use crate::tests::make_images;
     use stasis_engine::bulk_memory::places::of_image;
     use stasis_engine::image::directory::in_use::hold;
     use stasis_engine::image::manifest::StoredMemory;

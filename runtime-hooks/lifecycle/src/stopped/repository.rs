@@ -37,7 +37,7 @@ pub(crate) fn repository_of(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixtures::spec_of;
+    use crate::tests::spec_of;
 
     fn named(namespace: Option<&str>, key: &str) -> Result<String, NoRepository> {
         let spec = spec_of(namespace);

@@ -4,8 +4,8 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::*;
-use crate::fixtures::make_images;
 use crate::pod::{CONTAINERD, CRI_O};
+use crate::tests::make_images;
 use stasis_engine::image::directory::INVENTORY;
 
 /// Images of two namespaces, and a bundle.

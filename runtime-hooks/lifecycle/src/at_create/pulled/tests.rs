@@ -1,5 +1,5 @@
 use super::*;
-use crate::fixtures::spec_of;
+use crate::tests::spec_of;
 
 fn named(registry: &str, namespace: Option<&str>, given: &str) -> Result<String, NoFirstImage> {
     let spec = spec_of(namespace);

@@ -1,4 +1,4 @@
-//! Specifications and images for tests.
+//! Specifications and images for the tests of the modules.
 
 use std::fs;
 use std::path::Path;
