@@ -70,11 +70,14 @@ static int restore(void) {
     }
     if (take_devices(box->target))
         return NOT_SUPPORTED; /* what the real one says when a device node is missing */
+    uint8_t before[GPUS];
+    memcpy(before, box->gpu, sizeof before);
+    memcpy(box->gpu, box->target, sizeof box->gpu); /* what is shared again is on these */
     int result = memory_to_devices();
-    if (result)
+    if (result) {
+        memcpy(box->gpu, before, sizeof before);
         devices_give_up();
-    else
-        memcpy(box->gpu, box->target, sizeof box->gpu);
+    }
     return result;
 }
 

@@ -14,6 +14,14 @@ use nix::unistd::Pid;
 /// # Errors
 /// There is none within 30 s.
 pub fn descendant(child: &Child, name: &str) -> Result<Option<Pid>> {
+    descendant_of(child, &[name])
+}
+
+/// As [`descendant`], of a process with one of these names.
+///
+/// # Errors
+/// There is none within 30 s.
+pub fn descendant_of(child: &Child, names: &[&str]) -> Result<Option<Pid>> {
     let deadline = Instant::now() + Duration::from_secs(30);
     while Instant::now() < deadline {
         for entry in fs::read_dir("/proc")? {
@@ -22,7 +30,7 @@ pub fn descendant(child: &Child, name: &str) -> Result<Option<Pid>> {
                 continue;
             };
             let found = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
-            if found.trim() == name && descends_from(pid, child.id()) {
+            if names.contains(&found.trim()) && descends_from(pid, child.id()) {
                 return Ok(Some(Pid::from_raw(pid)));
             }
         }
@@ -31,7 +39,7 @@ pub fn descendant(child: &Child, name: &str) -> Result<Option<Pid>> {
         }
         sleep(Duration::from_millis(5));
     }
-    bail!("no {name} below process {}", child.id())
+    bail!("none of {names:?} below process {}", child.id())
 }
 
 /// Returns all processes of the machine.

@@ -10,7 +10,7 @@ use std::process::Child;
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use stasis_integration::check::process_tree::descendant;
+use stasis_integration::check::process_tree::descendant_of;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::{Bundle, ROOT};
 use stasis_integration::host::HostKind;
@@ -101,11 +101,8 @@ impl Killed<'_> {
                 .is_empty()
                 .then(|| "no keeper".to_owned()))
         })?;
-        let program = match descendant(&child, "stasis-runtime") {
-            Ok(Some(pid)) => pid,
-            _ => descendant(&child, "cuda-checkpoint")?.context("it is over")?,
-        };
-        Ok((child, program))
+        let program = descendant_of(&child, &["stasis-runtime", "cuda-checkpoint"])?;
+        Ok((child, program.context("it is over")?))
     }
 
     pub(crate) fn let_go(&self) -> Result<()> {

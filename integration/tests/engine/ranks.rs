@@ -26,6 +26,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
     who_has_imported_memory_may_end_meanwhile(stasis)?;
     whose_memory_was_imported_may_not(stasis)?;
     crossings::all_cases(stasis)?;
+    crossings::restored_onto_other_gpus(stasis)?;
     what_cannot_be_shared_again_is_refused(stasis)?;
     what_is_no_longer_known_at_the_lock_is_refused(stasis)?;
     processes_with_memory_of_their_own_are_not(stasis)
