@@ -29,7 +29,7 @@ pub(super) fn survey_together(
     locked: &[ProcessRef],
     timeline: &mut Timeline<'_>,
 ) -> Result<Vec<Share>, Failure> {
-    let surveyed = timeline.time("survey", || survey(plan, captured, locked));
+    let surveyed = survey(plan, captured, locked, timeline);
     // Other containers of a group may have imported this memory. Until all were asked, tags of
     // ours are in it, so nobody is unlocked; and none is moved if one of them is refused.
     let met = plan.meet(Step::Surveyed, timeline);
@@ -43,21 +43,19 @@ fn survey(
     plan: &Plan<'_>,
     captured: &mut Captured,
     locked: &[ProcessRef],
+    timeline: &mut Timeline<'_>,
 ) -> Result<Vec<Share>, Failure> {
     let (snapshot, inventory) = plan.follow(locked, captured)?;
     plan.operation.record(&captured.intent)?;
     check_may_continue(plan)?;
-    let seen = at_the_lock(
-        &plan.copying,
-        locked,
-        &plan.container,
-        &inventory,
-        &snapshot,
-    );
+    let (copying, container) = (&plan.copying, &plan.container);
+    let seen = timeline.time("survey", || {
+        at_the_lock(copying, locked, container, &inventory, &snapshot)
+    });
     let seen = seen.map_err(Failure::SharedMemory)?;
     let found = Blockers::check(seen.found, &plan.context.settings).map_err(Refusal::from)?;
     let notes = found.iter().map(allowed).chain(seen.notes);
-    plan.copying.add_notes(notes.collect());
+    copying.add_notes(notes.collect());
     Ok(seen.shares)
 }
 
