@@ -52,12 +52,7 @@ pub(crate) fn processes() -> impl Iterator<Item = Pid> {
 /// Returns a process of this name that an operation has started, if there is one.
 #[must_use]
 pub fn started_by(operation: Pid, name: &str) -> Option<Pid> {
-    all_started_by(operation, name).next()
-}
-
-/// Returns all of them.
-pub fn all_started_by(operation: Pid, name: &str) -> impl Iterator<Item = Pid> {
-    processes().filter(move |pid| {
+    processes().find(|pid| {
         let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let first = arguments.split(|byte| *byte == 0).next();
         first == Some(name.as_bytes()) && parent(*pid) == Some(operation)

@@ -20,6 +20,21 @@ impl Bundle<'_> {
         Ok(std::fs::write(path, serde_json::to_vec(&spec)?)?)
     }
 
+    /// Mounts a directory of the host in it, at `destination`.
+    ///
+    /// # Errors
+    /// As [`Bundle::change`].
+    pub fn mount(&self, source: &str, destination: &str) -> Result<()> {
+        self.change(|spec| {
+            let mounts = spec["mounts"].as_array_mut();
+            mounts.into_iter().for_each(|mounts| {
+                mounts.push(json!({
+                    "destination": destination, "source": source, "type": "bind", "options": ["rbind"]
+                }));
+            });
+        })
+    }
+
     /// Limits its memory to this many bytes, swap included.
     ///
     /// # Errors

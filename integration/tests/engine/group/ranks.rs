@@ -4,7 +4,6 @@
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
-use serde_json::json;
 use stasis_integration::container::bundle::{Bundle, ROOT};
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{PROGRAM, StasisHost};
@@ -55,14 +54,7 @@ fn start(stasis: &StasisHost, rank: usize) -> Result<Bundle<'_>> {
     ];
     let bundle = Bundle::make(stasis, IDS[rank], &command)?;
     bundle.give(&[0, 1])?;
-    bundle.change(|spec| {
-        let mounts = spec["mounts"].as_array_mut();
-        mounts.into_iter().for_each(|mounts| {
-            mounts.push(json!({
-                "destination": "/meeting", "source": SHARED, "type": "bind", "options": ["rbind"]
-            }));
-        });
-    })?;
+    bundle.mount(SHARED, "/meeting")?;
     bundle.run()?;
     Ok(bundle)
 }

@@ -4,7 +4,6 @@
 use std::process::Stdio;
 
 use anyhow::{Result, ensure};
-use serde_json::json;
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::container::bundle::{Bundle, ROOT};
 use stasis_integration::host::HostKind;
@@ -58,14 +57,7 @@ fn start<'l>(stasis: &'l StasisHost, member: &str, port: u16) -> Result<Bundle<'
     let command = ["/bin/sharing", &port.to_string(), "2", &socket];
     let bundle = Bundle::make(stasis, member, &command)?;
     bundle.give(&[0, 1])?;
-    bundle.change(|spec| {
-        let mounts = spec["mounts"].as_array_mut();
-        mounts.into_iter().for_each(|mounts| {
-            mounts.push(json!({
-                "destination": "/meeting", "source": SHARED, "type": "bind", "options": ["rbind"]
-            }));
-        });
-    })?;
+    bundle.mount(SHARED, "/meeting")?;
     bundle.run()?;
     Ok(bundle)
 }

@@ -87,13 +87,9 @@ fn server(stasis: &StasisHost) -> Result<Child> {
 /// Starts a container without a GPU that has `CAP_SYS_ADMIN`.
 fn without_gpu<'l>(stasis: &'l StasisHost, id: &str, what: &str) -> Result<Bundle<'l>> {
     let job = Bundle::make(stasis, id, &["/bin/kept", &PORT.to_string(), what])?;
+    job.mount(OUTSIDE, OUTSIDE)?;
     job.change(|spec| {
         spec["linux"]["devices"] = json!([]);
-        if let Some(mounts) = spec["mounts"].as_array_mut() {
-            mounts.push(json!({
-                "destination": OUTSIDE, "source": OUTSIDE, "type": "bind", "options": ["rbind"]
-            }));
-        }
         for set in ["bounding", "effective", "permitted"] {
             spec["process"]["capabilities"][set] = json!(["CAP_SYS_ADMIN"]);
         }

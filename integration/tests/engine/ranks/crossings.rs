@@ -37,23 +37,6 @@ fn a_suspended_job_is_saved_and_stays_so(stasis: &StasisHost, job: &Bundle<'_>) 
     Ok(())
 }
 
-/// Others than it had, and with other numbers in the container.
-pub(super) fn restored_onto_other_gpus(stasis: &StasisHost) -> Result<()> {
-    stasis.inject("gpus 4")?;
-    let job = Bundle::make(stasis, "moved", &["/bin/sharing", "10001", "2"])?;
-    job.give(&[0, 1])?;
-    job.run()?;
-    ensure!(stasis.ask_until_up(10001)? == "101 101");
-    job.checkpoint("moved", &[])?;
-    job.delete()?;
-    job.give(&[2, 3])?;
-    job.restore("moved")?;
-    ensure!(stasis.ask(10001)?.as_deref() == Some("102 102"));
-    super::nothing_is_left(stasis)?;
-    stasis.inject("gpus 2")?;
-    job.delete()
-}
-
 /// The importer would compute without the memory.
 fn none_of_them_goes_on_alone(stasis: &StasisHost, _: &Bundle<'_>) -> Result<()> {
     let [_, owner, importer] = members(stasis)?;
@@ -78,4 +61,21 @@ fn a_driver_that_was_not_tried_is_whatever_they_hold(
     job.checkpoint("untried", &["--leave-running"])?;
     stasis.set("runc", "")?;
     toggle(stasis, job)
+}
+
+/// Others than it had, and with other numbers in the container.
+pub(super) fn restored_onto_other_gpus(stasis: &StasisHost) -> Result<()> {
+    stasis.inject("gpus 4")?;
+    let job = Bundle::make(stasis, "moved", &["/bin/sharing", "10001", "2"])?;
+    job.give(&[0, 1])?;
+    job.run()?;
+    ensure!(stasis.ask_until_up(10001)? == "101 101");
+    job.checkpoint("moved", &[])?;
+    job.delete()?;
+    job.give(&[2, 3])?;
+    job.restore("moved")?;
+    ensure!(stasis.ask(10001)?.as_deref() == Some("102 102"));
+    super::nothing_is_left(stasis)?;
+    stasis.inject("gpus 2")?;
+    job.delete()
 }
