@@ -136,7 +136,8 @@ impl Sweep<'_, '_> {
     }
 
     /// Returns call numbers: the middle of each phase, the first one after the keeper's record is
-    /// made or removed, and the ones that fail to record an intent.
+    /// made or removed, or the request for staged contents removed, and the ones that fail to record
+    /// an intent.
     fn some_of_each_step(&mut self) -> Result<BTreeSet<u32>> {
         let calls = self.try_at(NEVER)?.calls;
         ensure!(!calls.is_empty(), "no calls");
@@ -145,7 +146,8 @@ impl Sweep<'_, '_> {
         for (number, hit) in (1..).zip(calls) {
             let path = hit.call.path.unwrap_or_default();
             let moves = ["rename", "unlink", "unlinkat"].contains(&hit.call.name);
-            if moves && path.ends_with("undo.json") {
+            let of_staged = hit.phase == "store staged" && path.ends_with("memory-request.json");
+            if moves && (path.ends_with("undo.json") || of_staged) {
                 chosen.insert(number + 1);
             }
             let fails = matches!(self.fault.what, What::Fail(_));

@@ -86,9 +86,15 @@ impl Requests {
     /// The later store is in its place: from now on it is the only one.
     pub(super) fn are_in_place(&mut self) {
         if let Some(afterwards) = self.afterwards.take() {
-            let staged = mem::replace(&mut self.now, afterwards).wanted.directory;
-            // The staged store goes with the machine's memory at the latest.
-            let _ = staged.as_deref().map(stasis_memory_store::remove);
+            let staged = mem::replace(&mut self.now, afterwards);
+            // Before its request: a recovery of this operation finds it by that alone. It goes with
+            // the machine's memory at the latest.
+            let _ = staged
+                .wanted
+                .directory
+                .as_deref()
+                .map(stasis_memory_store::remove);
+            drop(staged);
         }
     }
 
