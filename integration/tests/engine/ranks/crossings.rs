@@ -9,8 +9,9 @@ use super::{members, suspended, toggle};
 
 type Case = fn(&StasisHost, &Bundle<'_>) -> Result<()>;
 
-const CASES: [(&str, Case); 3] = [
+const CASES: [(&str, Case); 4] = [
     ("left suspended", a_suspended_job_is_saved_and_stays_so),
+    ("tried again", what_has_not_come_back_whole_is_resumed_later),
     ("one process", none_of_them_goes_on_alone),
     ("untried", a_driver_that_was_not_tried_is_whatever_they_hold),
 ];
@@ -34,6 +35,20 @@ fn a_suspended_job_is_saved_and_stays_so(stasis: &StasisHost, job: &Bundle<'_>) 
     let [_, owner, _] = members(stasis)?;
     let state = [CUDA_CHECKPOINT, "--get-state", "--pid", &owner];
     ensure!(stasis.host.run_for_text(&state)? == "checkpointed");
+    Ok(())
+}
+
+/// The importer has its GPU again meanwhile, and waits for the owner.
+fn what_has_not_come_back_whole_is_resumed_later(
+    stasis: &StasisHost,
+    job: &Bundle<'_>,
+) -> Result<()> {
+    for _ in 1..=2 {
+        stasis.add_order("restore crossings-0 error:999 3")?;
+        let failed = toggle(stasis, job).err().context("it has come back")?;
+        assert_contains(&format!("{failed:#}"), &["999"]);
+        ensure!(stasis.take_order("restore", "crossings-0")? == 0);
+    }
     Ok(())
 }
 

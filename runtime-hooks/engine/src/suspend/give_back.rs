@@ -19,14 +19,13 @@ impl Suspension {
         };
         let given = detached::give_back(self.operation.directory());
         given.map_err(|error| Error::refused(Refusal::GpuContents(error)))?;
-        self.admit(&suspended, goal)?;
+        self.admit(suspended.clone().still_holding(&members), goal)?;
         let processes: Vec<_> = members.into_iter().map(|(process, _)| process).collect();
         let held = processes
             .iter()
             .map(|process| (process.clone(), suspended.bytes_of(process)));
         self.driver.expect(&held.collect::<Vec<_>>());
-        let job = CudaJob::<Checkpointed>::of_restored(&self.driver, processes)
-            .map_err(Error::Untouched)?;
+        let job = CudaJob::<Checkpointed>::of_suspended(&self.driver, processes);
         // If this operation is killed, its recovery finishes it.
         self.operation.record(&suspended.clone().taken_up(goal))?;
         let taken_up = self.restore(job, goal);

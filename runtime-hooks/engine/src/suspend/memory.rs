@@ -98,8 +98,8 @@ impl Suspension {
     ///
     /// # Errors
     /// [`Error::Refused`]; nothing is changed then.
-    pub(super) fn admit(&self, suspended: &Intent, goal: SafeState) -> Result<(), Error> {
-        let intent = suspended.clone().taken_up(goal);
+    pub(super) fn admit(&self, suspended: Intent, goal: SafeState) -> Result<(), Error> {
+        let intent = suspended.taken_up(goal);
         let intent = intent.moved(&self.order.map);
         let gpus = self.operation.gpu_memory(&self.context);
         let settings = &self.context.settings;

@@ -33,6 +33,7 @@ use stasis_gpu::cuda::process_set::initial_state::{InitialState, SafeState};
 use stasis_gpu::cuda::watchdog::{CallLimits, MARGIN, WatchedDriver};
 use stasis_gpu::cuda::{CudaDriver, CudaState, Driver, GpuMap};
 use stasis_gpu::gpu_path::CopyingDriver;
+use stasis_linux::ProcessRef;
 
 /// A step of the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -168,10 +169,10 @@ impl Suspension {
                 self.suspend_running(&members)
             }
             Asked::Step(Action::Checkpoint) if all(CudaState::Locked) => self.suspend(&members),
-            Asked::Step(Action::Restore) if all(CudaState::Checkpointed) => {
+            Asked::Step(Action::Restore) if self.are_suspended(&members)? => {
                 self.take_up(members, SafeState::Locked)
             }
-            Asked::Toggle | Asked::TakeUp if all(CudaState::Checkpointed) => {
+            Asked::Toggle | Asked::TakeUp if self.are_suspended(&members)? => {
                 self.take_up(members, SafeState::Running)
             }
             Asked::Suspend if all(CudaState::Checkpointed) => return Ok(Change::None),
@@ -187,6 +188,18 @@ impl Suspension {
             _ => mixed("running, or all checkpointed"),
         }
         .map(|()| Change::Made)
+    }
+
+    /// Whether all are suspended. A restore that failed has left some of them LOCKED, if they share
+    /// memory: they wait for the others.
+    fn are_suspended(&self, members: &ProcessStates) -> Result<bool, Error> {
+        let suspended = self.recorded()?;
+        let is_suspended = |(process, state): &(ProcessRef, CudaState)| match state {
+            CudaState::Checkpointed => true,
+            CudaState::Locked => suspended.iter().any(|suspended| suspended.holds(process)),
+            _ => false,
+        };
+        Ok(members.iter().all(is_suspended))
     }
 
     fn inventory(&self) -> Result<Inventory, Error> {

@@ -121,8 +121,7 @@ impl<'d> CudaJob<'d, Locked> {
 }
 
 impl<'d> CudaJob<'d, Checkpointed> {
-    /// Makes the job of processes that CRIU has just restored, or that are to be resumed: all of
-    /// them are to run.
+    /// Makes the job of processes that CRIU has just restored: all of them are to run.
     ///
     /// # Errors
     /// The first process that is not CHECKPOINTED.
@@ -133,7 +132,13 @@ impl<'d> CudaJob<'d, Checkpointed> {
         for process in &processes {
             expect_state(driver, Step::Query, process, CudaState::Checkpointed)?;
         }
-        Ok(Self::new(driver, InitialState::default(), processes))
+        Ok(Self::of_suspended(driver, processes))
+    }
+
+    /// Makes the job of suspended processes, all of which are to run. An earlier restore may have
+    /// left some of them LOCKED.
+    pub fn of_suspended(driver: &'d dyn Driver, processes: Vec<ProcessRef>) -> Self {
+        Self::new(driver, InitialState::default(), processes)
     }
 
     /// Restores the GPU state of all members, in parallel.
