@@ -1,6 +1,8 @@
 //! podman: checkpoints and restores with runc and with crun below stasis, each of them on both
 //! kinds of cgroups.
 
+mod sharing;
+
 use anyhow::{Context, Result};
 use stasis_integration::container::image_files;
 use stasis_integration::container::saved_at_stop::{IMAGES, SETTINGS, options};
@@ -26,6 +28,7 @@ fn try_all(stasis: &StasisHost) -> Result<()> {
     another_network_has_another_address(stasis)?;
     established_connections_are_accepted(stasis)?;
     tree_counts_on(stasis)?;
+    sharing::stays_shared(stasis)?;
     terminal_container(stasis)?;
     plain_container_gets_a_plain_image(stasis)?;
     failed_checkpoint_changes_nothing(stasis)
