@@ -23,14 +23,18 @@ use super::registry::{AUTHFILE, BREAKING, RIGHT, credentials, tagged};
 use super::{LARGE, SMALL, holds_its_memory, moved};
 
 const REPOSITORY: &str = "jobs/one";
-/// As in the other tests, with more memory on the GPU than anything else of the image has.
-const COMMAND: &str = "/bin/memcheck 96 10000 & exec /bin/memcheck 4 10001";
+/// As in the other tests, with more memory on the GPU than anything else of the image has, and
+/// beside two processes that share theirs.
+const COMMAND: &str = "/bin/sharing 10002 & /bin/memcheck 96 10000 & exec /bin/memcheck 4 10001";
+const SHARING: u16 = 10002;
 /// Less than the large blob has, and more than all others.
 const HALF: u64 = 64 << 20;
 /// The least size of a blob, with the header of its pack.
 const LEAST: u64 = (4 << 20) + 4096;
-const SETTINGS: &str =
-    "restore.at_create = \"/images\"\nrestore.registry = \"localhost:5444/jobs\"\n";
+const SETTINGS: &str = "restore.at_create = \"/images\"
+restore.registry = \"localhost:5444/jobs\"
+preflight.allow = [\"shared-gpu\"]
+";
 
 /// A registry with an image, and the proxy in front of it.
 struct Arrives<'a> {
@@ -50,6 +54,7 @@ fn a_restore_goes_on_with_what_arrives() -> Result<()> {
     job.run()?;
     stasis.ask_until_up(LARGE)?;
     stasis.ask_until_up(SMALL)?;
+    ensure!(stasis.ask_until_up(SHARING)? == "101 101");
     let push = |name: &str| {
         let pushed = moved(
             stasis,

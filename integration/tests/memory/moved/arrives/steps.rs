@@ -13,7 +13,7 @@ use stasis_memory_store::{ChunkLocation, Index};
 use super::super::refused::INTO;
 use super::super::registry::{BREAKING, tagged};
 use super::super::{LARGE, SMALL, holds_its_memory, moved};
-use super::{Arrives, HALF, LEAST, REPOSITORY};
+use super::{Arrives, HALF, LEAST, REPOSITORY, SHARING};
 
 impl Arrives<'_> {
     pub(super) fn failed_for(&self, why: &str) -> Result<()> {
@@ -129,6 +129,9 @@ impl Arrives<'_> {
 
     pub(super) fn goes_on(&self) -> Result<()> {
         holds_its_memory(self.stasis, LARGE)?;
-        holds_its_memory(self.stasis, SMALL)
+        holds_its_memory(self.stasis, SMALL)?;
+        let shared = self.stasis.ask(SHARING)?;
+        ensure!(shared.as_deref() == Some("102 102"), "{shared:?}");
+        Ok(())
     }
 }
