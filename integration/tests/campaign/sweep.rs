@@ -136,8 +136,8 @@ impl Sweep<'_, '_> {
     }
 
     /// Returns call numbers: the middle of each phase, the first one after the keeper's record is
-    /// made or removed, or the request for staged contents removed, and the ones that fail to record
-    /// an intent.
+    /// made or removed, or the request for staged contents is removed, and the ones that fail to
+    /// record an intent.
     fn some_of_each_step(&mut self) -> Result<BTreeSet<u32>> {
         let calls = self.try_at(NEVER)?.calls;
         ensure!(!calls.is_empty(), "no calls");
