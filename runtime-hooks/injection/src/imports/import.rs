@@ -2,7 +2,8 @@
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 
 use rustix::cmsg_space;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -49,13 +50,23 @@ fn map(
         let request = request(visited.record, What::Import, &items);
         let asked = Asked::new(visited.process, visited.record, &request)?;
         let words = asked.until(VisitState::Holding)?;
-        let socket = taken(visited, Answer::read(&words).socket)?;
+        let socket = of_a_pair(taken(visited, Answer::read(&words).socket)?)?;
         send(socket.as_fd(), &files)?;
         drop(socket);
         asked.release_turn(1)?;
         asked.answer()?;
     }
     Ok(())
+}
+
+/// Returns a socket if it is one of a pair: the process may have put another one in its place, whose
+/// other end would take the message for root's (SO_PASSCRED in unix(7)).
+fn of_a_pair(socket: OwnedFd) -> io::Result<UnixStream> {
+    let socket = UnixStream::from(socket);
+    match socket.local_addr()?.is_unnamed() && socket.peer_addr()?.is_unnamed() {
+        true => Ok(socket),
+        false => Err(io::Error::other("its socket is not one of a pair")),
+    }
 }
 
 /// Sends all descriptors in one message.
@@ -76,5 +87,35 @@ fn item(import: &Import, place: Where) -> Item {
         first: import.references,
         second: place as u64,
         handle: import.handle,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn only_a_socket_of_a_pair_gets_descriptors() {
+        let (one, _other) = UnixStream::pair().unwrap();
+        of_a_pair(one.into()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        let client = UnixStream::connect(&path).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let connected = TcpStream::connect(tcp.local_addr().unwrap()).unwrap();
+        let others: [OwnedFd; 4] = [
+            client.into(),
+            accepted.into(),
+            listener.into(),
+            connected.into(),
+        ];
+        for other in others {
+            assert!(of_a_pair(other).is_err());
+        }
     }
 }
