@@ -48,6 +48,7 @@ fn what_has_not_come_back_whole_is_resumed_later(
         let failed = toggle(stasis, job).err().context("it has come back")?;
         assert_contains(&format!("{failed:#}"), &["999"]);
         ensure!(stasis.take_order("restore", "crossings-0")? == 0);
+        job.checkpoint("in-part", &["--leave-running"])?;
     }
     Ok(())
 }

@@ -114,12 +114,6 @@ impl Intent {
         self.members.iter().find(|member| member.id == id)
     }
 
-    /// Whether the process waits for the operator or a `resume`.
-    pub(crate) fn holds(&self, process: &ProcessRef) -> bool {
-        let member = self.member(process);
-        member.is_some_and(|member| member.goal() == SafeState::Checkpointed)
-    }
-
     /// Returns the bytes that a process holds on its GPUs.
     pub(crate) fn bytes_of(&self, process: &ProcessRef) -> u64 {
         let member = self.member(process);

@@ -33,7 +33,6 @@ use stasis_gpu::cuda::process_set::initial_state::{InitialState, SafeState};
 use stasis_gpu::cuda::watchdog::{CallLimits, MARGIN, WatchedDriver};
 use stasis_gpu::cuda::{CudaDriver, CudaState, Driver, GpuMap};
 use stasis_gpu::gpu_path::CopyingDriver;
-use stasis_linux::ProcessRef;
 
 /// A step of the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -169,10 +168,10 @@ impl Suspension {
                 self.suspend_running(&members)
             }
             Asked::Step(Action::Checkpoint) if all(CudaState::Locked) => self.suspend(&members),
-            Asked::Step(Action::Restore) if self.are_suspended(&members)? => {
+            Asked::Step(Action::Restore) if self.is_suspended(&members) => {
                 self.take_up(members, SafeState::Locked)
             }
-            Asked::Toggle | Asked::TakeUp if self.are_suspended(&members)? => {
+            Asked::Toggle | Asked::TakeUp if self.is_suspended(&members) => {
                 self.take_up(members, SafeState::Running)
             }
             Asked::Suspend if all(CudaState::Checkpointed) => return Ok(Change::None),
@@ -190,16 +189,14 @@ impl Suspension {
         .map(|()| Change::Made)
     }
 
-    /// Whether all are suspended. A restore that failed has left some of them LOCKED, if they share
-    /// memory: they wait for the others.
-    fn are_suspended(&self, members: &ProcessStates) -> Result<bool, Error> {
-        let suspended = self.recorded()?;
-        let is_suspended = |(process, state): &(ProcessRef, CudaState)| match state {
+    /// Whether all are suspended. One that lacks GPU memory which it shares is, too: after a failed
+    /// restore it waits LOCKED for the others.
+    fn is_suspended(&self, members: &ProcessStates) -> bool {
+        members.iter().all(|(process, state)| match state {
             CudaState::Checkpointed => true,
-            CudaState::Locked => suspended.iter().any(|suspended| suspended.holds(process)),
+            CudaState::Locked => self.driver.shares_memory(process),
             _ => false,
-        };
-        Ok(members.iter().all(is_suspended))
+        })
     }
 
     fn inventory(&self) -> Result<Inventory, Error> {
