@@ -27,6 +27,9 @@ pub(super) fn all_cases(stasis: &StasisHost) -> Result<()> {
         super::nothing_is_left(stasis).context(name)?;
         toggle(stasis, &job)?;
     }
+    job.delete()?;
+    job.restore("in-part").context("in part")?;
+    ensure!(stasis.ask(10001)?.as_deref() == Some("103 103"));
     job.delete()
 }
 
