@@ -4,11 +4,9 @@
 //! The document is a manifest without contents, so that every registry keeps it. It expires: the
 //! process that makes the image renews it again and again.
 
-use serde::{Deserialize, Serialize};
-
-use super::annotations::{Annotations, CREATED};
+use super::annotations::CREATED;
 use super::descriptor::Descriptor;
-use super::manifest::MANIFEST;
+use super::manifest::{MANIFEST, Manifest, SCHEMA};
 use super::parse;
 use crate::{Digest, OciImageError};
 
@@ -40,18 +38,6 @@ pub struct Announcement {
     pub before: Option<Digest>,
 }
 
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Document {
-    schema_version: u32,
-    media_type: String,
-    artifact_type: String,
-    config: Descriptor,
-    layers: Vec<Descriptor>,
-    #[serde(default)]
-    annotations: Annotations,
-}
-
 impl Announcement {
     /// Returns whether both announce the same image, renewed or not.
     #[must_use]
@@ -71,12 +57,13 @@ impl Announcement {
             (UNTIL, self.until.to_string()),
         ];
         let said = said.into_iter().chain(before);
-        let document = Document {
-            schema_version: 2,
+        let document = Manifest {
+            schema_version: SCHEMA,
             media_type: MANIFEST.to_owned(),
             artifact_type: AWAITED.to_owned(),
             config: empty(),
             layers: vec![empty()],
+            subject: None,
             annotations: said.map(|(name, text)| (name.to_owned(), text)).collect(),
         };
         // The document consists of texts and numbers alone.
@@ -89,7 +76,7 @@ impl Announcement {
     /// [`OciImageError::Document`]: it is an announcement, and malformed.
     pub fn from_text(text: &[u8]) -> Result<Option<Self>, OciImageError> {
         let refused = |what: String| OciImageError::document("what awaits an image", what);
-        let Ok(document) = parse::<Document>(text) else {
+        let Ok(document) = parse::<Manifest>(text) else {
             return Ok(None);
         };
         if document.artifact_type != AWAITED {

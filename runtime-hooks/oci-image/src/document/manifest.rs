@@ -21,7 +21,7 @@ pub const MOST_MANIFEST_BYTES: u64 = 1 << 20;
 const MOST_LAYERS: usize = 400;
 /// The most that `image::manifest` reads.
 const MOST_CONFIG_BYTES: u64 = 96 << 20;
-const SCHEMA: u32 = 2;
+pub(super) const SCHEMA: u32 = 2;
 
 /// The kind of a layer's contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,18 +92,18 @@ impl Kind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Manifest {
-    schema_version: u32,
-    media_type: String,
+    pub(super) schema_version: u32,
+    pub(super) media_type: String,
     /// Empty for container images.
     #[serde(default)]
-    artifact_type: String,
-    config: Descriptor,
-    layers: Vec<Descriptor>,
+    pub(super) artifact_type: String,
+    pub(super) config: Descriptor,
+    pub(super) layers: Vec<Descriptor>,
     /// The image that it is a checkpoint of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    subject: Option<Descriptor>,
+    pub(super) subject: Option<Descriptor>,
     #[serde(default, skip_serializing_if = "Annotations::is_empty")]
-    annotations: Annotations,
+    pub(super) annotations: Annotations,
 }
 
 impl Manifest {
