@@ -25,6 +25,7 @@ use stasis_config::Settings;
 use stasis_engine::error::chain;
 use stasis_engine::workers;
 use stasis_gpu::cuda::watchdog;
+use stasis_host::capabilities::Work;
 use stasis_linux::open_files;
 use stasis_locate::locate;
 use stasis_transfer::workers as transfers;
@@ -146,6 +147,20 @@ enum Verb {
     },
 }
 
+impl Verb {
+    /// Returns the work of a verb that reads data of others and needs few of root's capabilities.
+    fn with_few_capabilities(&self) -> Option<Work> {
+        match self {
+            Self::Push(_) | Self::Inspect(_) => Some(Work::Images),
+            // In the background another process pulls, and this one judges the machine. Otherwise
+            // an image is pulled whatever its verdict.
+            Self::Pull(pull) if !pull.background => Some(Work::Images),
+            Self::Verify(verify) if !verify.here => Some(Work::Images),
+            _ => None,
+        }
+    }
+}
+
 fn main() -> ExitCode {
     open_files::raise_limit();
     let called = env::args_os().next().unwrap_or_default();
@@ -194,6 +209,9 @@ fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     let settings = || Settings::load(config);
     if !matches!(verb, Verb::Documents { .. } | Verb::Version { .. }) {
         refuse_others()?;
+    }
+    if let Some(work) = verb.with_few_capabilities() {
+        work.give_up_others()?;
     }
     match verb {
         Verb::Check { id, root, output } => {

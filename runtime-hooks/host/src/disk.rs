@@ -10,9 +10,11 @@ use std::process::{Child, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use stasis_linux::file_system::FileSystem;
 use stasis_linux::procfs::MemInfo;
 
+use crate::capabilities::Work;
 use crate::respawn;
 
 /// The first argument of that process; neither runc nor crun has this verb.
@@ -35,7 +37,8 @@ impl Sync {
     /// Brings the file system of its standard input to disk; returns the error's number.
     #[must_use]
     pub fn run(self) -> u8 {
-        match rustix::fs::syncfs(io::stdin()) {
+        let may_begin = Work::Disk.give_up_others().map_err(|_| Errno::PERM);
+        match may_begin.and_then(|()| rustix::fs::syncfs(io::stdin())) {
             Ok(()) => 0,
             Err(error) => u8::try_from(error.raw_os_error()).unwrap_or(u8::MAX),
         }

@@ -1,9 +1,10 @@
 //! State of this machine and of this process: boots, signals, deadlines, disks, locks on files
-//! and directories, respawning, lending, time.
+//! and directories, respawning, capabilities, lending, time.
 
 pub mod boot;
 pub mod caller;
 pub mod cancel;
+pub mod capabilities;
 pub mod deadline;
 pub mod directory_lock;
 pub mod disk;

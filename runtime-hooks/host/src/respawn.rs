@@ -23,6 +23,7 @@ use stasis_config::interface;
 use stasis_linux::cgroup::move_to_own_cgroup;
 use stasis_linux::open_files::keep_callers_limit;
 
+use crate::capabilities::{StillPrivileged, Work};
 use crate::environment;
 pub use inherited::Inherited;
 use inherited::close;
@@ -162,38 +163,47 @@ pub fn job_with<T: DeserializeOwned>(
     Some(job)
 }
 
-/// The starter of a transfer speaks a version of the interface that this program does not.
+/// Why a transfer does not begin.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "the `stasis` beside stasis-runtime is of another version (interface {given}, {} to {} are \
-     served); install both of one version",
-    interface::SERVED.start(),
-    interface::SERVED.end()
-)]
-pub struct OtherInterface {
-    given: String,
+pub enum NotBegun {
+    /// The starter speaks a version of the interface that this program does not.
+    #[error(
+        "the `stasis` beside stasis-runtime is of another version (interface {given}, {} to {} \
+         are served); install both of one version",
+        interface::SERVED.start(),
+        interface::SERVED.end()
+    )]
+    OtherInterface {
+        /// The starter's version.
+        given: String,
+    },
+    /// The process has more capabilities than it needs.
+    #[error(transparent)]
+    StillPrivileged(#[from] StillPrivileged),
 }
 
 /// As [`job_of`], of a transfer that [`start_transfer`] or [`start_talking_transfer`] has started.
+/// Gives up the capabilities that its work does not need.
 pub fn transfer_of<T: DeserializeOwned>(
     verb: &str,
     name: &CStr,
-) -> Option<Result<T, OtherInterface>> {
+    work: Work,
+) -> Option<Result<T, NotBegun>> {
     let given = args_os().nth(2).unwrap_or("none".into());
     let job = job_of::<Box<RawValue>>(verb, name)?;
-    let served = served(&given.to_string_lossy());
-    let job = served.map(|()| serde_json::from_str(job.get()).ok());
+    let may_begin = served(&given.to_string_lossy()).and_then(|()| Ok(work.give_up_others()?));
+    let job = may_begin.map(|()| serde_json::from_str(job.get()).ok());
     job.transpose()
 }
 
 /// Checks the version that a starter has named.
-fn served(given: &str) -> Result<(), OtherInterface> {
+fn served(given: &str) -> Result<(), NotBegun> {
     let option = format!("--{}=", interface::OPTION);
     let version = given.strip_prefix(&option).unwrap_or(given);
     let number = version.parse();
     match number.is_ok_and(|number| interface::SERVED.contains(&number)) {
         true => Ok(()),
-        false => Err(OtherInterface {
+        false => Err(NotBegun::OtherInterface {
             given: version.to_owned(),
         }),
     }

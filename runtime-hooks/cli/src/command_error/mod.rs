@@ -10,6 +10,7 @@ use stasis_engine::error::io_kind::{of_io, of_settings, of_store};
 use stasis_engine::error::kind::{Diagnosis, Kind, State};
 use stasis_engine::image::directory::ImageDirectoryError;
 use stasis_engine::image::manifest::ManifestError;
+use stasis_host::capabilities::StillPrivileged;
 use stasis_locate::LocateError;
 use stasis_memory_store::StoreError;
 use stasis_transfer::MoveError;
@@ -25,6 +26,9 @@ pub enum CommandError {
     /// The caller is not root.
     #[error("stasis needs root: use sudo; rootless containers are not supported")]
     NotRoot,
+    /// The command must not read data of others with all of root's capabilities.
+    #[error(transparent)]
+    StillPrivileged(#[from] StillPrivileged),
     /// The settings cannot be used.
     #[error(transparent)]
     Settings(#[from] SettingsError),
@@ -97,6 +101,7 @@ impl CommandError {
     pub fn diagnosis(&self) -> Diagnosis {
         let kind = match self {
             Self::NotRoot => Kind::NotRoot,
+            Self::StillPrivileged(_) => Kind::Io,
             Self::Settings(error) => of_settings(error),
             Self::Check(error) => error.kind(),
             Self::Image(error) => error.kind(),

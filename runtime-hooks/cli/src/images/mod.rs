@@ -48,7 +48,7 @@ pub struct VerifyArguments {
     /// CRIU, memory. Takes images in registries and OCI layouts, too (REGISTRY/REPOSITORY:TAG,
     /// oci:/DIRECTORY:TAG), without a download of contents.
     #[arg(long, requires = "images")]
-    here: bool,
+    pub here: bool,
     /// Also look in this bundle of the new container for the image's mounts, and for the files that
     /// its processes had open or mapped.
     #[arg(long, value_name = "BUNDLE", requires = "here")]

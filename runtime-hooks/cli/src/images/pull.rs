@@ -32,7 +32,7 @@ pub struct Arguments {
     /// Return as soon as a restore can begin: the rest follows, and the restore waits for the parts
     /// that it needs. Refuses an image that would not run here.
     #[arg(long)]
-    background: bool,
+    pub background: bool,
     #[command(flatten)]
     login: Login,
     #[command(flatten)]

@@ -10,7 +10,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use stasis_host::respawn::{self, OtherInterface};
+use stasis_host::capabilities::Work;
+use stasis_host::respawn::{self, NotBegun};
 
 use crate::stopped::push_again::PushAgain;
 use crate::stopped::tag_of;
@@ -47,8 +48,8 @@ pub enum Told {
 impl Push {
     /// The job of this process, if it was started for one.
     #[must_use]
-    pub fn of_this_process() -> Option<Result<Self, OtherInterface>> {
-        respawn::transfer_of(VERB, c"stasis-push")
+    pub fn of_this_process() -> Option<Result<Self, NotBegun>> {
+        respawn::transfer_of(VERB, c"stasis-push", Work::Images)
     }
 
     /// The image's directory.

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use stasis_engine::error::kind::Kind;
 use stasis_engine::operation::timeline::Timeline;
-use stasis_host::respawn::OtherInterface;
+use stasis_host::respawn::NotBegun;
 use stasis_lifecycle::at_stop::push::Push;
 use stasis_lifecycle::stopped::is_complete;
 use stasis_lifecycle::stopped::push_again::PushAgain;
@@ -26,7 +26,7 @@ struct Left {
 /// Pushes one image after the other, the latest first: earlier images of its key are left
 /// behind then. `false` if a push failed.
 #[must_use]
-pub(crate) fn run(again: Result<PushAgain, OtherInterface>) -> bool {
+pub(crate) fn run(again: Result<PushAgain, NotBegun>) -> bool {
     let Ok(again) = again else { return false };
     // All are held until the end: a process that comes meanwhile leaves them to this one.
     let Ok(held) = hold_all(&again.settings.restore.at_create) else {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use stasis_engine::error::chain;
 use stasis_engine::error::kind::Kind;
 use stasis_engine::operation::timeline::Timeline;
-use stasis_host::respawn::{OtherInterface, lines_of, say};
+use stasis_host::respawn::{NotBegun, lines_of, say};
 use stasis_lifecycle::at_stop::push::{Push, Told};
 use stasis_lifecycle::stopped::is_complete;
 
@@ -33,7 +33,7 @@ const TRIED_FOR: Duration = Duration::from_secs(3600);
 
 /// Announces the image, waits for it, and pushes it; `false` if that fails.
 #[must_use]
-pub(crate) fn run(push: Result<Push, OtherInterface>) -> bool {
+pub(crate) fn run(push: Result<Push, NotBegun>) -> bool {
     let begun = push.map_err(|error| chain(&error)).and_then(|push| {
         let latest = Latest::of(&push).map_err(|error| chain(&error))?;
         Ok((push, latest))

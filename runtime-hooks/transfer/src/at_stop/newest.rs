@@ -3,7 +3,8 @@
 
 use std::time::Instant;
 
-use stasis_host::respawn::{OtherInterface, say};
+use stasis_engine::error::chain;
+use stasis_host::respawn::{NotBegun, say};
 use stasis_lifecycle::at_create::newest::{ANSWERED_WITHIN, Newest, Query, RemoteImage};
 use stasis_lifecycle::stopped::LATEST;
 use stasis_oci_image::OciImageError;
@@ -14,8 +15,8 @@ use crate::places::{Registry, Tagged};
 
 /// Asks, and reports the answer. Returns whether there is one.
 #[must_use]
-pub(crate) fn run(query: Result<Query, OtherInterface>) -> bool {
-    let query = query.map_err(|error| error.to_string());
+pub(crate) fn run(query: Result<Query, NotBegun>) -> bool {
+    let query = query.map_err(|error| chain(&error));
     let answer = query.and_then(|query| look(&query).map_err(|error| error.to_string()));
     say(&answer).is_ok() && answer.is_ok()
 }

@@ -17,7 +17,7 @@ use stasis_engine::image::directory::in_use::{self, InUse};
 use stasis_engine::restore::admission::described::Described;
 use stasis_engine::restore::admission::node::Whose;
 use stasis_host::cancel::Cancel;
-use stasis_host::respawn::{OtherInterface, say};
+use stasis_host::respawn::{NotBegun, say};
 use stasis_lifecycle::at_create::pull_process::{Answer, GO_ON, Into, NotPulled, Process, Pull};
 use stasis_lifecycle::at_create::pulled::place_of;
 use stasis_linux::directory::Directory;
@@ -86,14 +86,17 @@ enum ImageFetch {
 ///
 /// The requester may have gone: then the image is kept for the next one.
 #[must_use]
-pub(crate) fn run(pull: Result<Pull, OtherInterface>) -> bool {
+pub(crate) fn run(pull: Result<Pull, NotBegun>) -> bool {
     let failed = |kind, why| {
         let _ = say(&Answer::Failed(NotPulled { kind, why }));
         false
     };
     let pull = match pull {
         Ok(pull) => pull,
-        Err(other) => return failed(Kind::InterfaceVersion, other.to_string()),
+        Err(error @ NotBegun::OtherInterface { .. }) => {
+            return failed(Kind::InterfaceVersion, chain(&error));
+        }
+        Err(error) => return failed(Kind::Io, chain(&error)),
     };
     let (found, source) = match fetch(&pull) {
         Ok(Some(begun)) => begun,
