@@ -3,6 +3,7 @@
 
 mod arrives;
 mod created;
+mod few_capabilities;
 mod layout;
 mod named;
 mod refused;
