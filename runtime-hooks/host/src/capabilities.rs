@@ -14,11 +14,10 @@ use rustix::thread::set_no_new_privs;
 /// What such a process does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
-    /// Moves images, and reads those of others: `stasis-push`, `stasis-push-again`, `stasis-pull`;
-    /// the verbs `push`, `pull`, `inspect` and `verify` of the operator.
+    /// Moves images, reads those of others, and talks with registries: `stasis-push`,
+    /// `stasis-push-again`, `stasis-pull`, `stasis-newest`; the verbs `push`, `pull`, `inspect` and
+    /// `verify` of the operator.
     Images,
-    /// Asks a registry for the newest image: `stasis-newest`.
-    Question,
     /// Brings a file system to disk: `stasis-sync`.
     Disk,
 }
@@ -41,7 +40,7 @@ impl Work {
             // Directories of images and credentials may be another user's, mode 0700, and have the
             // sticky bit; our pulls note in an image when it was used.
             Self::Images => &[Capability::CAP_DAC_OVERRIDE, Capability::CAP_FOWNER],
-            Self::Question | Self::Disk => &[],
+            Self::Disk => &[],
         }
     }
 
@@ -105,11 +104,7 @@ mod tests {
 
     #[test]
     fn nothing_is_left_but_what_the_work_needs() {
-        for (work, left) in [
-            (Work::Images, OF_FILES),
-            (Work::Question, NONE),
-            (Work::Disk, NONE),
-        ] {
+        for (work, left) in [(Work::Images, OF_FILES), (Work::Disk, NONE)] {
             apart(move || {
                 work.give_up_others().unwrap();
                 assert_eq!(sets(), [NONE, left, left, left, NONE, "1"], "{work:?}");

@@ -58,7 +58,7 @@ impl Held<'_> {
     fn a_create_asks(&self, job: &Bundle<'_>) -> Result<()> {
         self.hold_after(0)?;
         let create = job.begin_create()?;
-        self.are_left("stasis-newest", NONE)?;
+        self.are_left("stasis-newest", OF_FILES)?;
         self.goes_on(create)?;
         job.start()?;
         self.stasis.ask_until_up(JOB)?;

@@ -93,7 +93,7 @@ impl Query {
     /// The question, if this process was started to ask it.
     #[must_use]
     pub fn of_this_process() -> Option<Result<Self, NotBegun>> {
-        respawn::transfer_of(VERB, c"stasis-newest", Work::Question)
+        respawn::transfer_of(VERB, c"stasis-newest", Work::Images)
     }
 
     fn ask(&self) -> Result<Newest, NotPulled> {
