@@ -59,8 +59,8 @@ fn map(
     Ok(())
 }
 
-/// Returns a socket if it is one of a pair: the process may have put another one in its place, whose
-/// other end would take the message for root's (SO_PASSCRED in unix(7)).
+/// Returns a socket if it is one of a pair: the process may have put another one in its place,
+/// whose other end would take the message for root's (SO_PASSCRED in unix(7)).
 fn of_a_pair(socket: OwnedFd) -> io::Result<UnixStream> {
     let socket = UnixStream::from(socket);
     match socket.local_addr()?.is_unnamed() && socket.peer_addr()?.is_unnamed() {
