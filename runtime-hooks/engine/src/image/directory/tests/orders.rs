@@ -2,8 +2,12 @@
 
 use std::fs;
 use std::sync::Mutex;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use stasis_config::Settings;
+use stasis_host::directory_lock::{Locked, lock_directory};
+use stasis_host::file_lock::Sharing;
 use stasis_linux::file_system::FileSystem;
 
 use super::super::*;
@@ -83,10 +87,12 @@ impl Scene {
             let left = names(&self.directory.path().join(MOVING));
             assert!(left.is_empty(), "{left:?} {}", context());
         }
+        self.until_unlocked();
         let Seen::Read(last) = self.read() else {
             panic!("it cannot be read: {}", context());
         };
         assert!(self.may_be_last(&last, ends), "{last} {}", context());
+        self.until_unlocked();
         let image = NewImage::begin(&Settings::default(), self.directory.path(), None);
         let image = image.unwrap_or_else(|error| panic!("{error} {}", context()));
         assert_eq!(
@@ -102,6 +108,16 @@ impl Scene {
         }
         left.retain(|name| last != "earlier" || !EARLIER.iter().any(|(file, _)| file == name));
         assert!(left.is_empty(), "{left:?} {}", context());
+    }
+
+    /// Waits for children of other tests: from their fork to their exec they have our locks.
+    fn until_unlocked(&self) {
+        let staging = self.directory.path().join(NEW);
+        let late = Instant::now() + Duration::from_secs(60);
+        while let Locked::Held = lock_directory(&staging, Sharing::Shared).unwrap() {
+            assert!(Instant::now() < late, "its lock is held");
+            sleep(Duration::from_millis(1));
+        }
     }
 
     /// Whether this is the last image that was committed; or one of a writer that was killed after
