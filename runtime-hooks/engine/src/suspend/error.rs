@@ -5,6 +5,7 @@ use std::io;
 use stasis_config::SettingsError;
 use stasis_gpu::cuda::OpenError;
 use stasis_gpu::cuda::failure::{JobError, ProcessFailure};
+use stasis_linux::error_chain;
 
 use super::held::Held;
 use crate::container::host_memory::NoHostMemory;
@@ -111,7 +112,10 @@ pub enum Error {
         lost: Vec<ProcessFailure>,
     },
     /// Shared memory cannot be found out or given up.
-    #[error("it is not known what GPU memory its processes share, or it cannot be given up")]
+    #[error(
+        "it is not known what GPU memory its processes share, or it cannot be given up: {}",
+        error_chain(.0)
+    )]
     NotGivenUp(#[source] io::Error),
     /// The suspend cannot be recorded.
     #[error("it cannot be recorded that the operator has suspended it; {}", outcome(.lost))]
