@@ -148,15 +148,15 @@ enum Verb {
 }
 
 impl Verb {
-    /// Returns the work of a verb that reads data of others and needs few of root's capabilities.
-    fn with_few_capabilities(&self) -> Option<Work> {
+    /// Whether the verb is [`Work::Images`].
+    fn only_moves_or_reads_images(&self) -> bool {
         match self {
-            Self::Push(_) | Self::Inspect(_) => Some(Work::Images),
+            Self::Push(_) | Self::Inspect(_) => true,
             // In the background another process pulls, and this one judges the machine. Otherwise
             // an image is pulled whatever its verdict.
-            Self::Pull(pull) if !pull.background => Some(Work::Images),
-            Self::Verify(verify) if !verify.here => Some(Work::Images),
-            _ => None,
+            Self::Pull(pull) => !pull.background,
+            Self::Verify(verify) => !verify.here,
+            _ => false,
         }
     }
 }
@@ -210,8 +210,8 @@ fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     if !matches!(verb, Verb::Documents { .. } | Verb::Version { .. }) {
         refuse_others()?;
     }
-    if let Some(work) = verb.with_few_capabilities() {
-        work.give_up_others()?;
+    if verb.only_moves_or_reads_images() {
+        Work::Images.give_up_others()?;
     }
     match verb {
         Verb::Check { id, root, output } => {

@@ -183,15 +183,12 @@ pub enum NotBegun {
 }
 
 /// As [`job_of`], of a transfer that [`start_transfer`] or [`start_talking_transfer`] has started.
-/// Gives up the capabilities that its work does not need.
-pub fn transfer_of<T: DeserializeOwned>(
-    verb: &str,
-    name: &CStr,
-    work: Work,
-) -> Option<Result<T, NotBegun>> {
+/// Gives up the capabilities that [`Work::Images`] does not need.
+pub fn transfer_of<T: DeserializeOwned>(verb: &str, name: &CStr) -> Option<Result<T, NotBegun>> {
     let given = args_os().nth(2).unwrap_or("none".into());
     let job = job_of::<Box<RawValue>>(verb, name)?;
-    let may_begin = served(&given.to_string_lossy()).and_then(|()| Ok(work.give_up_others()?));
+    let served = served(&given.to_string_lossy());
+    let may_begin = served.and_then(|()| Ok(Work::Images.give_up_others()?));
     let job = may_begin.map(|()| serde_json::from_str(job.get()).ok());
     job.transpose()
 }

@@ -19,7 +19,7 @@ use stasis_integration::host::installed::{PROGRAM, StasisHost};
 use stasis_integration::needs;
 
 use super::refused::{INTO, STAGING, fails};
-use super::registry::{AUTHFILE, BREAKING, RIGHT, credentials, tagged};
+use super::registry::{BREAKING, tagged, with_credentials};
 use super::{LARGE, SMALL, holds_its_memory, moved};
 
 const REPOSITORY: &str = "jobs/one";
@@ -47,9 +47,7 @@ struct Arrives<'a> {
 fn a_restore_goes_on_with_what_arrives() -> Result<()> {
     needs!(StandIn);
     let stasis = &StasisHost::with_containerd(HostKind::sid()?)?;
-    let _registry = stasis.host.docker_registry(&[BREAKING])?;
-    stasis.host.write(AUTHFILE, &credentials(RIGHT))?;
-    stasis.set(&stasis.low_level, SETTINGS)?;
+    let _registry = with_credentials(stasis, SETTINGS)?;
     let job = &Bundle::make(stasis, "job", &["/bin/sh", "-c", COMMAND])?;
     job.run()?;
     stasis.ask_until_up(LARGE)?;

@@ -16,7 +16,7 @@ use stasis_integration::needs;
 
 use super::moved;
 use super::refused::{INTO, fails};
-use super::registry::{AUTHFILE, BREAKING, RIGHT, WRONG, credentials, tagged};
+use super::registry::{AUTHFILE, BREAKING, RIGHT, WRONG, credentials, tagged, with_credentials};
 use crate::from_files::replicas::{REPLICAS, apart, asked, create_at_once, is_created};
 
 /// The registry is reached through a proxy that counts.
@@ -32,9 +32,7 @@ const SMALL_DOCUMENTS: u64 = 1 << 20;
 fn containers_begin_with_an_image_of_a_registry() -> Result<()> {
     needs!(StandIn);
     let stasis = &StasisHost::with_containerd(HostKind::sid()?)?;
-    let registry = stasis.host.docker_registry(&[BREAKING])?;
-    stasis.host.write(AUTHFILE, &credentials(RIGHT))?;
-    stasis.set(&stasis.low_level, SETTINGS)?;
+    let registry = with_credentials(stasis, SETTINGS)?;
     let first = apart(stasis, "first")?;
     first.run()?;
     ensure!(asked(stasis, "first")? == "ok 0");

@@ -13,7 +13,7 @@ use stasis_integration::host::installed::{PROGRAM, StasisHost};
 use stasis_integration::needs;
 
 use super::holds_its_memory;
-use super::registry::{AUTHFILE, BREAKING, RIGHT, credentials, tagged};
+use super::registry::{BREAKING, tagged, with_credentials};
 
 const SETTINGS: &str = "restore.at_create = \"/images\"\nrestore.keep_at_stop = 1\n\
     restore.registry = \"localhost:5444/jobs\"\n";
@@ -39,9 +39,7 @@ struct Held<'a> {
 fn who_talks_with_a_registry_has_few_capabilities() -> Result<()> {
     needs!(StandIn);
     let stasis = &StasisHost::with_containerd(HostKind::sid()?)?;
-    let _registry = stasis.host.docker_registry(&[BREAKING])?;
-    stasis.host.write(AUTHFILE, &credentials(RIGHT))?;
-    stasis.set(&stasis.low_level, SETTINGS)?;
+    let _registry = with_credentials(stasis, SETTINGS)?;
     let proxy = &BreakingProxy::start(&stasis.host, BREAKING, PORT, u64::MAX, 0)?;
     let held = Held { stasis, proxy };
     let job = &Bundle::make(stasis, "job", &COMMAND)?;
@@ -58,7 +56,7 @@ impl Held<'_> {
     fn a_create_asks(&self, job: &Bundle<'_>) -> Result<()> {
         self.hold_after(0)?;
         let create = job.begin_create()?;
-        self.are_left("stasis-newest", OF_FILES)?;
+        self.are_left("stasis-newest")?;
         self.goes_on(create)?;
         job.start()?;
         self.stasis.ask_until_up(JOB)?;
@@ -69,12 +67,12 @@ impl Held<'_> {
     fn a_stop_pushes(&self, job: &Bundle<'_>) -> Result<()> {
         self.hold_after(0)?;
         job.kill("TERM")?;
-        self.are_left("stasis-push", OF_FILES)?;
+        self.are_left("stasis-push")?;
         let kill = ["pkill", "-KILL", "-x", "stasis-push"];
         self.stasis.host.run(&kill)?;
         self.hold_after(0)?;
         // The end of the stop starts the other one.
-        self.are_left("stasis-push", OF_FILES)?;
+        self.are_left("stasis-push")?;
         self.proxy.let_go();
         wait_until_clear(|| {
             let left = ["find", "/images/.to-push", "-type", "f"];
@@ -106,7 +104,7 @@ impl Held<'_> {
             self.hold_after(bytes)?;
             let mut command = self.stasis.command(PROGRAM);
             let command = command.args(arguments).stdout(Stdio::null()).spawn()?;
-            let checked = self.are_left(process, OF_FILES);
+            let checked = self.are_left(process);
             self.goes_on(command).with_context(|| arguments.join(" "))?;
             checked.with_context(|| arguments.join(" "))?;
         }
@@ -124,8 +122,8 @@ impl Held<'_> {
         Ok(())
     }
 
-    /// Waits until a process of this name is held, which has these capabilities and no others.
-    fn are_left(&self, process: &str, capabilities: &str) -> Result<()> {
+    /// Waits until a process of this name is held, which has [`OF_FILES`] and nothing else.
+    fn are_left(&self, process: &str) -> Result<()> {
         wait_until_clear(|| {
             let held = self.proxy.held();
             Ok((held == 0).then(|| "nothing is held".to_owned()))
@@ -134,10 +132,10 @@ impl Held<'_> {
         let found = self.stasis.host.run_for_text(&sets)?;
         let expected = [
             ("CapAmb", NONE),
-            ("CapBnd", capabilities),
-            ("CapEff", capabilities),
+            ("CapBnd", OF_FILES),
+            ("CapEff", OF_FILES),
             ("CapInh", NONE),
-            ("CapPrm", capabilities),
+            ("CapPrm", OF_FILES),
             ("NoNewPrivs", "1"),
         ];
         let expected = expected.map(|(name, value)| format!("{name}:\t{value}"));

@@ -5,6 +5,7 @@ use std::fs;
 use anyhow::{Result, ensure};
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::container::memory_container::names_in;
+use stasis_integration::host::Daemon;
 use stasis_integration::host::breaking_proxy::BreakingProxy;
 use stasis_integration::host::docker_registry::{BLOBS, PORT};
 use stasis_integration::host::installed::{PROGRAM, StasisHost};
@@ -41,6 +42,14 @@ pub(super) fn an_image_travels_through_a_registry(
     let (kind, error) = pull_fails(stasis, &tagged(PORT, "jobs/one", "second"), INTO)?;
     ensure!(kind == "registry", "{kind}: {error}");
     Ok(())
+}
+
+/// Starts the registry, known at port [`BREAKING`] too, with credentials and settings for it.
+pub(super) fn with_credentials<'s>(stasis: &'s StasisHost, settings: &str) -> Result<Daemon<'s>> {
+    let registry = stasis.host.docker_registry(&[BREAKING])?;
+    stasis.host.write(AUTHFILE, &credentials(RIGHT))?;
+    stasis.set(&stasis.low_level, settings)?;
+    Ok(registry)
 }
 
 pub(super) fn tagged(port: u16, repository: &str, tag: &str) -> String {

@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use stasis_config::Settings;
 use stasis_host::cancel::Cancel;
-use stasis_host::capabilities::Work;
 use stasis_host::respawn::{self, NotBegun};
 use stasis_oci_image::document::annotations::{CREATED, IMAGE};
 use stasis_oci_image::{Manifest, Reference, RepositoryName};
@@ -93,7 +92,7 @@ impl Query {
     /// The question, if this process was started to ask it.
     #[must_use]
     pub fn of_this_process() -> Option<Result<Self, NotBegun>> {
-        respawn::transfer_of(VERB, c"stasis-newest", Work::Images)
+        respawn::transfer_of(VERB, c"stasis-newest")
     }
 
     fn ask(&self) -> Result<Newest, NotPulled> {

@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use stasis_config::Settings;
 use stasis_host::cancel::Cancel;
-use stasis_host::capabilities::Work;
 use stasis_host::respawn::{self, NotBegun};
 
 use stasis_engine::error::kind::Kind;
@@ -74,7 +73,7 @@ impl Pull {
     /// The job of this process, if it was started for one.
     #[must_use]
     pub fn of_this_process() -> Option<Result<Self, NotBegun>> {
-        respawn::transfer_of(VERB, c"stasis-pull", Work::Images)
+        respawn::transfer_of(VERB, c"stasis-pull")
     }
 }
 

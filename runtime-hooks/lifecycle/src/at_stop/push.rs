@@ -10,7 +10,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use stasis_host::capabilities::Work;
 use stasis_host::respawn::{self, NotBegun};
 
 use crate::stopped::push_again::PushAgain;
@@ -49,7 +48,7 @@ impl Push {
     /// The job of this process, if it was started for one.
     #[must_use]
     pub fn of_this_process() -> Option<Result<Self, NotBegun>> {
-        respawn::transfer_of(VERB, c"stasis-push", Work::Images)
+        respawn::transfer_of(VERB, c"stasis-push")
     }
 
     /// The image's directory.

@@ -8,7 +8,6 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 use stasis_config::Settings;
-use stasis_host::capabilities::Work;
 use stasis_host::respawn::{self, NotBegun};
 
 use crate::stopped::to_push::noted;
@@ -44,6 +43,6 @@ impl PushAgain {
     /// Returns the job of this process, if it was started for that.
     #[must_use]
     pub fn of_this_process() -> Option<Result<Self, NotBegun>> {
-        respawn::transfer_of(VERB, c"stasis-push", Work::Images)
+        respawn::transfer_of(VERB, c"stasis-push")
     }
 }
