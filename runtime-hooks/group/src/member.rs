@@ -231,6 +231,14 @@ impl Ended {
         }
     }
 
+    /// The same, once another process has carried the decision out and left the container so.
+    pub(crate) fn undone(self, now: State) -> Self {
+        Self {
+            state: Some(now.to_string()),
+            ..self
+        }
+    }
+
     /// The end of a process of ours that has reported nothing.
     pub fn unknown(error: String, kind: &str) -> Self {
         Self {

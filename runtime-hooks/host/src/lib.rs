@@ -11,6 +11,7 @@ pub mod disk;
 pub mod environment;
 pub mod file_lock;
 pub mod lent;
+pub mod output;
 pub mod respawn;
 pub mod signal;
 pub mod time;

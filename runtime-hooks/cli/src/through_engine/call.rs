@@ -19,9 +19,10 @@ use stasis_engine::operation::undo::{Begun, Undo};
 use stasis_engine::operation::verb::Verb;
 use stasis_engine::operation::{directories, id_of};
 use stasis_host::cancel::Cancel;
+use stasis_host::output::{file_for_output, output_in};
 use stasis_linux::ProcessRef;
 
-use super::command::{Called, EngineCommand, file_for_words, words_in};
+use super::command::{Called, EngineCommand};
 use super::progress::ProgressLine;
 
 /// The interval of looks for progress, and for a signal.
@@ -74,7 +75,7 @@ pub(super) fn call(
     line: &mut ProgressLine,
 ) -> io::Result<Ended> {
     let cancel = Cancel::on_signals()?;
-    let said = file_for_words()?;
+    let said = file_for_output()?;
     let mut child = start(command, &said)?;
     let mut told = Told::default();
     let status = loop {
@@ -93,7 +94,7 @@ pub(super) fn call(
     line.clear();
     Ok(Ended {
         status,
-        said: words_in(&said, MOST_SAID)?,
+        said: output_in(&said, MOST_SAID)?,
         was_told_to_end: cancel.requested(),
     })
 }

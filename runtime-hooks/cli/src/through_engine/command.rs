@@ -2,16 +2,15 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read, Seek};
+use std::io;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Serialize, Serializer};
 use stasis_engine::low_level::criu_program;
+use stasis_host::output::{file_for_output, output_in};
 
 /// The longest wait for the answer of an engine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -50,20 +49,6 @@ pub(super) enum NoAnswer {
     /// It has not answered in time: its daemon may hang.
     #[error("no answer within {} s", PATIENCE.as_secs())]
     Late,
-}
-
-/// Makes a file for a command's output: processes that an engine starts may keep a pipe open, so
-/// that its end would never be seen.
-pub(super) fn file_for_words() -> io::Result<File> {
-    Ok(memfd_create("stasis-said", MemfdFlags::CLOEXEC)?.into())
-}
-
-/// Reads the output in the file, up to a limit.
-pub(super) fn words_in(mut file: &File, limit: u64) -> io::Result<String> {
-    let mut text = Vec::new();
-    file.rewind()?;
-    file.take(limit).read_to_end(&mut text)?;
-    Ok(String::from_utf8_lossy(&text).trim().to_owned())
 }
 
 impl EngineCommand {
@@ -109,7 +94,7 @@ impl EngineCommand {
     /// # Errors
     /// [`NoAnswer`]; a command whose daemon hangs is killed.
     pub(super) fn answer(&self) -> Result<String, NoAnswer> {
-        let (answer, said) = (file_for_words()?, file_for_words()?);
+        let (answer, said) = (file_for_output()?, file_for_output()?);
         let mut command = self.command();
         command.stdin(Stdio::null()).stderr(said.try_clone()?);
         let mut child = command.stdout(answer.try_clone()?).spawn()?;
@@ -126,8 +111,8 @@ impl EngineCommand {
             }
         };
         match status.success() {
-            true => Ok(words_in(&answer, MOST_ANSWERED)?),
-            false => Err(NoAnswer::Said(words_in(&said, MOST_SAID)?)),
+            true => Ok(output_in(&answer, MOST_ANSWERED)?),
+            false => Err(NoAnswer::Said(output_in(&said, MOST_SAID)?)),
         }
     }
 

@@ -5,11 +5,10 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
-use stasis_engine::error::kind::State;
 use stasis_engine::operation::directory_of;
-use stasis_engine::recovery::begin_within;
-use stasis_group::file::GroupMember;
+use stasis_group::file::{GroupMember, NewGroup};
 use stasis_group::member::Ended;
+use stasis_group::parent::Child;
 use stasis_host::cancel::Cancel;
 use stasis_locate::engine::{Engine, Known};
 use stasis_locate::{Located, locate, running};
@@ -35,29 +34,45 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// Makes the command of its checkpoint. It leaves the container frozen: a dump that ends it
-    /// could not be taken back.
-    pub(super) fn command(
+    /// Finds the runtime for its checkpoint.
+    pub(super) fn runtime(
         &self,
         settings: &Settings,
         wanted: &GroupWanted<'_>,
-        pending: &Path,
     ) -> Result<EngineCommand, GroupError> {
         let flavor = self.located.flavor;
         let admitted = of_checkpoint(None, flavor).admit(wanted.options);
         let runtime = admitted.map_err(NoWay::from);
         let runtime = runtime.and_then(|()| stasis_runtime(settings, flavor, wanted.config));
-        let runtime = runtime.map_err(|no_way| GroupError::NoRuntime(no_way.to_string()))?;
-        Ok(runtime
+        runtime.map_err(|no_way| GroupError::NoRuntime(no_way.to_string()))
+    }
+
+    /// Makes the command of its checkpoint. It leaves the container frozen: a dump that ends it
+    /// could not be taken back.
+    pub(super) fn child(
+        &self,
+        settings: &Settings,
+        runtime: EngineCommand,
+        wanted: &GroupWanted<'_>,
+        group: &NewGroup,
+    ) -> Child {
+        let id = self.located.container.id();
+        let command = runtime
             .with("--stasis-group")
-            .with(pending)
+            .with(group.pending())
             .with("--root")
             .with(&self.located.root)
             .with_all(["checkpoint", "--image-path"])
             .with(&self.image)
             .with_all(words(wanted.options))
             .with("--leave-running")
-            .with(self.located.container.id()))
+            .with(id);
+        Child {
+            name: self.name.clone(),
+            command: command.command(),
+            context: self.located.context(settings.clone(), Cancel::not_needed()),
+            container: id.to_owned(),
+        }
     }
 
     /// Returns its name, and the directory of its operation's record.
@@ -68,23 +83,10 @@ impl Member {
     }
 
     /// Makes its row, with an image if all are complete.
-    pub(super) fn row(&self, is_complete: bool, ended: Option<Ended>) -> Row {
+    pub(super) fn row(&self, is_complete: bool, ended: Ended) -> Row {
         let image = is_complete.then(|| self.image.clone());
         let id = self.located.container.id();
         Row::of(&self.name, id, self.known.engine, image, ended)
-    }
-
-    /// Waits until the decision is carried out for a killed operation by its keeper, or by this
-    /// process if the keeper was killed, too; returns the container's state.
-    pub(super) fn undone(&self, settings: &Settings) -> State {
-        let located = &self.located;
-        let context = located.context(settings.clone(), Cancel::not_needed());
-        let limit = settings.deadlines.stalled();
-        match begin_within(limit, &context, located.container.id()) {
-            Err(_) => State::Unknown,
-            Ok(_) if located.container.init().is_gone() => State::Ended,
-            Ok(_) => State::Unharmed,
-        }
     }
 
     /// Describes it for the group's file.

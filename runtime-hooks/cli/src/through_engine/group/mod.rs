@@ -4,11 +4,8 @@
 //! Engines have no such verbs. So the runtime is called for each, with the others tied to it, and
 //! an engine takes a container that has ended for one that was killed.
 
-mod lock;
 mod members;
 mod outcome;
-mod parent;
-mod process;
 mod progress;
 pub(super) mod restore;
 mod row;
@@ -21,10 +18,10 @@ use std::path::Path;
 use std::time::{Instant, SystemTime};
 
 use stasis_config::Settings;
-use stasis_engine::companions::Step;
 use stasis_engine::operation::outcome::COMPLETE;
 use stasis_engine::request::{AfterDump, CriuOption};
 use stasis_group::file::{NewGroup, clear_undecided};
+use stasis_group::parent::{self, Operations};
 use stasis_host::cancel::Cancel;
 use stasis_host::time::rfc3339;
 
@@ -39,7 +36,6 @@ use crate::command_error::{CommandError, GroupError};
 use crate::log::past::Past;
 use members::{Member, find};
 use outcome::report;
-use parent::{Parent, Why};
 use progress::GroupLine;
 
 /// The request.
@@ -69,32 +65,29 @@ pub(super) fn checkpoint(
 ) -> Result<Exit, CommandError> {
     let directory = std::path::absolute(wanted.into).map_err(unusable(wanted.into))?;
     let members = find(wanted, &directory)?;
-    let (group, cancel) = (
-        begin(&directory, wanted.after, &members)?,
-        Cancel::on_signals()?,
-    );
+    let runtimes = members
+        .iter()
+        .map(|member| member.runtime(settings, wanted));
+    let runtimes: Vec<_> = runtimes.collect::<Result<_, _>>()?;
+    let group = begin(&directory, wanted.after, &members)?;
     let start = Instant::now();
-    let limit = settings.deadlines.group();
+    let children = members.iter().zip(runtimes);
+    let children = children.map(|(one, runtime)| one.child(settings, runtime, wanted, &group));
     let records = members.iter().map(|member| member.record(settings));
-    let line = GroupLine::new(records.collect(), wanted.shown);
-    let mut parent = Parent::new(&group, limit, cancel, line, Why::NotCheckpointed);
-    let why = parent.carry_out(|parent| {
-        for member in &members {
-            let command = member.command(settings, wanted, group.pending())?;
-            parent.start(&member.name, &command, Step::Checked)?;
-        }
-        parent.release_until(Step::Ready)?;
-        lock::lock_all(settings, &members).map_err(|(text, kind)| Why::Lock { text, kind })?;
-        for step in [Step::Surveyed, Step::Movable, Step::Still, Step::Written] {
-            parent.release_until(step)?;
-        }
-        parent.decide()
-    });
-    let ended = parent.wait_for_all(members.len(), |at| members[at].undone(settings));
+    let operations = Operations {
+        group: &group,
+        children: children.collect(),
+        limit: settings.deadlines.group(),
+        cancel: Cancel::on_signals()?,
+        watch: &mut GroupLine::new(records.collect(), wanted.shown),
+    };
+    let ended = parent::checkpoint(operations);
     remove_empty(&directory, &members);
-    let rows = members.iter().zip(ended);
-    let rows = rows.map(|(member, ended)| member.row(why.is_none(), ended));
-    let outcome = outcome::Group::of(Some(wanted.after), &directory, why.as_ref(), rows.collect());
+    let is_complete = ended.why.is_none();
+    let rows = members.iter().zip(ended.each);
+    let rows = rows.map(|(member, ended)| member.row(is_complete, ended));
+    let (after, why) = (Some(wanted.after), ended.why.as_ref());
+    let outcome = outcome::Group::of(after, &directory, why, rows.collect());
     Ok(report(&outcome.taking(start.elapsed()), wanted.format)?)
 }
 

@@ -8,8 +8,8 @@ use serde::Serialize;
 use stasis_engine::error::chain;
 use stasis_engine::error::kind::State;
 use stasis_engine::request::AfterDump;
+use stasis_group::parent::Why;
 
-use super::parent::Why;
 use super::row::Row;
 use crate::answer::amount::counted;
 use crate::answer::exit::Exit;

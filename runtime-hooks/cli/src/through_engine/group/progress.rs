@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use stasis_engine::operation::progress::UnderWay;
+use stasis_group::parent::Watch;
 
 use crate::answer::amount::counted;
 use crate::through_engine::progress::{ProgressLine, Shown};
@@ -13,7 +14,7 @@ const WAITS: &str = "wait for ";
 /// The line of a group.
 #[derive(Debug)]
 pub(super) struct GroupLine {
-    pub(super) line: ProgressLine,
+    line: ProgressLine,
     /// The name of each container, and the directory of its operation's progress.
     members: Vec<(String, PathBuf)>,
 }
@@ -26,8 +27,10 @@ impl GroupLine {
             members,
         }
     }
+}
 
-    pub(super) fn show(&mut self) {
+impl Watch for GroupLine {
+    fn show(&mut self) {
         if self.line.is_shown() {
             let all = self.members.iter().filter_map(|(name, directory)| {
                 let under_way = UnderWay::read(directory).ok().flatten()?;
@@ -35,6 +38,14 @@ impl GroupLine {
             });
             self.line.show(at_work(&all.collect::<Vec<_>>()).as_ref());
         }
+    }
+
+    fn is_taken_back(&mut self) {
+        self.line.is_taken_back();
+    }
+
+    fn clear(&mut self) {
+        self.line.clear();
     }
 }
 

@@ -36,9 +36,8 @@ impl Row {
         container: &str,
         engine: Option<Engine>,
         image: Option<PathBuf>,
-        ended: Option<Ended>,
+        ended: Ended,
     ) -> Self {
-        let ended = ended.unwrap_or_default();
         Self {
             name: name.to_owned(),
             container: container.to_owned(),
@@ -85,7 +84,7 @@ mod tests {
             "checkpoint of container abc failed [driver]: abc hangs; kill it".to_owned(),
             "driver",
         );
-        let row = Row::of("job", "abc", None, None, Some(ended));
+        let row = Row::of("job", "abc", None, None, ended);
         let failure = row.failure(&[State::Unharmed]);
         assert_eq!(failure.as_deref(), Some("job: job hangs; kill it [driver]"));
     }

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
-use stasis_config::Settings;
+use stasis_config::{LowLevel, Settings};
 use stasis_engine::context::Context;
-use stasis_engine::error::kind::State;
 use stasis_engine::low_level::default_root;
 use stasis_engine::operation::directory_of;
-use stasis_engine::recovery::begin_within;
-use stasis_group::file::{self, GroupMember};
+use stasis_group::file::{self, GroupMember, NewGroup};
+use stasis_group::parent::Child;
 use stasis_host::cancel::Cancel;
 use stasis_locate::engine::{Engine, Known};
 
@@ -26,6 +26,7 @@ pub(super) struct Member {
     pub(super) image: PathBuf,
     pub(super) bundle: PathBuf,
     pub(super) root: PathBuf,
+    low_level: LowLevel,
     described: GroupMember,
 }
 
@@ -60,6 +61,7 @@ pub(super) fn find(
             image: directory.join(&found.image),
             bundle,
             root: root.clone(),
+            low_level: low_level.clone(),
             id: found.id.clone(),
             described: GroupMember {
                 root: root.clone(),
@@ -124,21 +126,26 @@ impl Member {
         }
     }
 
-    /// Makes the command of its restore.
-    pub(super) fn command(
+    /// Finds the runtime for its restore.
+    pub(super) fn runtime(
         &self,
         settings: &Settings,
         config: Option<&Path>,
-        pending: &Path,
     ) -> Result<EngineCommand, GroupError> {
-        let flavor = settings.runtime.resolve().map(|found| found.flavor);
-        let no_runtime = |text| GroupError::NoRuntime(text);
-        let flavor = flavor.map_err(|error| no_runtime(error.to_string()))?;
-        let runtime = stasis_runtime(settings, flavor, config);
-        let runtime = runtime.map_err(|no_way| no_runtime(no_way.to_string()))?;
-        Ok(runtime
+        let runtime = stasis_runtime(settings, self.low_level.flavor, config);
+        runtime.map_err(|no_way| GroupError::NoRuntime(no_way.to_string()))
+    }
+
+    /// Makes the command of its restore.
+    pub(super) fn child(
+        &self,
+        settings: &Settings,
+        runtime: EngineCommand,
+        group: &NewGroup,
+    ) -> Child {
+        let command = runtime
             .with("--stasis-group")
-            .with(pending)
+            .with(group.pending())
             .with("--root")
             .with(&self.root)
             .with_all(["restore", "--detach", "--bundle"])
@@ -148,27 +155,18 @@ impl Member {
             // The image may be on a read-only disk.
             .with("--work-path")
             .with(&self.bundle)
-            .with(&self.id))
-    }
-
-    /// Waits until the decision is carried out for a killed restore by its keeper, or by this
-    /// process if the keeper was killed, too; returns the container's state.
-    pub(super) fn undone(&self, settings: &Settings) -> State {
-        let Ok(low_level) = settings.runtime.resolve() else {
-            return State::Unknown;
-        };
-        let context = Context {
-            settings: settings.clone(),
-            low_level,
-            root: self.root.clone(),
-            cancel: Cancel::not_needed(),
-            began: std::time::SystemTime::now(),
-        };
-        let begun = begin_within(settings.deadlines.stalled(), &context, &self.id);
-        match (begun, context.container(&self.id)) {
-            (Ok(_), Ok(Some(_))) => State::Unharmed,
-            (Ok(_), Ok(None)) => State::Ended,
-            _ => State::Unknown,
+            .with(&self.id);
+        Child {
+            name: self.name.clone(),
+            command: command.command(),
+            context: Context {
+                settings: settings.clone(),
+                low_level: self.low_level.clone(),
+                root: self.root.clone(),
+                cancel: Cancel::not_needed(),
+                began: SystemTime::now(),
+            },
+            container: self.id.clone(),
         }
     }
 }

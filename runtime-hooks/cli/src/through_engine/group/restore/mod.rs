@@ -11,15 +11,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
 
 use stasis_config::Settings;
-use stasis_engine::companions::Step;
 use stasis_engine::operation::undo::{Begun, Undo};
 use stasis_engine::operation::verb::Verb;
 use stasis_group::file::{NewGroup, restore::remove_left};
+use stasis_group::parent::{self, Operations};
 use stasis_host::cancel::Cancel;
 use stasis_host::time::rfc3339;
 
 use super::outcome::{self, report};
-use super::parent::{Parent, Why};
 use super::progress::GroupLine;
 use super::row::Row;
 use crate::answer::exit::Exit;
@@ -57,30 +56,29 @@ pub(in crate::through_engine) fn restore(
 ) -> Result<Exit, CommandError> {
     let directory = std::path::absolute(wanted.from).map_err(unusable(wanted.from))?;
     let members = find(settings, wanted, &directory)?;
+    let runtimes = members
+        .iter()
+        .map(|member| member.runtime(settings, wanted.config));
+    let runtimes: Vec<_> = runtimes.collect::<Result<_, _>>()?;
     let group = begin(settings, &members)?;
-    let cancel = Cancel::on_signals()?;
     let start = Instant::now();
-    let limit = settings.deadlines.group();
+    let children = members.iter().zip(runtimes);
+    let children = children.map(|(one, runtime)| one.child(settings, runtime, &group));
     let records = members.iter().map(|member| member.record(settings));
-    let line = GroupLine::new(records.collect(), wanted.shown);
-    let mut parent = Parent::new(&group, limit, cancel, line, Why::NotRestored);
-    let why = parent.carry_out(|parent| {
-        for member in &members {
-            let command = member.command(settings, wanted.config, group.pending())?;
-            parent.start(&member.name, &command, Step::Admitted)?;
-        }
-        for step in [Step::Verified, Step::Back, Step::Whole] {
-            parent.release_until(step)?;
-        }
-        parent.decide()
-    });
-    let ended = parent.wait_for_all(members.len(), |at| members[at].undone(settings));
+    let operations = Operations {
+        group: &group,
+        children: children.collect(),
+        limit: settings.deadlines.group(),
+        cancel: Cancel::on_signals()?,
+        watch: &mut GroupLine::new(records.collect(), wanted.shown),
+    };
+    let ended = parent::restore(operations);
     group.forget(|id| is_needed(settings, id));
-    let rows = members.iter().zip(ended).map(|(member, ended)| {
+    let rows = members.iter().zip(ended.each).map(|(member, ended)| {
         let image = Some(member.image.clone());
         Row::of(&member.name, &member.id, None, image, ended)
     });
-    let outcome = outcome::Group::of(None, &directory, why.as_ref(), rows.collect());
+    let outcome = outcome::Group::of(None, &directory, ended.why.as_ref(), rows.collect());
     Ok(report(&outcome.taking(start.elapsed()), wanted.format)?)
 }
 

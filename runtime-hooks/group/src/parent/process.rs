@@ -5,14 +5,14 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Stdio};
+use std::process;
 
 use stasis_engine::companions::Step;
-use stasis_engine::error::kind::{Kind, State};
-use stasis_group::member::{Ended, Said};
+use stasis_engine::error::kind::Kind;
+use stasis_host::output::{file_for_output, output_in};
 
-use crate::command_error::GroupError;
-use crate::through_engine::command::{EngineCommand, file_for_words, words_in};
+use super::{Child, Why};
+use crate::member::{Ended, Said};
 
 /// More bytes than its message on failure has.
 const MOST_SAID: u64 = 1 << 20;
@@ -20,7 +20,7 @@ const MOST_SAID: u64 = 1 << 20;
 /// A container's process.
 #[derive(Debug)]
 pub(super) struct Process {
-    child: Child,
+    child: process::Child,
     socket: UnixStream,
     /// Received bytes after the end of the last whole line.
     heard: Vec<u8>,
@@ -34,22 +34,24 @@ pub(super) struct Process {
 
 impl Process {
     /// Starts it, apart from the terminal's signals: the parent decides for all.
-    pub(super) fn start(command: &EngineCommand) -> Result<Self, GroupError> {
-        let start = || {
+    pub(super) fn start(of: &mut Child) -> Result<Self, Why> {
+        let command = &mut of.command;
+        let mut start = || {
             let (socket, its_end) = UnixStream::pair()?;
             socket.set_nonblocking(true)?;
-            let errors = file_for_words()?;
+            let errors = file_for_output()?;
             let child = command
-                .command()
                 .stdin(OwnedFd::from(its_end))
-                .stdout(Stdio::null())
+                .stdout(process::Stdio::null())
                 .stderr(errors.try_clone()?)
                 .process_group(0)
                 .spawn()?;
             Ok((child, socket, errors))
         };
-        let (child, socket, errors) = start()
-            .map_err(|error: io::Error| GroupError::NoRuntime(format!("{command}: {error}")))?;
+        let (child, socket, errors) = start().map_err(|source| Why::Start {
+            container: of.name.clone(),
+            source,
+        })?;
         Ok(Self {
             child,
             socket,
@@ -87,13 +89,6 @@ impl Process {
         self.ended.as_ref().is_some_and(by_signal)
     }
 
-    /// Records the container's state after another process has carried out the decision.
-    pub(super) fn is_undone(&mut self, now: State) {
-        if let Some(ended) = &mut self.ended {
-            ended.state = Some(now.to_string());
-        }
-    }
-
     /// Sends it a word; a process that has ended need not receive it.
     pub(super) fn say(&self, word: u8) {
         let _ = (&self.socket).write_all(&[word]);
@@ -115,7 +110,7 @@ impl Process {
                     Some(_) => Kind::LowLevelRuntime,
                     None => Kind::CutOff,
                 };
-                let said = words_in(&self.errors, MOST_SAID).unwrap_or_default();
+                let said = output_in(&self.errors, MOST_SAID).unwrap_or_default();
                 let error = match said.as_str() {
                     "" => format!("its process ended ({status})"),
                     said => said.to_owned(),
