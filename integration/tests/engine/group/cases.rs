@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::client::answer::listed;
-use stasis_integration::container::bundle::ROOT;
+use stasis_integration::container::bundle::{Bundle, ROOT};
 use stasis_integration::host::installed::PROGRAM;
 
 use super::three::{IDS, Three, answer, of};
@@ -232,4 +232,28 @@ pub(super) fn a_dry_run(three: &mut Three<'_>) -> Result<()> {
     );
     ensure!(!three.stasis.host.path(&into).exists());
     Ok(())
+}
+
+/// A container that had no CUDA when the checkpoint began: the driver would not save its GPU state.
+pub(super) fn one_starts_cuda_meanwhile(three: &mut Three<'_>) -> Result<()> {
+    let stasis = three.stasis;
+    let late = Bundle::make(stasis, "late", &["/bin/late", "10402"])?;
+    late.run()?;
+    stasis.hold_driver("lock a", HELD)?;
+    let into = three.directory();
+    let together = three
+        .command(&["a", "late"], &into, &["-R", "--json"])
+        .spawn()?;
+    stasis.until_driver_is_called()?;
+    ensure!(stasis.ask_until_up(10402)? == "101");
+    stasis.let_driver_go(HELD)?;
+    let refused = answer(&together.wait_with_output()?)?;
+    ensure!(
+        of(&refused, "late", "kind") == "process-started-cuda",
+        "{refused:#}"
+    );
+    ensure!(of(&refused, "late", "state") == "unharmed", "{refused:#}");
+    three.no_image(&into)?;
+    ensure!(stasis.ask(10402)?.as_deref() == Some("102"));
+    late.delete()
 }

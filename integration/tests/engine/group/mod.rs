@@ -18,7 +18,7 @@ on_hosts!(all_cases: sid, trixie_v2);
 
 type Case = fn(&mut Three<'_>) -> Result<()>;
 
-const CASES: [(&str, Case); 13] = [
+const CASES: [(&str, Case); 14] = [
     ("left running", cases::left_running),
     ("ended and restored", cases::ended_and_restored),
     ("one is paused", cases::one_is_paused),
@@ -28,6 +28,10 @@ const CASES: [(&str, Case); 13] = [
     ("named twice, a directory in use", cases::refusals),
     ("two that overlap", cases::two_that_overlap),
     ("one ends meanwhile", cases::one_ends_meanwhile),
+    (
+        "one starts CUDA meanwhile",
+        cases::one_starts_cuda_meanwhile,
+    ),
     ("a dry run", cases::a_dry_run),
     (
         "killed before all are complete",

@@ -59,7 +59,11 @@ pub(crate) fn leave_taken(context: &Context, id: &str) -> Result<Outcome, Operat
 
 /// Returns the error that there is a container of this id.
 pub(crate) fn exists(context: &Context, id: &str) -> OperationError {
-    taken(context, id, "there is a container of this id")
+    taken(
+        context,
+        id,
+        "there is a container of this id, which has to be deleted first",
+    )
 }
 
 /// Refuses an id that another caller has taken since: admission may have waited for room, and all

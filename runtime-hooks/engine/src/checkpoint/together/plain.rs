@@ -1,5 +1,6 @@
 //! The checkpoint of a container without GPU state, together with others.
 
+use stasis_gpu::cuda::Driver;
 use stasis_gpu::cuda::failure::{Cause, ProcessFailure, Step as DriverStep};
 
 use crate::bulk_memory::dump::MemoryDump;
@@ -22,6 +23,7 @@ use crate::operation::outcome::SharedOutcome;
 use crate::operation::progress::Progress;
 use crate::operation::timeline::Timeline;
 use crate::operation::verb::Verb;
+use crate::preflight::cuda_processes::open_driver;
 use crate::recovery::reach;
 use crate::recovery::shared::end;
 use crate::request::{AfterDump, LowLevelArgs};
@@ -104,8 +106,12 @@ impl Task<'_, '_, '_> {
             recorded: &[],
             exec: &[],
         };
-        let dumped = dump.run(low_level_args, self.timeline);
-        dumped.map_err(|not_dumped| explain(&dump, not_dumped, &[], None, self.timeline))?;
+        if let Err(not_dumped) = dump.run(low_level_args, self.timeline) {
+            // Its processes may have started CUDA while it waited for the others.
+            let driver = open_driver(context, container.id()).ok();
+            let driver = driver.as_ref().map(|driver| driver as &dyn Driver);
+            return Err(explain(&dump, not_dumped, &[], driver, self.timeline));
+        }
         dump.verify()?;
         let mut manifest = Manifest::new(container.id(), context.began_text(), String::new());
         self.idle.operation.reservation().release();
