@@ -7,6 +7,9 @@ use stasis_injected_survey::{Answer, ITEMS, Item, VisitState, What};
 use super::{GpuAddress, Members, Visited};
 use crate::survey::{Asked, VisitError, Words, request};
 
+/// How often a round is tried whose threads have gone: on a busy machine this process may not run
+/// for so long that they wait no more, and have put all contents back.
+const TRIES: usize = 3;
 /// Number of own places tagged at once in each process, and of candidates read.
 const AT_ONCE: usize = ITEMS / 2;
 
@@ -29,10 +32,21 @@ pub fn identify(visited: &[(Visited<'_>, Members)]) -> Result<Identified, VisitE
     let candidates = found.iter().map(Vec::len).max().unwrap_or(0);
     for own in (0..own).step_by(AT_ONCE) {
         for candidates in (0..candidates).step_by(AT_ONCE) {
-            round(visited, Turn { own, candidates }, &mut found)?;
+            tried(|| round(visited, Turn { own, candidates }, &mut found))?;
         }
     }
     Ok(found)
+}
+
+/// Tries a round again whose threads have gone.
+fn tried(mut round: impl FnMut() -> Result<(), VisitError>) -> Result<(), VisitError> {
+    for _ in 1..TRIES {
+        match round() {
+            Err(VisitError::Abandoned) => {}
+            done => return done,
+        }
+    }
+    round()
 }
 
 /// The first places of this round.
@@ -117,5 +131,29 @@ fn read(place: &GpuAddress) -> Item {
         address: place.address,
         device: place.device,
         ..Item::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tries rounds with these results, and returns the result and the number of rounds.
+    fn results(all: [Result<(), VisitError>; 4]) -> (Result<(), VisitError>, usize) {
+        let mut left = all.into_iter();
+        let result = tried(|| left.next().unwrap());
+        (result, 4 - left.len())
+    }
+
+    #[test]
+    fn a_round_is_tried_again_only_if_all_contents_were_put_back() {
+        let gone = || Err(VisitError::Abandoned);
+        let (done, rounds) = results([gone(), gone(), Ok(()), gone()]);
+        assert!(done.is_ok() && rounds == 3);
+        let (done, rounds) = results([gone(), gone(), gone(), Ok(())]);
+        assert!(matches!(done, Err(VisitError::Abandoned)) && rounds == 3);
+        let tagged = || Err(VisitError::Tagged { result: 1 });
+        let (done, rounds) = results([tagged(), Ok(()), Ok(()), Ok(())]);
+        assert!(matches!(done, Err(VisitError::Tagged { .. })) && rounds == 1);
     }
 }

@@ -31,7 +31,8 @@ pub enum VisitError {
         /// The number of the item among those of the request.
         item: u64,
     },
-    /// The process must not go on.
+    /// The context of this memory has failed, for the program as well: on this thread the same copy
+    /// was made before, and the process is locked.
     #[error("16 bytes of GPU memory are not what they were: CUDA error {result}")]
     Tagged {
         /// The `CUresult` of putting them back.

@@ -37,7 +37,9 @@ pub(in crate::gpu_path) fn hand_over(
         parts.map(|part| (*pair, part))
     });
     for round in rounds(parts) {
-        hand_over_at_once(visits, &round, receive)?;
+        // On a busy machine a thread may wait for us too long, and go. That can be tried again.
+        let handed_over = || hand_over_at_once(visits, &round, receive);
+        handed_over().or_else(|_| handed_over())?;
     }
     Ok(())
 }
