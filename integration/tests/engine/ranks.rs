@@ -2,6 +2,7 @@
 //! they can only be locked together.
 
 mod crossings;
+mod given_back;
 
 use anyhow::{Context, Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;
@@ -27,6 +28,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
     whose_memory_was_imported_may_not(stasis)?;
     crossings::all_cases(stasis)?;
     crossings::restored_onto_other_gpus(stasis)?;
+    given_back::all_cases(stasis)?;
     what_cannot_be_shared_again_is_refused(stasis)?;
     what_is_no_longer_known_at_the_lock_is_refused(stasis)?;
     processes_with_memory_of_their_own_are_not(stasis)

@@ -61,6 +61,30 @@ pub(crate) fn another_gpu_takes_the_place(stasis: &StasisHost) -> Result<()> {
     succeeds(stasis, &complete)?;
     succeeds(stasis, &["--action", "unlock", "--pid", &pid])?;
     assert_eq!(stasis.ask(10204)?.as_deref(), Some("ok 1"));
+    a_container_with_an_incomplete_map_stays_suspended(stasis, &format!("{first}={second}"))?;
     memory.delete()?;
     stasis.inject("")
+}
+
+/// Its own GPU may be full by now, and a restore there would lose it.
+fn a_container_with_an_incomplete_map_stays_suspended(
+    stasis: &StasisHost,
+    map: &str,
+) -> Result<()> {
+    let toggle = ["--toggle", "--container", "moved", "--root", ROOT];
+    succeeds(stasis, &toggle)?;
+    let mapped = [&toggle[..], &["--device-map", map]].concat();
+    for _ in 1..=2 {
+        fails(
+            stasis,
+            &mapped,
+            &["(1)", "nothing was done", "state=unharmed"],
+        )?;
+        assert!(stasis.is_silent(10204)?, "it was resumed");
+    }
+    succeeds(stasis, &toggle)?;
+    // It answers the two packets of the meantime first.
+    assert_eq!(stasis.ask(10204)?.as_deref(), Some("ok 4"));
+    assert_eq!(stasis.records()?, "", "nothing is left to put right");
+    Ok(())
 }

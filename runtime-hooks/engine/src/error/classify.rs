@@ -145,6 +145,7 @@ impl Classified for ProcessFailure {
             Cause::Stopped(Stop::FrozenAncestor(_)) => Kind::FrozenAbove,
             Cause::NoDriver => Kind::NoDriver,
             Cause::NoRoom(_) => Kind::NoGpuMemory,
+            Cause::Suspended => Kind::GpuMap,
             Cause::NoMappings { .. } => Kind::NoMappings,
             Cause::Gone => Kind::ProcessEnded,
             Cause::ContentsLost => Kind::MemoryNotReturned,

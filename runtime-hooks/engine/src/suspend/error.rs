@@ -143,6 +143,14 @@ impl Error {
         Self::Refused(Box::new(reason.into()))
     }
 
+    /// The failure to give these processes their GPUs back: nothing was done if all stay suspended.
+    pub(super) fn of_taking_up(JobError { fault, lost }: JobError, processes: usize) -> Self {
+        match lost.iter().filter(|fault| fault.is_suspended()).count() == processes {
+            true => Self::Untouched(fault),
+            false => Self::Group { fault, lost },
+        }
+    }
+
     /// The processes that could not be brought back.
     pub(super) fn lost(&self) -> &[ProcessFailure] {
         match self {
@@ -183,6 +191,7 @@ impl Error {
     pub fn state(&self) -> State {
         match Left::of(self.lost()) {
             Left::Nothing => State::Unharmed,
+            _ if self.lost().iter().any(ProcessFailure::is_suspended) => State::Unknown,
             // Its keeper goes on trying.
             Left::ToUndo if self.lost().iter().all(ProcessFailure::may_pass) => State::Waiting,
             Left::ToUndo | Left::Lost => State::Lost,

@@ -1,13 +1,15 @@
 //! Gives a container its GPUs back.
 
-use stasis_gpu::cuda::Driver;
+use stasis_gpu::cuda::failure::JobError;
 use stasis_gpu::cuda::job::{Checkpointed, CudaJob};
 use stasis_gpu::cuda::process_set::ProcessStates;
 use stasis_gpu::cuda::process_set::initial_state::SafeState;
+use stasis_gpu::cuda::{CudaState, Driver};
 use stasis_gpu::gpu_path::detached;
 
 use super::{Error, Suspension};
 use crate::error::Refusal;
+use crate::error::kind::State;
 
 impl Suspension {
     /// Brings checkpointed processes to `goal`.
@@ -20,27 +22,37 @@ impl Suspension {
         let given = detached::give_back(self.operation.directory());
         given.map_err(|error| Error::refused(Refusal::GpuContents(error)))?;
         self.admit(suspended.clone().still_holding(&members), goal)?;
-        let processes: Vec<_> = members.into_iter().map(|(process, _)| process).collect();
+        // Processes that an earlier try has brought back run.
+        let waiting = members.into_iter();
+        let waiting = waiting.filter(|(_, state)| *state != CudaState::Running);
+        let processes: Vec<_> = waiting.map(|(process, _)| process).collect();
         let held = processes
             .iter()
             .map(|process| (process.clone(), suspended.bytes_of(process)));
         self.driver.expect(&held.collect::<Vec<_>>());
         let job = CudaJob::<Checkpointed>::of_suspended(&self.driver, processes);
-        // If this operation is killed, its recovery finishes it.
-        self.operation.record(&suspended.clone().taken_up(goal))?;
+        if self.order.map.pairs().is_empty() {
+            // If this operation is killed, its recovery finishes it. The record has no map.
+            self.operation.record(&suspended.clone().taken_up(goal))?;
+        }
+        let count = job.members().len();
         let taken_up = self.restore(job, goal);
+        let taken_up = taken_up.map_err(|error| Error::of_taking_up(error, count));
         match &taken_up {
             Ok(()) if goal == SafeState::Locked => self.forget(),
             Ok(()) => self.clear(),
+            Err(error) if error.state() == State::Waiting => {
+                self.leave(&suspended.taken_up(goal), error.lost());
+            }
             // The failed step has brought them all back, with their GPU.
-            Err(error) if error.lost().is_empty() => self.clear(),
+            Err(Error::Group { lost, .. }) if lost.is_empty() => self.clear(),
             // Processes that have not come back wait as before.
             Err(_) => self.settle(suspended),
         }
         taken_up
     }
 
-    fn restore(&self, job: CudaJob<'_, Checkpointed>, goal: SafeState) -> Result<(), Error> {
+    fn restore(&self, job: CudaJob<'_, Checkpointed>, goal: SafeState) -> Result<(), JobError> {
         let job = job.restore(&self.order.map)?;
         if goal == SafeState::Running {
             job.unlock()?;

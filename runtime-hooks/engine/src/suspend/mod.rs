@@ -33,6 +33,7 @@ use stasis_gpu::cuda::process_set::initial_state::{InitialState, SafeState};
 use stasis_gpu::cuda::watchdog::{CallLimits, MARGIN, WatchedDriver};
 use stasis_gpu::cuda::{CudaDriver, CudaState, Driver, GpuMap};
 use stasis_gpu::gpu_path::CopyingDriver;
+use stasis_linux::ProcessRef;
 
 /// A step of the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -168,10 +169,10 @@ impl Suspension {
                 self.suspend_running(&members)
             }
             Asked::Step(Action::Checkpoint) if all(CudaState::Locked) => self.suspend(&members),
-            Asked::Step(Action::Restore) if self.is_suspended(&members) => {
+            Asked::Step(Action::Restore) if self.is_suspended(&members)? => {
                 self.take_up(members, SafeState::Locked)
             }
-            Asked::Toggle | Asked::TakeUp if self.is_suspended(&members) => {
+            Asked::Toggle | Asked::TakeUp if self.is_suspended(&members)? => {
                 self.take_up(members, SafeState::Running)
             }
             Asked::Suspend if all(CudaState::Checkpointed) => return Ok(Change::None),
@@ -189,14 +190,28 @@ impl Suspension {
         .map(|()| Change::Made)
     }
 
-    /// Whether all are suspended. One that lacks GPU memory which it shares is, too: after a failed
-    /// restore it waits LOCKED for the others.
-    fn is_suspended(&self, members: &ProcessStates) -> bool {
-        members.iter().all(|(process, state)| match state {
+    /// Whether all are suspended, or those that a failed resume has not brought back: the record
+    /// still has these. One that lacks GPU memory which it shares is suspended, too: it waits
+    /// LOCKED for the others.
+    fn is_suspended(&self, members: &ProcessStates) -> Result<bool, Error> {
+        let waits = |(process, state): &(ProcessRef, CudaState)| match state {
             CudaState::Checkpointed => true,
             CudaState::Locked => self.driver.shares_memory(process),
             _ => false,
-        })
+        };
+        if members.iter().all(waits) {
+            return Ok(true);
+        }
+        let Some(recorded) = self.recorded()? else {
+            return Ok(false);
+        };
+        let may_be_of_it = |(process, state): &(ProcessRef, CudaState)| match state {
+            CudaState::Running => true,
+            CudaState::Checkpointed | CudaState::Locked => recorded.member(process).is_some(),
+            _ => false,
+        };
+        let is_left = |(_, state): &(ProcessRef, CudaState)| *state != CudaState::Running;
+        Ok(members.iter().all(may_be_of_it) && members.iter().any(is_left))
     }
 
     fn inventory(&self) -> Result<Inventory, Error> {

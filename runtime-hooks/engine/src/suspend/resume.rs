@@ -8,11 +8,11 @@ use std::ffi::OsString;
 use std::io;
 use std::sync::Arc;
 
-use stasis_gpu::cuda::Driver;
 use stasis_gpu::cuda::failure::{Cause, ProcessFailure};
 use stasis_gpu::cuda::gpu_use::gpu_bytes;
 use stasis_gpu::cuda::process_set::bring_back;
 use stasis_gpu::cuda::watchdog::WatchedDriver;
+use stasis_gpu::cuda::{CudaError, Driver};
 use stasis_gpu::gpu_path::detached;
 use stasis_gpu::ledger::WaitLimit;
 use stasis_gpu::ledger::gpu_memory::GpuMemory;
@@ -205,9 +205,16 @@ fn settle(
     if lost.is_empty() {
         return Ok(Processes::Run);
     }
-    let another_program = lost
-        .iter()
-        .all(|fault| matches!(fault.cause, Cause::Stopped(_) | Cause::NoRoom(_)));
+    let is_anothers =
+        |fault: &ProcessFailure| matches!(fault.cause, Cause::Stopped(_) | Cause::NoRoom(_));
+    // Processes that share memory with such a one wait for it.
+    let waits_for_it = |fault: &ProcessFailure| {
+        matches!(fault.cause, Cause::NotAsked(CudaError::SharedMemoryAway))
+    };
+    let another_program = lost.iter().any(is_anothers)
+        && lost
+            .iter()
+            .all(|fault| is_anothers(fault) || waits_for_it(fault));
     match hand_over(paused.operation, &paused.intent, lost) {
         // The container runs as its caller wants it, and nothing is lost: the resume succeeds.
         Ok(waiting) if another_program && waiting.is_recovering() => {

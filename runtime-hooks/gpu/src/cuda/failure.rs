@@ -59,6 +59,9 @@ pub enum Cause {
     /// The process is stopped: even a state query of the driver would wait for it for ever.
     #[error("{0}, and cannot answer the driver")]
     Stopped(Stop),
+    /// The process could not be restored to the GPUs of a map, and stays CHECKPOINTED.
+    #[error("it stays suspended, as the GPUs of the map do not take it")]
+    Suspended,
     /// A GPU has no room for the process, which stays CHECKPOINTED.
     #[error("{0}")]
     NoRoom(Box<NoRoom>),
@@ -164,6 +167,12 @@ impl ProcessFailure {
     /// Whether the driver refuses to restore to an uninitialised GPU. That changes nothing.
     fn is_not_permitted(&self) -> bool {
         self.step == Step::Restore && matches!(self.cause, Cause::Driver(CudaError::NotPermitted))
+    }
+
+    /// Whether the process stays suspended.
+    #[must_use]
+    pub fn is_suspended(&self) -> bool {
+        matches!(self.cause, Cause::Suspended)
     }
 
     /// Whether the process waits for room on a GPU.

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use stasis_linux::ProcessRef;
 
-use crate::cuda::failure::{JobError, ProcessFailure, Step};
+use crate::cuda::failure::{Cause, JobError, ProcessFailure, Step};
 use crate::cuda::lock::lock_all;
 use crate::cuda::process_set::initial_state::{InitialState, SafeState};
 use crate::cuda::process_set::{ProcessStates, bring_back, can_be_queried, expect_state, room};
@@ -103,10 +103,7 @@ impl<'d> CudaJob<'d, Locked> {
         };
         match shared {
             Ok(()) => Ok(self),
-            Err(fault) => Err(JobError {
-                fault,
-                lost: self.roll_back(),
-            }),
+            Err(fault) => Err(self.failed(fault)),
         }
     }
 
@@ -145,15 +142,35 @@ impl<'d> CudaJob<'d, Checkpointed> {
     ///
     /// # Errors
     /// [`JobError`]; members that could be restored run, the ones listed as lost do not. All stay
-    /// as they are if the GPUs have no room for them together.
+    /// as they are if the GPUs have no room for them together. With a map, members that could not
+    /// be restored stay CHECKPOINTED: their own GPUs may belong to others by now.
     pub fn restore(self, map: &GpuMap) -> Result<CudaJob<'d, Locked>, JobError> {
         let driver = self.driver;
         room::reserve(driver, &self.members, &self.initial_state)?;
         self.initial_state.expect(driver, &self.members);
-        let job = self.advance(Step::Restore, SafeState::Locked, |process| {
-            driver.restore(process, map)
-        })?;
+        let restore = |process: &ProcessRef| driver.restore(process, map);
+        let back = match map.pairs() {
+            [] => Self::failed,
+            _ => Self::failed_elsewhere,
+        };
+        let job = self.advance_or(back, Step::Restore, SafeState::Locked, restore)?;
         job.share_again()
+    }
+
+    /// Brings back the members that have a GPU; the others wait as before.
+    fn failed_elsewhere(self, fault: ProcessFailure) -> JobError {
+        let driver = self.driver;
+        let waits = |process: &ProcessRef| {
+            matches!(can_be_queried(process), Ok(true))
+                && driver.state(process) == Ok(CudaState::Checkpointed)
+        };
+        let (waiting, back): (Vec<_>, Vec<_>) = self.members.into_iter().partition(waits);
+        let mut lost = bring_back(driver, &back, &self.initial_state);
+        let waiting = waiting.iter();
+        lost.extend(
+            waiting.map(|process| ProcessFailure::of(Step::Restore, process, Cause::Suspended)),
+        );
+        JobError { fault, lost }
     }
 }
 
@@ -179,10 +196,27 @@ impl<'d, S> CudaJob<'d, S> {
         bring_back(self.driver, &self.members, &self.initial_state)
     }
 
-    /// Makes one call for every member in parallel; skips members that are in the state `goal`, or
-    /// were found in one that is less free.
+    fn failed(self, fault: ProcessFailure) -> JobError {
+        JobError {
+            fault,
+            lost: self.roll_back(),
+        }
+    }
+
     fn advance<T>(
         self,
+        step: Step,
+        goal: SafeState,
+        call: impl Fn(&ProcessRef) -> Result<(), CudaError> + Sync,
+    ) -> Result<CudaJob<'d, T>, JobError> {
+        self.advance_or(Self::failed, step, goal, call)
+    }
+
+    /// Makes one call for every member in parallel; skips members that are in the state `goal`, or
+    /// were found in one that is less free. `back` is the way back if a call fails.
+    fn advance_or<T>(
+        self,
+        back: fn(Self, ProcessFailure) -> JobError,
         step: Step,
         goal: SafeState,
         call: impl Fn(&ProcessRef) -> Result<(), CudaError> + Sync,
@@ -197,10 +231,7 @@ impl<'d, S> CudaJob<'d, S> {
         });
         match failures.into_iter().next() {
             None => Ok(CudaJob::new(driver, self.initial_state, self.members)),
-            Some(fault) => Err(JobError {
-                fault,
-                lost: bring_back(driver, &self.members, &self.initial_state),
-            }),
+            Some(fault) => Err(back(self, fault)),
         }
     }
 }

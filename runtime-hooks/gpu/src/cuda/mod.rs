@@ -232,7 +232,8 @@ pub trait Driver: Send + Sync {
     /// are LOCKED.
     ///
     /// # Errors
-    /// [`CudaError::SharedMemoryAway`], [`CudaError::SharedMemoryLost`]: none of them is unlocked.
+    /// [`CudaError::SharedMemoryAway`], [`CudaError::SharedMemoryLost`]: those that still share
+    /// memory by [`Self::shares_memory`] are not unlocked.
     fn share_again(&self, process: &ProcessRef) -> Result<(), CudaError> {
         let _ = process;
         Ok(())

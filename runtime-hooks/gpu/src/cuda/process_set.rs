@@ -111,7 +111,8 @@ pub fn bring_back(
 }
 
 /// Has LOCKED processes share their memory again, and unlocks those that were found RUNNING. Those
-/// that were found LOCKED need it, too: whoever unlocks them knows of no memory to share.
+/// that were found LOCKED need it, too: whoever unlocks them knows of no memory to share. Processes
+/// that have all of theirs go on, though others do not.
 fn unlock_together(
     driver: &dyn Driver,
     locked: &[ProcessRef],
@@ -120,9 +121,11 @@ fn unlock_together(
     let shared = locked
         .first()
         .map_or(Ok(()), |first| driver.share_again(first));
-    for_each(Step::Unlock, locked, |process| {
-        shared.map_err(|error| ProcessFailure::of(Step::Unlock, process, error))?;
-        bring_one_back(driver, process, initial_state.state_of(process))
+    for_each(Step::Unlock, locked, |process| match shared {
+        Err(error) if driver.shares_memory(process) => {
+            Err(ProcessFailure::of(Step::Unlock, process, error))
+        }
+        _ => bring_one_back(driver, process, initial_state.state_of(process)),
     })
 }
 

@@ -1,3 +1,4 @@
+mod elsewhere;
 mod every_error;
 mod fake_driver;
 pub(crate) mod fixtures;

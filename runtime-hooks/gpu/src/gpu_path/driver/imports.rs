@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use stasis_linux::{ProcessRef, error_chain};
 
 use super::CopyingDriver;
+use crate::cuda::process_set::can_be_queried;
 use crate::cuda::process_set::initial_state::ProcessId;
 use crate::cuda::{CudaError, CudaState};
-use crate::gpu_path::copier::Copier;
 use crate::gpu_path::imports::{GiveUp, Share, ShareAgain, forget, is_given_up, read, write};
-use crate::gpu_path::process::{GpuCopy, VERB};
+use crate::gpu_path::process::GpuCopy;
 
 /// The most time. An allocation takes 3 ms, and a rank of NCCL has some 50.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -28,15 +28,26 @@ impl CopyingDriver {
         if shares.is_empty() {
             return Ok(all);
         }
-        all.extend_from_slice(shares);
-        write(&self.directory, &all)?;
         let importers = opened(shares.iter().map(|share| share.importer))?;
+        let asked = self.asked(&importers)?;
+        // The program's references of an import that is mapped again, after a failed resume, may
+        // not be back: those that were counted before are right.
+        let is_recorded = |share: &&Share| all.iter().any(|one| one.is_of_one_mapping(share));
+        let (again, first): (Vec<&Share>, Vec<&Share>) = shares.iter().partition(is_recorded);
+        let (again, first): (Vec<Share>, Vec<Share>) = (
+            again.into_iter().copied().collect(),
+            first.into_iter().copied().collect(),
+        );
+        all.extend_from_slice(&first);
+        write(&self.directory, &all)?;
         let job = GpuCopy::GiveUp(GiveUp {
-            asked: self.asked(&importers)?,
+            asked,
+            again,
+            first,
             records: self.records(),
             directory: self.directory.clone(),
         });
-        Copier::start(VERB, &job)?.answer_or_end::<()>(LIMIT)?;
+        self.visit::<()>(&job, LIMIT)?;
         read(&self.directory)
     }
 
@@ -48,45 +59,57 @@ impl CopyingDriver {
         }
     }
 
-    /// Shares all memory again that was given up, once all of those processes are LOCKED.
+    /// Shares all memory again that was given up, once all of those processes are LOCKED. Importers
+    /// of memory whose owner has ended stay without it, and behind the gate.
     pub(super) fn share_all_again(&self) -> Result<(), CudaError> {
         let away = |error: io::Error| {
             let why = error_chain(&error);
             self.add_notes(vec![format!("GPU memory is not shared again: {why}")]);
             CudaError::SharedMemoryAway
         };
-        let shares = self.still_shared().map_err(away)?;
-        if shares.is_empty() {
-            return Ok(());
+        let shares = self.still_shared().map_err(away)?.into_iter();
+        let (shares, lost): (Vec<Share>, Vec<Share>) =
+            shares.partition(|share| is_there(share.owner));
+        if !shares.is_empty() {
+            let members = self.all_locked(&shares)?;
+            self.share_again_among(&members, shares.len())
+                .map_err(away)?;
         }
-        if shares.iter().any(|share| !is_there(share.owner)) {
-            return Err(CudaError::SharedMemoryLost);
+        match lost.is_empty() {
+            true => Ok(()),
+            false => Err(CudaError::SharedMemoryLost),
         }
+    }
+
+    /// Returns the processes that share this memory, if all are LOCKED.
+    fn all_locked(&self, shares: &[Share]) -> Result<Vec<ProcessRef>, CudaError> {
         // Processes that were not checkpointed after all still have the copying code in them.
         self.state().armed.clear();
         let ids = shares
             .iter()
             .flat_map(|share| [share.importer, share.owner]);
-        let members = opened(ids).map_err(away)?;
+        let members = opened(ids).map_err(|_| CudaError::SharedMemoryAway)?;
         for process in &members {
-            if self.driver.state(process)? != CudaState::Locked {
+            // The driver would never answer about a stopped one.
+            let may_ask = matches!(can_be_queried(process), Ok(true));
+            if !may_ask || self.driver.state(process)? != CudaState::Locked {
                 return Err(CudaError::SharedMemoryAway);
             }
         }
+        Ok(members)
+    }
+
+    fn share_again_among(&self, members: &[ProcessRef], count: usize) -> io::Result<()> {
         let began = Instant::now();
-        let made = self.asked(&members).and_then(|asked| {
-            let job = GpuCopy::ShareAgain(ShareAgain {
-                asked,
-                records: self.records(),
-                directory: self.directory.clone(),
-            });
-            Copier::start(VERB, &job)?.answer_or_end::<()>(LIMIT)
+        let job = GpuCopy::ShareAgain(ShareAgain {
+            asked: self.asked(members)?,
+            records: self.records(),
+            directory: self.directory.clone(),
         });
-        made.map_err(away)?;
+        self.visit::<()>(&job, LIMIT)?;
         let took = began.elapsed().as_secs_f64();
         self.add_notes(vec![format!(
-            "{} allocations of GPU memory are shared again ({took:.3} s)",
-            shares.len()
+            "{count} allocations of GPU memory are shared again ({took:.3} s)"
         )]);
         Ok(())
     }

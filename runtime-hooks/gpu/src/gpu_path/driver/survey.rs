@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use stasis_linux::ProcessRef;
 
 use super::CopyingDriver;
@@ -12,6 +13,7 @@ use crate::gpu_path::build;
 use crate::gpu_path::copier::Copier;
 use crate::gpu_path::imports::Asked;
 use crate::gpu_path::process::{GpuCopy, VERB};
+use crate::gpu_path::put_back;
 use crate::gpu_path::survey::{Survey, Surveyed};
 
 /// The most time: 500 allocations take 0.1 s. Longer than the survey itself waits for an answer.
@@ -45,7 +47,21 @@ impl CopyingDriver {
             asked: self.asked(locked)?,
             records: self.records(),
         });
-        Copier::start(VERB, &job)?.answer_or_end(LIMIT)
+        self.visit(&job, LIMIT)
+    }
+
+    /// Has a process of its own do work in locked processes. If that process is killed, what it
+    /// leaves in them is removed before others unlock them: code, and tags in their GPU memory.
+    pub(super) fn visit<T: DeserializeOwned>(
+        &self,
+        job: &GpuCopy,
+        limit: Duration,
+    ) -> io::Result<T> {
+        let done = Copier::start(VERB, job)?.answer_or_end(limit);
+        if done.is_err() {
+            put_back(&self.directory)?;
+        }
+        done
     }
 
     /// Returns the LOCKED ones of these processes.

@@ -8,7 +8,7 @@
 //! # If we are killed
 //! The record is written before anything is given up, in the operation's directory. No caller can
 //! unlock any of these processes before all imports are made again ([`super::CopyingDriver`]); if a
-//! process whose memory was shared has ended meanwhile, the processes that shared it are lost.
+//! process whose memory was shared has ended meanwhile, its importers are lost.
 
 mod give_up;
 mod hand_over;
@@ -43,6 +43,11 @@ pub struct Share {
 }
 
 impl Share {
+    /// Whether both are of the same import of a process.
+    pub(super) fn is_of_one_mapping(&self, other: &Self) -> bool {
+        (self.importer, self.import.address) == (other.importer, other.import.address)
+    }
+
     /// The importer's place.
     fn place(&self) -> GpuAddress {
         let Import {

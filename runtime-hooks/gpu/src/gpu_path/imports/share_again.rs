@@ -12,7 +12,7 @@ use super::hand_over::{Visits, hand_over};
 use super::{Asked, Share, Visit, record, visit_all};
 use crate::cuda::process_set::initial_state::ProcessId;
 
-/// Makes the imports again in the record in an operation's directory.
+/// Makes the imports again in the record in an operation's directory, of the owners that live.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ShareAgain {
     /// The importers and the owners.
@@ -26,13 +26,19 @@ pub struct ShareAgain {
 impl ShareAgain {
     /// Makes them again. May be repeated: existing mappings are left alone.
     pub(in crate::gpu_path) fn run(&self) -> io::Result<()> {
-        let shares = record::read(&self.directory)?;
+        let is_owner = |id| self.asked.iter().any(|asked| asked.process == id);
+        let recorded = record::read(&self.directory)?.into_iter();
+        let (shares, lost): (Vec<Share>, Vec<Share>) =
+            recorded.partition(|share| is_owner(share.owner));
         visit_all(&self.records, &self.asked, |visits| {
             let visits = by_process(visits)?;
             hand_over(&visits, &shares, import)?;
             verify(&visits, &shares)
         })?;
-        record::forget(&self.directory)
+        match lost.is_empty() {
+            true => record::forget(&self.directory),
+            false => record::write(&self.directory, &lost),
+        }
     }
 }
 

@@ -22,6 +22,8 @@ pub(crate) struct FakeDriver {
     pub(super) pending_on: Mutex<BTreeMap<i32, i32>>,
     /// Pids that share memory which was given up.
     pub(super) sharing: Mutex<BTreeSet<i32>>,
+    /// Pids that share memory whose owner has ended.
+    pub(super) ownerless: Mutex<BTreeSet<i32>>,
 }
 
 impl FakeDriver {
@@ -121,12 +123,16 @@ impl Driver for FakeDriver {
     fn share_again(&self, _: &ProcessRef) -> Result<(), CudaError> {
         let states = self.states.lock().unwrap();
         let mut sharing = self.sharing.lock().unwrap();
+        let ownerless = self.ownerless.lock().unwrap();
         let is_locked = |pid| states.get(pid) == Some(&CudaState::Locked);
-        match sharing.iter().all(is_locked) {
-            true => sharing.clear(),
-            false => return Err(CudaError::SharedMemoryAway),
+        if !sharing.difference(&ownerless).all(is_locked) {
+            return Err(CudaError::SharedMemoryAway);
         }
-        Ok(())
+        sharing.retain(|pid| ownerless.contains(pid));
+        match sharing.is_empty() {
+            true => Ok(()),
+            false => Err(CudaError::SharedMemoryLost),
+        }
     }
     fn unlock(&self, process: &ProcessRef) -> Result<(), CudaError> {
         if self.shares_memory(process) {

@@ -149,3 +149,24 @@ fn a_restored_job_that_does_not_share_again_is_not_unlocked() {
     assert_eq!(state(&driver, pids[0]), CudaState::Locked);
     assert_eq!(state(&driver, pids[1]), CudaState::Locked);
 }
+
+/// Another pair of the same container has its memory.
+#[test]
+fn whose_owner_has_ended_keeps_nobody_else() {
+    let (driver, sleepers, pids) = two_share();
+    driver.sharing.lock().unwrap().insert(pids[2]);
+    driver.ownerless.lock().unwrap().insert(pids[2]);
+    let processes = sleepers.processes()[..3].to_vec();
+    let job = CudaJob::of_restored(&driver, processes).unwrap();
+    let error = job.restore(&GpuMap::identity()).unwrap_err();
+    let cause = |fault: &ProcessFailure| match &fault.cause {
+        Cause::NotAsked(error) => Some(*error),
+        _ => None,
+    };
+    let lost: Vec<_> = error.lost.iter().map(|one| (one.pid, cause(one))).collect();
+    assert_eq!(lost, [(pids[2], Some(CudaError::SharedMemoryLost))]);
+    assert_eq!(state(&driver, pids[2]), CudaState::Locked);
+    for pid in &pids[..2] {
+        assert_eq!(state(&driver, *pid), CudaState::Running);
+    }
+}
