@@ -234,7 +234,7 @@ fn goes_on(stasis: &StasisHost, before: &str) -> Result<String> {
 }
 
 /// Checks that no code of ours is left, and no record of it.
-fn nothing_is_left(stasis: &StasisHost) -> Result<()> {
+pub(crate) fn nothing_is_left(stasis: &StasisHost) -> Result<()> {
     let anonymous = "cat $(grep -lx sharing /proc/[0-9]*/comm | sed s/comm/maps/) | \
                      grep -E ' r-xp 00000000 00:00 0 *$' || true";
     let found = stasis.host.run(&["sh", "-c", anonymous])?.stdout;

@@ -1,6 +1,7 @@
 //! An operation is killed when the process that surveys its ranks begins to trace the first of
 //! them, which it has not stopped, and has no record of.
 
+use std::process::Child;
 use std::sync::mpsc::channel;
 use std::thread::sleep;
 use std::time::Duration;
@@ -11,10 +12,12 @@ use nix::unistd::Pid;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::faults::call::Class;
-use stasis_integration::faults::{Action, At, Gate, Plan, Trace, phase_in};
+use stasis_integration::faults::{Action, At, Gate, Hit, Plan, Trace, Traced, phase_in};
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{RUNTIME, StasisHost};
 use stasis_integration::{needs, on_hosts};
+
+use crate::ranks::nothing_is_left;
 
 const PORT: u16 = 10301;
 /// A script in front of the runtime.
@@ -22,6 +25,8 @@ const GATED: &str = "/usr/local/bin/gated-runtime";
 /// The first such process of a checkpoint surveys, if the driver alone copies GPU contents.
 const SURVEYS: &str = "stasis-gpu-copy";
 const DRIVER_COPIES: &str = "gpu_checkpoint.path = \"driver\"\n";
+/// The directory with the records of code of ours.
+const RECORDS: &str = "gpu-copies";
 /// How long a keeper is given to unlock what it must not: it takes some milliseconds.
 const TEMPTED: Duration = Duration::from_secs(2);
 
@@ -55,17 +60,37 @@ fn all_cases(kind: HostKind) -> Result<()> {
     );
     stasis.nothing_to_put_right()?;
     ensure!(stasis.ask(PORT)?.as_deref() == Some("103 103"));
+    the_survey_is_killed(stasis, gate, &job)?;
     job.delete()
+}
+
+/// The operation lives, and unlocks the ranks: by then nothing of the survey is left in them. The
+/// process is killed when one of them has no code of ours any more.
+fn the_survey_is_killed(stasis: &StasisHost, gate: &Gate<'_>, job: &Bundle<'_>) -> Result<()> {
+    let removes_record = |hit: &Hit| {
+        let path = hit.call.path.clone().unwrap_or_default();
+        let name = path.file_name().unwrap_or_default();
+        let is_pid = name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
+        let is_record = is_pid && path.parent().is_some_and(|of| of.ends_with(RECORDS));
+        is_record && hit.call.name.starts_with("unlink")
+    };
+    let (checkpoint, seen) = checkpoint(gate, job, |_| Plan {
+        class: Class::Changes,
+        at: At::First(Box::new(removes_record)),
+        action: Action::Kill,
+    })?;
+    ensure!(!seen.hits.is_empty(), "not among {:?}", seen.calls);
+    let output = checkpoint.wait_with_output()?;
+    ensure!(!output.status.success(), "it was made");
+    nothing_is_left(stasis)?;
+    ensure!(stasis.ask(PORT)?.as_deref() == Some("104 104"));
+    Ok(())
 }
 
 /// Stops the surveying process, and kills the operation.
 fn killed_when_it_surveys(gate: &Gate<'_>, job: &Bundle<'_>) -> Result<Pid> {
-    gate.close()?;
-    let mut checkpoint = job.begin_checkpoint("cut-off", &["--leave-running"])?;
-    let held = gate.held(|| false)?.context("no runtime was started")?;
     let (found, surveying) = channel();
-    let operation = held.pid;
-    let plan = Plan {
+    let (mut checkpoint, seen) = checkpoint(gate, job, |operation| Plan {
         class: Class::Tracing,
         at: At::Number(1),
         action: Action::Do(Box::new(move |process| {
@@ -73,10 +98,22 @@ fn killed_when_it_surveys(gate: &Gate<'_>, job: &Bundle<'_>) -> Result<Pid> {
             kill(operation, Signal::SIGKILL)?;
             Ok(found.send(process)?)
         })),
-    };
-    let phase = phase_in(job.record());
-    let seen = Trace::of_descendant(held, &[SURVEYS], plan, phase)?.seen()?;
+    })?;
     ensure!(!seen.hits.is_empty(), "not among {:?}", seen.calls);
     checkpoint.wait()?;
     Ok(surveying.recv()?)
+}
+
+/// Makes a checkpoint, by this process, of which the surveying process meets the plan.
+fn checkpoint(
+    gate: &Gate<'_>,
+    job: &Bundle<'_>,
+    plan: impl FnOnce(Pid) -> Plan,
+) -> Result<(Child, Traced)> {
+    gate.close()?;
+    let checkpoint = job.begin_checkpoint("cut-off", &["--leave-running"])?;
+    let held = gate.held(|| false)?.context("no runtime was started")?;
+    let (plan, phase) = (plan(held.pid), phase_in(job.record()));
+    let seen = Trace::of_descendant(held, &[SURVEYS], plan, phase)?.seen()?;
+    Ok((checkpoint, seen))
 }
