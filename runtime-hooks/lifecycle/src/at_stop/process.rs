@@ -32,7 +32,7 @@ use crate::stopped::to_push::ToPush;
 use stasis_engine::context::{Context, RuntimeLocation};
 use stasis_engine::error::kind::Kind;
 use stasis_engine::error::operations_log;
-use stasis_engine::image::directory::{self, has_inventory, is_ours};
+use stasis_engine::image::directory::{self, has_inventory, is_ours, is_settled};
 use stasis_engine::low_level::answer;
 use stasis_engine::operation::stopping::Stopping;
 use stasis_engine::operation::timeline::Timeline;
@@ -110,7 +110,7 @@ impl StopProcess {
             Err(why) => {
                 timeline = self.without(&context, timeline, init.as_ref(), &why);
                 // If CRIU completed the image all the same, the pushing process finds it.
-                let pushing = pushing.filter(|_| !has_inventory(&self.image));
+                let pushing = pushing.filter(|_| !may_have_image(&self.image));
                 let _ = pushing.map(|pushing| pushing.tell(Told::NoImage));
             }
         }
@@ -223,8 +223,8 @@ impl StopProcess {
         timeline
     }
 
-    /// After a checkpoint that failed. If the container has ended with a whole image, keeps it: it
-    /// is the last copy.
+    /// After a checkpoint that failed. If CRIU has written an image, keeps it: it may be the last
+    /// copy.
     fn without<'t>(
         &self,
         context: &Context,
@@ -233,7 +233,7 @@ impl StopProcess {
         why: &str,
     ) -> Timeline<'t> {
         let has_ended = init.is_none_or(ProcessRef::is_gone);
-        if has_ended && has_inventory(&self.image) {
+        if has_ended && may_have_image(&self.image) {
             let mut timeline = timeline.of_image(&self.image);
             timeline.note(format!(
                 "the checkpoint has ended the container, and failed: {why}"
@@ -253,12 +253,19 @@ impl StopProcess {
         }
         // It may be the only copy of the memory of a running container: not given up.
         let has_memory = !has_ended && is_ours(&self.image);
-        if !has_memory && let Err(error) = fs::remove_dir_all(&self.image) {
+        let is_kept = has_memory || may_have_image(&self.image);
+        if !is_kept && let Err(error) = fs::remove_dir_all(&self.image) {
             let image = self.image.display();
             timeline.note(format!("{image} cannot be removed: {error}"));
         }
         timeline
     }
+}
+
+/// Whether CRIU has written an image into a directory. It is in its place, or waits there until an
+/// operation puts it in its place.
+fn may_have_image(directory: &Path) -> bool {
+    has_inventory(directory) || !is_settled(directory)
 }
 
 /// Duplicates the descriptor without close-on-exec, so that started processes inherit it.
@@ -283,3 +290,6 @@ fn last_line(text: &[u8]) -> Option<String> {
     let last = text.lines().rev().find(|line| !line.trim().is_empty());
     last.map(|line| line.trim().to_owned())
 }
+
+#[cfg(test)]
+mod tests;
