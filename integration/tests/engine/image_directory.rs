@@ -1,5 +1,6 @@
 //! An image stays whole until the next one in its directory is complete, whatever fails.
 
+mod carried_files;
 mod file_systems;
 mod power;
 

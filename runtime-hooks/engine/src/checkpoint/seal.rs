@@ -1,7 +1,6 @@
 //! Completes CRIU's files to an image that may be reported good. By then the container has ended,
 //! or goes on: no failure here may prevent that.
 
-use std::fs;
 use std::path::Path;
 
 use stasis_host::disk;
@@ -16,7 +15,7 @@ use crate::error::{Failure, chain};
 use crate::image::directory::{Committed, NewImage};
 use crate::image::files;
 use crate::image::manifest::{MadeOn, Manifest, ManifestError};
-use crate::image::mounted::is_archive;
+use crate::image::mounted::carries_files;
 use crate::low_level::criu_program::CriuProgram;
 use crate::operation::timeline::Timeline;
 use crate::preflight::capabilities::kernel_release;
@@ -90,11 +89,6 @@ pub(crate) fn describe(manifest: &mut Manifest, image: &Path) -> Result<(), Mani
     }
     manifest.made_on.get_or_insert_with(this_machine);
     manifest.write(image)
-}
-
-fn carries_files(image: &Path) -> bool {
-    let mut entries = fs::read_dir(image).into_iter().flatten().flatten();
-    entries.any(|entry| is_archive(&entry.file_name().to_string_lossy()))
 }
 
 /// Leaves out facts that cannot be found out.

@@ -41,6 +41,12 @@ pub(crate) fn is_archive(name: &str) -> bool {
     name.starts_with(PREFIX) && name.ends_with(SUFFIX)
 }
 
+/// Whether an image carries files: if its checkpoint was cut off, no manifest may list them.
+pub(crate) fn carries_files(image: &Path) -> bool {
+    let mut entries = fs::read_dir(image).into_iter().flatten().flatten();
+    entries.any(|entry| is_archive(&entry.file_name().to_string_lossy()))
+}
+
 /// Puts all files that end with their container into an image. Returns the mounts with files.
 ///
 /// # Errors

@@ -27,6 +27,8 @@ use crate::companions::Companions;
 use crate::context::{Context, Outcome};
 use crate::error::operations_log;
 use crate::error::{Error, Refusal};
+use crate::image::manifest::Manifest;
+use crate::image::mounted::carries_files;
 use crate::operation::progress::Progress;
 use crate::operation::timeline::Timeline;
 use crate::operation::verb::Verb;
@@ -38,8 +40,8 @@ use crate::restore::plan::Plan;
 pub use crate::restore::undo::is_taken;
 use crate::restore::undo::leave_taken;
 
-/// Restores a container. The low-level runtime restores an image with neither a manifest nor bulk
-/// memory, and its CUDA processes are checked afterwards.
+/// Restores a container. The low-level runtime restores an image with neither a manifest nor memory
+/// or files that CRIU has not written, and its CUDA processes are checked afterwards.
 ///
 /// # Errors
 /// [`Error`]; nothing of the container is left then, and the image is as it was.
@@ -63,6 +65,7 @@ pub fn restore(
     let options = &options;
     let manifest = match image::find_for(&context.settings, options).map_err(refused)? {
         ImageKind::Image(manifest) => *manifest,
+        ImageKind::Plain if carries_files(&options.image_path) => Manifest::implied(&options.id),
         ImageKind::Plain => return restore_plain(context, options, low_level_args, image),
         // The low-level runtime reports that.
         ImageKind::Nothing => return Ok(Outcome::PassThrough),
