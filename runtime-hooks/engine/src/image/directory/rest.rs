@@ -43,7 +43,7 @@ pub(super) fn finish_locked(
     staging: &Path,
 ) -> Result<Rest, ImageDirectoryError> {
     match is_whole(settings, staging)? {
-        Whole::Yes(manifest) => seal(settings, staging, manifest)?,
+        Whole::Yes(manifest, contents) => seal(settings, staging, manifest, &contents)?,
         Whole::No => return Ok(Rest::NotWhole),
         Whole::Undecided => return Ok(Rest::Undecided),
     }

@@ -1,4 +1,6 @@
+mod apart;
 pub(super) mod change;
+mod disk;
 mod failing;
 mod left;
 pub(super) mod model;

@@ -19,7 +19,7 @@ use crate::operation::outcome::{Decision, decision_of};
 #[derive(Debug)]
 pub(super) enum Whole {
     /// With its manifest, if it has one.
-    Yes(Option<Box<Manifest>>),
+    Yes(Option<Box<Manifest>>, Contents),
     No,
     /// The image depends on a shared outcome that is not decided yet.
     Undecided,
@@ -52,7 +52,7 @@ pub(super) fn is_whole(settings: &Settings, image: &Path) -> Result<Whole, Image
         return Ok(Whole::No);
     };
     if !is_of_this_boot(image).map_err(failed("read", image))? {
-        sync(image)?;
+        sync(image, &contents)?;
         let listed = manifest
             .as_ref()
             .and_then(|manifest| manifest.files.as_ref());
@@ -60,11 +60,12 @@ pub(super) fn is_whole(settings: &Settings, image: &Path) -> Result<Whole, Image
             return Ok(Whole::No);
         }
     }
-    Ok(Whole::Yes(manifest.map(Box::new)))
+    Ok(Whole::Yes(manifest.map(Box::new), contents))
 }
 
 /// The GPU contents of an image, and their place.
-enum Contents {
+#[derive(Debug)]
+pub(super) enum Contents {
     None,
     Of(Index, PathBuf),
 }
@@ -107,6 +108,7 @@ pub(super) fn seal(
     settings: &Settings,
     image: &Path,
     manifest: Option<Box<Manifest>>,
+    contents: &Contents,
 ) -> Result<(), ImageDirectoryError> {
     if let Some(mut manifest) = manifest
         && manifest.files.is_none()
@@ -115,18 +117,26 @@ pub(super) fn seal(
         change(|| Ok(())).map_err(failed("write", image))?;
         manifest.write(image)?;
     }
-    sync(image)
+    sync(image, contents)
 }
 
-fn sync(image: &Path) -> Result<(), ImageDirectoryError> {
-    let synced = change(|| FileSystem::of(image)?.sync());
-    synced.map_err(|source| {
-        doubt(image);
-        ImageDirectoryError::NotOnDisk {
-            path: image.to_owned(),
-            source,
-        }
-    })
+/// Brings an image to disk, after contents apart from it.
+fn sync(image: &Path, contents: &Contents) -> Result<(), ImageDirectoryError> {
+    let apart = match contents {
+        Contents::Of(_, packs) if packs != image => Some(packs.as_path()),
+        Contents::Of(..) | Contents::None => None,
+    };
+    for path in apart.into_iter().chain([image]) {
+        let synced = change(|| FileSystem::of(path)?.sync());
+        synced.map_err(|source| {
+            doubt(image);
+            ImageDirectoryError::NotOnDisk {
+                path: path.to_owned(),
+                source,
+            }
+        })?;
+    }
+    Ok(())
 }
 
 /// Has an image count as whole only if the disk has all of its files as they were sealed: the
