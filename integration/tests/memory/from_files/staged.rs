@@ -119,6 +119,34 @@ fn an_earlier_image_stays_though_the_container_has_ended() -> Result<()> {
     holder.end()
 }
 
+/// The job ends by itself, and then the checkpoint is told to end: contents in memory alone are no
+/// last copy.
+#[test]
+fn no_image_stays_of_a_job_that_has_ended() -> Result<()> {
+    needs!(StandIn);
+    let stasis = &StasisHost::with_containerd(HostKind::trixie()?)?;
+    let holder = with_a_disk(stasis)?;
+    let checkpoint = stands_still(stasis, &holder, |_| {
+        let init = holder.bundle.pid()?.to_string();
+        stasis.host.run(&["kill", "-KILL", &init])?;
+        wait_until_clear(|| Ok(Some(holder.bundle.status()?).filter(|now| now != "stopped")))?;
+        let end = ["pkill", "-TERM", "-x", "stasis-runtime"];
+        stasis.host.run(&end).map(drop)
+    })?;
+    let output = checkpoint.wait_with_output()?;
+    ensure!(!output.status.success(), "it has succeeded");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_contains(&said, &["a signal asked for it to end"]);
+    ensure!(!said.contains("its image in"), "{said}");
+    stasis.nothing_to_put_right()?;
+    ensure!(names_in(&stasis.host.path(STAGING))?.is_empty());
+    assert_eq!(names_in(&stasis.host.path(DISK))?, ["lost+found"]);
+    holder.nothing_left_of_dump("image")?;
+    let inventory = holder.bundle.image_path("image").join("inventory.img");
+    ensure!(!inventory.exists(), "it looks like an image");
+    holder.end()
+}
+
 /// Starts a job and checkpoints it once: its thread gets memory of its own with its first answer.
 fn with_a_disk(stasis: &StasisHost) -> Result<MemoryContainer<'_>> {
     stasis.host.mount_disk(BYTES, DISK)?;

@@ -153,10 +153,19 @@ impl<'a> MemoryDump<'a> {
         };
         let contents = std::mem::take(&mut store.contents);
         let not_returned = contents.undo(container, self.operation.directory());
+        self.disown_staged();
         if self.image.is_last_copy(container.init()) {
             let _ = self.write_origin();
         } else if not_returned.is_none() {
             self.remove_unused();
+        }
+    }
+
+    /// Makes an image never whole whose contents are staged: restores do not look for them there.
+    pub(crate) fn disown_staged(&self) {
+        let requests = self.store.as_ref().map(|store| &store.requests);
+        if requests.is_some_and(|requests| requests.afterwards.is_some()) {
+            self.image.disown();
         }
     }
 

@@ -72,6 +72,7 @@ pub(crate) fn unsealed(
         let stays = || AfterFailure::EndedNotOnDisk(image.path().to_owned());
         return init.is_gone().then(stays);
     }
+    memory.disown_staged();
     if !image.is_last_copy(init) {
         if memory.is_stored_alone() {
             image.disown();
