@@ -51,7 +51,7 @@ pub(super) fn is_whole(settings: &Settings, image: &Path) -> Result<Whole, Image
     let Some(contents) = contents else {
         return Ok(Whole::No);
     };
-    if !is_of_this_boot(image).map_err(failed("read", image))? {
+    if !is_vouched_for(image).map_err(failed("read", image))? {
         sync(image, &contents)?;
         let listed = manifest
             .as_ref()
@@ -154,8 +154,10 @@ fn decision(image: &Path) -> io::Result<Option<Decision>> {
     decision_of(images, &String::from_utf8_lossy(&id))
 }
 
-/// Whether the page cache vouches for its files.
-fn is_of_this_boot(image: &Path) -> io::Result<bool> {
+/// Whether the page cache vouches for its files, or the decision on a shared outcome does: that
+/// comes once all images are on disk.
+fn is_vouched_for(image: &Path) -> io::Result<bool> {
     let boot = file::read(&image.join(BOOT), MAX_SIGN_BYTES)?;
-    Ok(boot.is_some() && boot == boot_id().map(String::into_bytes))
+    let is_of_this_boot = boot == boot_id().map(String::into_bytes);
+    Ok(boot.is_some() && (is_of_this_boot || exists(&image.join(SHARED))))
 }

@@ -129,6 +129,8 @@ fn an_image_with_a_shared_outcome_takes_its_place_with_the_others() {
     // Its writer is killed, and no process writes there before the decision.
     kill(&image);
     assert_eq!(finish(&settings, &directory).unwrap(), Rest::Undecided);
+    // Power fails behind the decision. The image has no hashes, and was on disk before.
+    fs::write(image.path().join(BOOT), "another").unwrap();
     let error = begin(&directory).unwrap_err();
     assert!(matches!(error, ImageDirectoryError::Busy(_)), "{error}");
     fs::rename(&pending, images.path().join(COMPLETE)).unwrap();
