@@ -17,6 +17,7 @@ use crate::operation::awaited_start::awaits_start;
 use crate::operation::stopping;
 use crate::operation::terminate::ask_to_end;
 use crate::operation::{Operation, OperationError, has_directory};
+use crate::recovery::remove_staged;
 use crate::request::DeleteMode;
 
 /// How long an operation may take to roll back. containerd gives a dead shim's `delete` 5 s for
@@ -90,6 +91,7 @@ pub fn delete(
         DeleteError::Start { path, source }
     })?;
     if let Some(operation) = operation.filter(|_| status.success()) {
+        remove_staged(context, &operation);
         operation.clear();
     }
     Ok(Outcome::Done(exit_status::code(status)))

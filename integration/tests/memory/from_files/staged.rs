@@ -147,6 +147,24 @@ fn no_image_stays_of_a_job_that_has_ended() -> Result<()> {
     holder.end()
 }
 
+/// The runtime and the keeper are killed, and the next call is its engine's `delete`.
+#[test]
+fn nothing_stays_in_memory_of_a_container_that_is_deleted() -> Result<()> {
+    needs!(StandIn);
+    let stasis = &StasisHost::with_containerd(HostKind::sid_v2()?)?;
+    let holder = with_a_disk(stasis)?;
+    let mut checkpoint = stands_still(stasis, &holder, |_| {
+        stasis.kill_keepers()?;
+        let end = ["pkill", "-KILL", "-x", "stasis-runtime"];
+        stasis.host.run(&end).map(drop)
+    })?;
+    ensure!(!checkpoint.wait()?.success(), "it has succeeded");
+    ensure!(!names_in(&stasis.host.path(STAGING))?.is_empty());
+    holder.bundle.delete()?;
+    ensure!(names_in(&stasis.host.path(STAGING))?.is_empty());
+    stasis.nothing_to_put_right()
+}
+
 /// Starts a job and checkpoints it once: its thread gets memory of its own with its first answer.
 fn with_a_disk(stasis: &StasisHost) -> Result<MemoryContainer<'_>> {
     stasis.host.mount_disk(BYTES, DISK)?;

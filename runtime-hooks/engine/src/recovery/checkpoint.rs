@@ -8,6 +8,7 @@ use stasis_linux::file;
 use stasis_memory_store::{DumpRequest, Index, STORE_INDEX_FILE};
 
 use crate::bulk_memory::origin::Origin;
+use crate::bulk_memory::places::Places;
 use crate::bulk_memory::request::RequestFiles;
 use crate::container::Container;
 use crate::context::Context;
@@ -68,6 +69,17 @@ fn remove_unnamed(requests: &[RequestFiles], image: &Path) {
         {
             let _ = stasis_memory_store::remove(store);
         }
+    }
+}
+
+/// Removes contents that a killed checkpoint has staged in memory: once its container is deleted
+/// with its record, nothing finds them. The rest is on a disk, which may hang, and is found there.
+pub(crate) fn remove_staged(context: &Context, operation: &Operation) {
+    let staging = Places::of(&context.settings).staging;
+    let request = read(&RequestFiles::of(operation.directory()));
+    let store = request.and_then(|request| request.directory);
+    if let Some(store) = store.filter(|store| store.starts_with(staging)) {
+        let _ = stasis_memory_store::remove(&store);
     }
 }
 

@@ -34,6 +34,7 @@ use crate::operation::{Intent, Operation};
 use crate::preflight::cuda_processes::open_driver;
 pub use begin::begin;
 pub use begin::{begin_recovery, begin_to_start, begin_within, take_up};
+pub(crate) use checkpoint::remove_staged;
 use rollback::{Changed, RolledBack, roll_back};
 use stasis_gpu::cuda::failure::{Cause, ProcessFailure, Step};
 use stasis_gpu::gpu_path;
