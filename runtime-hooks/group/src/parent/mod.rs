@@ -181,7 +181,8 @@ impl<'a> Parent<'a> {
     /// of the next one: so all groups take the locks in one order.
     fn start_all_until(&mut self, step: Step) -> Result<(), Why> {
         for at in 0..self.operations.children.len() {
-            let process = Process::start(&mut self.operations.children[at])?;
+            let child = &mut self.operations.children[at];
+            let process = Process::start(&child.name, &mut child.command)?;
             self.processes.push(process);
             self.until(step)?;
         }

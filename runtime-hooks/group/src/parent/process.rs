@@ -5,13 +5,13 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::process;
+use std::process::{self, Command, Stdio};
 
 use stasis_engine::companions::Step;
 use stasis_engine::error::kind::Kind;
 use stasis_host::output::{file_for_output, output_in};
 
-use super::{Child, Why};
+use super::Why;
 use crate::member::{Ended, Said};
 
 /// More bytes than its message on failure has.
@@ -33,23 +33,25 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts it, apart from the terminal's signals: the parent decides for all.
-    pub(super) fn start(of: &mut Child) -> Result<Self, Why> {
-        let command = &mut of.command;
+    /// Starts the process of a container by its command, apart from the terminal's signals: the
+    /// parent decides for all.
+    pub(super) fn start(container: &str, command: &mut Command) -> Result<Self, Why> {
         let mut start = || {
             let (socket, its_end) = UnixStream::pair()?;
             socket.set_nonblocking(true)?;
             let errors = file_for_output()?;
             let child = command
                 .stdin(OwnedFd::from(its_end))
-                .stdout(process::Stdio::null())
+                .stdout(Stdio::null())
                 .stderr(errors.try_clone()?)
                 .process_group(0)
                 .spawn()?;
+            // The command keeps its descriptors open, and a dead process's socket would not end.
+            command.stdin(Stdio::null()).stderr(Stdio::null());
             Ok((child, socket, errors))
         };
         let (child, socket, errors) = start().map_err(|source| Why::Start {
-            container: of.name.clone(),
+            container: container.to_owned(),
             source,
         })?;
         Ok(Self {
@@ -146,5 +148,24 @@ impl Process {
                 Err(_) => self.is_silent = true,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_socket_of_a_process_that_has_ended_is_closed() {
+        let mut command = Command::new("true");
+        let mut process = Process::start("c1", &mut command).unwrap();
+        process.socket.set_nonblocking(false).unwrap();
+        let limit = Some(Duration::from_secs(20));
+        process.socket.set_read_timeout(limit).unwrap();
+        process.read();
+        assert!(process.is_silent);
+        process.child.wait().unwrap();
     }
 }
