@@ -4,6 +4,7 @@ use anyhow::{Context, Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::client::answer::listed;
 use stasis_integration::container::bundle::{Bundle, ROOT};
+use stasis_integration::container::contents::{DISK, ON_DISK};
 use stasis_integration::host::installed::PROGRAM;
 
 use super::three::{IDS, Three, answer, of};
@@ -130,14 +131,30 @@ pub(super) fn not_locked_in_time(three: &mut Three<'_>) -> Result<()> {
 }
 
 pub(super) fn a_full_disk_for_one(three: &mut Three<'_>) -> Result<()> {
+    without_room_for("b", three)
+}
+
+/// In its dump: the GPU contents of the other, whose image is on disk, are removed with that.
+pub(super) fn a_full_disk_beside_contents_apart(three: &mut Three<'_>) -> Result<()> {
+    three.set(&format!("{ON_DISK}preflight.disk_space = \"ignore\"\n"))?;
+    without_room_for("a", three)?;
+    let left = three
+        .stasis
+        .host
+        .run_for_text(&["find", DISK, "-type", "f"])?;
+    ensure!(left.is_empty(), "{left}");
+    three.set("")
+}
+
+fn without_room_for(id: &str, three: &mut Three<'_>) -> Result<()> {
     let into = three.directory();
-    let image = format!("{into}/b");
+    let image = format!("{into}/{id}");
     three.stasis.host.run(&["mkdir", "-p", &image])?;
-    three.stasis.host.mount_memory(1 << 20, &image)?;
+    three.stasis.host.mount_memory(1 << 17, &image)?;
     let answer = three.fails(&into, &[]);
     three.stasis.host.run(&["umount", &image])?;
     let answer = answer?;
-    ensure!(of(&answer, "b", "kind") == "no-space", "{answer:#}");
+    ensure!(of(&answer, id, "kind") == "no-space", "{answer:#}");
     Ok(())
 }
 

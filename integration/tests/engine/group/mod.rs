@@ -18,13 +18,17 @@ on_hosts!(all_cases: sid, trixie_v2);
 
 type Case = fn(&mut Three<'_>) -> Result<()>;
 
-const CASES: [(&str, Case); 14] = [
+const CASES: [(&str, Case); 15] = [
     ("left running", cases::left_running),
     ("ended and restored", cases::ended_and_restored),
     ("one is paused", cases::one_is_paused),
     ("a blocker in one", cases::a_blocker_in_one),
     ("not locked in time", cases::not_locked_in_time),
     ("a full disk for one", cases::a_full_disk_for_one),
+    (
+        "a full disk beside contents apart",
+        cases::a_full_disk_beside_contents_apart,
+    ),
     ("named twice, a directory in use", cases::refusals),
     ("two that overlap", cases::two_that_overlap),
     ("one ends meanwhile", cases::one_ends_meanwhile),

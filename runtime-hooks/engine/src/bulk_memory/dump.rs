@@ -171,8 +171,8 @@ impl<'a> MemoryDump<'a> {
 
     /// Removes all files of the store, unless processes lack contents that are in it.
     pub(crate) fn remove_unused(&mut self) {
-        if let Some(store) = self.store.take()
-            && !self.is_stored_alone()
+        if !self.is_stored_alone()
+            && let Some(store) = self.store.take()
         {
             store.requests.discard(self.image.path());
         }

@@ -1,9 +1,10 @@
 //! GPU contents of a dump that are stored before it, and away from their processes during it.
 
+use std::io;
 use std::mem;
 use std::path::Path;
 
-use stasis_gpu::gpu_path::detached::{self, Holder, InFile};
+use stasis_gpu::gpu_path::detached::{self, Holder, InFile, are_detached};
 use stasis_gpu::gpu_path::{NewFiles, Unanswered};
 use stasis_linux::cgroup::FreezerState;
 use stasis_linux::error_chain;
@@ -53,15 +54,20 @@ impl Contents {
     /// After a failure: stops storing, and gives contents back that are away; returns the reason if
     /// that fails.
     pub(super) fn undo(self, container: &Container, directory: &Path) -> Option<String> {
-        let Self::Detached(holder, ..) = self else {
-            return None;
+        let holder = match self {
+            Self::Detached(holder, ..) => Some(holder),
+            Self::Dumped(_) if are_detached(directory) => None,
+            Self::Unstored | Self::Storing(_) | Self::Dumped(_) => return None,
         };
         // No process of a frozen container can map anything. If the container cannot be thawed, its
         // contents cannot be given back.
         let cgroup = container.cgroup();
         let found = cgroup.freezer_state();
         let _ = cgroup.thaw();
-        let failed = give_back(holder, directory);
+        let failed = match holder {
+            Some(holder) => give_back(holder, directory),
+            None => reason(detached::give_back(directory)),
+        };
         if let Ok(FreezerState::Frozen) = found {
             // If this fails, the rollback corrects it.
             let _ = cgroup.freeze();
@@ -73,7 +79,10 @@ impl Contents {
 fn give_back(holder: Holder, directory: &Path) -> Option<String> {
     let given = holder.give_back();
     // A holder that was killed or is late does not answer: another process gives them back.
-    let given = given.or_else(|_| detached::give_back(directory));
+    reason(given.or_else(|_| detached::give_back(directory)))
+}
+
+fn reason(given: io::Result<()>) -> Option<String> {
     given.err().map(|error| error_chain(&error))
 }
 

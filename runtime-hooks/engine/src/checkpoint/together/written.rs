@@ -28,14 +28,9 @@ pub(in crate::checkpoint) fn written(
     timeline: &mut Timeline<'_>,
 ) -> Result<(), Failure> {
     let manifest = &mut captured.manifest;
-    let mut waited = seal(plan.context, &plan.image, manifest, memory, timeline);
-    if waited.is_ok() {
-        waited = still_lives(plan).and_then(|()| plan.meet(Step::Written, timeline));
-    }
-    if waited.is_err() {
-        memory.remove_unused();
-    }
-    waited
+    seal(plan.context, &plan.image, manifest, memory, timeline)?;
+    still_lives(plan)?;
+    plan.meet(Step::Written, timeline)
 }
 
 /// Another process may have killed the frozen container.
