@@ -18,7 +18,7 @@ on_hosts!(all_cases: sid, trixie_v2);
 
 type Case = fn(&mut Three<'_>) -> Result<()>;
 
-const CASES: [(&str, Case); 15] = [
+const CASES: [(&str, Case); 16] = [
     ("left running", cases::left_running),
     ("ended and restored", cases::ended_and_restored),
     ("one is paused", cases::one_is_paused),
@@ -43,6 +43,7 @@ const CASES: [(&str, Case); 15] = [
     ),
     ("killed behind that", killed::behind_that),
     ("killed in a restore", restored::killed),
+    ("hooks behind a restore", restored::hooks),
 ];
 
 fn all_cases(kind: HostKind) -> Result<()> {

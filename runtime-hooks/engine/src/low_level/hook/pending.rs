@@ -106,7 +106,18 @@ pub(crate) fn run_after_restore_in_phase(
     intent: &Intent,
     timeline: &mut Timeline<'_>,
 ) {
-    if intent.keeps_some_off_gpu() || !path(operation).exists() {
+    if !intent.keeps_some_off_gpu() {
+        run_in_phase(operation, container, timeline);
+    }
+}
+
+/// Runs it in a phase of its own: all processes have their GPU.
+pub(crate) fn run_in_phase(
+    operation: &Operation,
+    container: &Container,
+    timeline: &mut Timeline<'_>,
+) {
+    if !path(operation).exists() {
         return;
     }
     let phase = When::AfterRestore.phase();

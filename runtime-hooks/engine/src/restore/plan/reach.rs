@@ -42,14 +42,9 @@ impl Plan<'_> {
         if let Some(container) = self.context.container(id)? {
             verify(self.context, &container)?;
         }
-        self.runs(timeline);
-        Ok(())
-    }
-
-    /// The container runs.
-    pub(super) fn runs(&self, timeline: &mut Timeline<'_>) {
         if self.admission.gpus.is_some() {
-            tell_program(self.context, &self.operation, &self.options.id, timeline);
+            tell_program(self.context, &self.operation, id, timeline);
         }
+        Ok(())
     }
 }

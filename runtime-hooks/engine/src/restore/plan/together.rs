@@ -11,9 +11,11 @@ use crate::companions::{Companions, Step};
 use crate::container::{Container, ContainerError};
 use crate::error::after_failure::AfterFailure;
 use crate::error::{Error, Failure};
+use crate::low_level::hook::pending::run_in_phase;
 use crate::operation::timeline::Timeline;
 use crate::recovery::shared::restore::resume_restored;
 use crate::restore::gpu_state::{restore_locked, verify, verify_locked};
+use crate::restore::hook::record;
 
 /// The phase in which a container resumes.
 const GO_ON: &str = "go on";
@@ -41,6 +43,8 @@ impl Plan<'_> {
             restore_locked(context, id, gpus, &self.manifest, loaded, timeline)?;
             verify_locked(context, &container)?;
             timeline.time("freeze", || container.cgroup().freeze())?;
+            // Once all are restored, whichever process lets it go on tells its program so.
+            record(context, &self.operation, &container, timeline)?;
         }
         self.operation.reservation().release();
         self.meet(companions, Step::Whole, timeline)
@@ -73,7 +77,7 @@ impl Plan<'_> {
             Err(error) => return Err(failed(Failure::Unanswered, AfterFailure::Unknown(error))),
         };
         let Err(cause) = timeline.time(GO_ON, || self.let_run(&container)) else {
-            self.runs(timeline);
+            run_in_phase(&self.operation, &container, timeline);
             return Ok(());
         };
         let again = timeline.time(GO_ON, || {
