@@ -8,6 +8,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use stasis_engine::operation::outcome::{COMPLETE, MAX_BYTES, PENDING, SharedOutcome};
 use stasis_engine::request::AfterDump;
@@ -86,9 +88,15 @@ impl NewGroup {
     /// All images are on disk: from here on the checkpoint is complete, whichever process ends.
     ///
     /// # Errors
-    /// An I/O error: it is not complete, and can only be abandoned.
+    /// An I/O error, also if another group is complete there: this one is not, and can only be
+    /// abandoned.
     pub fn complete(&self) -> io::Result<()> {
-        fs::rename(&self.pending, &self.complete)
+        let (from, to) = (&self.pending, &self.complete);
+        match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+            // NFS, for one, only replaces files.
+            Err(Errno::INVAL) if !to.try_exists()? => fs::rename(from, to),
+            renamed => Ok(renamed?),
+        }
     }
 
     /// Makes the decision survive a crash of the machine, if the disk takes it. All else is on

@@ -53,6 +53,20 @@ fn what_is_abandoned_cannot_be_completed() {
 }
 
 #[test]
+fn a_group_that_is_complete_is_not_replaced() {
+    let directory = tempfile::tempdir().unwrap();
+    let (first, second) = (begin(directory.path()), begin(directory.path()));
+    let (one, other) = (of(&first, "c1").unwrap(), of(&second, "c1").unwrap());
+    first.complete().unwrap();
+    let error = second.complete().unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+    second.abandon();
+    let decided = |id: &str| decision_of(directory.path(), id).unwrap();
+    assert_eq!(decided(&one.id), Some(Decision::Complete));
+    assert_eq!(decided(&other.id), Some(Decision::Abandoned));
+}
+
+#[test]
 fn a_parent_that_has_ended_has_decided_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let new = begin(directory.path());
