@@ -2,7 +2,6 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -53,6 +52,8 @@ fn phase(step: Step) -> &'static str {
 pub enum Said {
     /// It has reached this step.
     Reached(Step),
+    /// A signal asks it to end: the parent decides, and may have done so already.
+    Withdrawn,
     /// Its operation is over.
     Ended(Ended),
 }
@@ -115,14 +116,13 @@ impl Member {
         loop {
             match self.hear() {
                 Ok(Some(GO_ON)) => return Ok(()),
-                Ok(Some(ABANDONED)) if withdrawn => return Err(Failure::Cancelled),
+                Ok(Some(ABANDONED)) if cancel.requested() => return Err(Failure::Cancelled),
                 Ok(Some(ABANDONED)) => return Err(abandoned()),
                 Ok(None) => {}
                 Ok(Some(_)) | Err(_) => return self.without_parent(),
             }
             if cancel.requested() && !withdrawn {
-                // The parent decides, and may have done so already.
-                let _ = self.socket.shutdown(Shutdown::Write);
+                let _ = self.say(&Said::Withdrawn);
                 withdrawn = true;
             }
             if Instant::now() > deadline && !ended {

@@ -1,8 +1,11 @@
 //! The parent, a container's process or all keepers are killed, at each step.
 
-use anyhow::{Context, Result, ensure};
+use std::fs;
 
-use super::three::Three;
+use anyhow::{Context, Result, ensure};
+use stasis_integration::check::wait::wait_until_clear;
+
+use super::three::{IDS, Three, answer, of};
 
 const HELD: &str = "step";
 const PARENT: &str = "^/usr/local/bin/stasis checkpoint --group";
@@ -112,6 +115,32 @@ pub(super) fn behind_that(three: &mut Three<'_>) -> Result<()> {
         bundle.delete()?;
     }
     three.restore(&into)
+}
+
+/// A container's process gets SIGTERM while it waits for the others.
+pub(super) fn by_sigterm(three: &mut Three<'_>) -> Result<()> {
+    let into = three.directory();
+    three.stasis.hold_driver("checkpoint a", HELD)?;
+    let group = three.begin(&into, &["-R", "--json"])?;
+    three.stasis.until_driver_is_called()?;
+    three.signal("-TERM", &of_container("c"))?;
+    wait_until_clear(|| {
+        let entries = fs::read_dir(three.stasis.host.path(&into))?;
+        let names: Vec<_> = entries
+            .map(|entry| Ok(entry?.file_name()))
+            .collect::<Result<_>>()?;
+        let mut names = names.iter().map(|name| name.to_string_lossy());
+        Ok(names
+            .find(|name| name.starts_with(".stasis-group-"))
+            .map(|name| name.into_owned()))
+    })?;
+    three.stasis.let_driver_go(HELD)?;
+    let answer = answer(&group.wait_with_output()?)?;
+    ensure!(of(&answer, "c", "kind") == "cancelled", "{answer:#}");
+    for id in IDS {
+        ensure!(of(&answer, id, "state") == "unharmed", "{answer:#}");
+    }
+    three.no_image(&into)
 }
 
 /// Does something while a driver call is held; the call may be made after that.

@@ -18,7 +18,7 @@ on_hosts!(all_cases: sid, trixie_v2);
 
 type Case = fn(&mut Three<'_>) -> Result<()>;
 
-const CASES: [(&str, Case); 16] = [
+const CASES: [(&str, Case); 17] = [
     ("left running", cases::left_running),
     ("ended and restored", cases::ended_and_restored),
     ("one is paused", cases::one_is_paused),
@@ -42,6 +42,7 @@ const CASES: [(&str, Case); 16] = [
         killed::before_all_are_complete,
     ),
     ("killed behind that", killed::behind_that),
+    ("told to end while it waits", killed::by_sigterm),
     ("killed in a restore", restored::killed),
     ("hooks behind a restore", restored::hooks),
 ];

@@ -202,10 +202,13 @@ impl<'l> Three<'l> {
 
     /// Kills processes of the host whose command lines match.
     pub(super) fn kill(&self, pattern: &str) -> Result<()> {
-        self.stasis
-            .host
-            .run(&["pkill", "-KILL", "-f", pattern])
-            .map(drop)
+        self.signal("-KILL", pattern)
+    }
+
+    /// Sends them this signal.
+    pub(super) fn signal(&self, signal: &str, pattern: &str) -> Result<()> {
+        let signal = ["pkill", signal, "-f", pattern];
+        self.stasis.host.run(&signal).map(drop)
     }
 
     pub(super) fn delete(&self) -> Result<()> {

@@ -28,7 +28,8 @@ pub(super) struct Process {
     errors: File,
     reached: Option<Step>,
     ended: Option<Ended>,
-    is_silent: bool,
+    /// It has withdrawn, or can report nothing more.
+    is_to_end: bool,
     is_over: bool,
 }
 
@@ -61,7 +62,7 @@ impl Process {
             errors,
             reached: None,
             ended: None,
-            is_silent: false,
+            is_to_end: false,
             is_over: false,
         })
     }
@@ -72,7 +73,7 @@ impl Process {
 
     /// Returns whether its operation has ended, or is to end.
     pub(super) fn has_given_up(&self) -> bool {
-        self.is_silent || self.ended.is_some() || self.is_over
+        self.is_to_end || self.ended.is_some() || self.is_over
     }
 
     /// Returns whether the process has ended.
@@ -128,13 +129,13 @@ impl Process {
         loop {
             match (&self.socket).read(&mut some) {
                 Ok(0) => {
-                    self.is_silent = true;
+                    self.is_to_end = true;
                     break;
                 }
                 Ok(count) => self.heard.extend_from_slice(&some[..count]),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => {
-                    self.is_silent |= error.kind() != ErrorKind::WouldBlock;
+                    self.is_to_end |= error.kind() != ErrorKind::WouldBlock;
                     break;
                 }
             }
@@ -144,8 +145,8 @@ impl Process {
             match serde_json::from_slice(&line) {
                 Ok(Said::Reached(step)) => self.reached = Some(step),
                 Ok(Said::Ended(ended)) => self.ended = Some(ended),
-                // A report of another version: the process counts as failed.
-                Err(_) => self.is_silent = true,
+                // A report of another version counts as its failure.
+                Ok(Said::Withdrawn) | Err(_) => self.is_to_end = true,
             }
         }
     }
@@ -165,7 +166,7 @@ mod tests {
         let limit = Some(Duration::from_secs(20));
         process.socket.set_read_timeout(limit).unwrap();
         process.read();
-        assert!(process.is_silent);
+        assert!(process.is_to_end);
         process.child.wait().unwrap();
     }
 }
