@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 use crate::context::Context;
 use crate::operation::undo::Undo;
 use crate::operation::{Holder, Operation, OperationError};
+use crate::recovery::end::ENDING;
 use crate::recovery::report::{LogWhen, Recovered, recover_and_report};
 use crate::recovery::waiting::waits_for;
 
-/// How long an operation waits for a recovery that is under way.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long an operation waits for a recovery that is under way: longer than one that waits for
+/// processes which do not end.
+const PATIENCE: Duration = ENDING.saturating_add(Duration::from_secs(5));
 const POLL: Duration = Duration::from_millis(20);
 
 /// Takes the lock of a container. Waits for a running recovery of an earlier operation; undoes that

@@ -13,7 +13,7 @@ use crate::operation::Operation;
 use crate::operation::undo::{Restore, Stage};
 
 /// How long processes may take to end after SIGKILL: the kernel releases its memory first.
-const ENDING: Duration = Duration::from_secs(10);
+pub(super) const ENDING: Duration = Duration::from_secs(10);
 
 /// Removes the container with its processes, those that no record tells of yet included, and what
 /// runc or crun has mounted in its bundle. Reports whether they have ended: a freezer that we do

@@ -66,6 +66,7 @@ fn what_another_boot_has_left_is_compared_with_its_hashes() {
         if !damage.is_empty() {
             fs::write(image.path().join(damage), "later, and damaged").unwrap();
         }
+        kill(&image);
         directory
     };
     let core = |directory: &Path| {
