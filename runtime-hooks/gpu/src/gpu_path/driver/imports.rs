@@ -32,12 +32,9 @@ impl CopyingDriver {
         let asked = self.asked(&importers)?;
         // The program's references of an import that is mapped again, after a failed resume, may
         // not be back: those that were counted before are right.
-        let is_recorded = |share: &&Share| all.iter().any(|one| one.is_of_one_mapping(share));
-        let (again, first): (Vec<&Share>, Vec<&Share>) = shares.iter().partition(is_recorded);
-        let (again, first): (Vec<Share>, Vec<Share>) = (
-            again.into_iter().copied().collect(),
-            first.into_iter().copied().collect(),
-        );
+        let is_recorded = |share: &Share| all.iter().any(|one| one.is_of_one_mapping(share));
+        let (again, first): (Vec<Share>, Vec<Share>) =
+            shares.iter().copied().partition(is_recorded);
         all.extend_from_slice(&first);
         write(&self.directory, &all)?;
         let job = GpuCopy::GiveUp(GiveUp {

@@ -33,15 +33,10 @@ impl GiveUp {
                 .iter()
                 .map(|visit| visit.as_ref().map_err(to_own))
                 .collect::<io::Result<_>>()?;
-            let given_up = at_the_same_time(&visits, |visit| {
-                let again = give_up(visit, &self.again).1;
-                Ok(again.map_or_else(
-                    |error| (Vec::new(), Err(error)),
-                    |()| give_up(visit, &self.first),
-                ))
-            });
-            let mut done = Ok(());
-            for (visit, given_up) in visits.iter().zip(given_up) {
+            let again = at_the_same_time(&visits, |visit| give_up(visit, &self.again).1);
+            let first = at_the_same_time(&visits, |visit| Ok(give_up(visit, &self.first)));
+            let mut done = again.into_iter().collect::<io::Result<()>>();
+            for (visit, given_up) in visits.iter().zip(first) {
                 let (references, one) = given_up?;
                 let counted = of(visit, &self.first).zip(references);
                 note(counted, &mut recorded);
