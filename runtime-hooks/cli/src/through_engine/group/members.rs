@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
-use stasis_engine::operation::directory_of;
 use stasis_group::file::{GroupMember, NewGroup};
 use stasis_group::member::Ended;
 use stasis_group::parent::Child;
@@ -73,13 +72,6 @@ impl Member {
             context: self.located.context(settings.clone(), Cancel::not_needed()),
             container: id.to_owned(),
         }
-    }
-
-    /// Returns its name, and the directory of its operation's record.
-    pub(super) fn record(&self, settings: &Settings) -> (String, PathBuf) {
-        let (root, id) = (&self.located.root, self.located.container.id());
-        let directory = directory_of(&settings.paths.state_dir, root, id);
-        (self.name.clone(), directory)
     }
 
     /// Makes its row, with an image if all are complete.

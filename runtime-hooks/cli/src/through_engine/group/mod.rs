@@ -21,7 +21,7 @@ use stasis_config::Settings;
 use stasis_engine::operation::outcome::COMPLETE;
 use stasis_engine::request::{AfterDump, CriuOption};
 use stasis_group::file::{NewGroup, clear_undecided};
-use stasis_group::parent::{self, Operations};
+use stasis_group::parent::{self, Child, EndOfAll, Operations};
 use stasis_host::cancel::Cancel;
 use stasis_host::time::rfc3339;
 
@@ -73,15 +73,13 @@ pub(super) fn checkpoint(
     let start = Instant::now();
     let children = members.iter().zip(runtimes);
     let children = children.map(|(one, runtime)| one.child(settings, runtime, wanted, &group));
-    let records = members.iter().map(|member| member.record(settings));
-    let operations = Operations {
-        group: &group,
-        children: children.collect(),
-        limit: settings.deadlines.group(),
-        cancel: Cancel::on_signals()?,
-        watch: &mut GroupLine::new(records.collect(), wanted.shown),
-    };
-    let ended = parent::checkpoint(operations);
+    let ended = lead(
+        settings,
+        &group,
+        children.collect(),
+        wanted.shown,
+        parent::checkpoint,
+    )?;
     remove_empty(&directory, &members);
     let is_complete = ended.why.is_none();
     let rows = members.iter().zip(ended.each);
@@ -89,6 +87,23 @@ pub(super) fn checkpoint(
     let (after, why) = (Some(wanted.after), ended.why.as_ref());
     let outcome = outcome::Group::of(after, &directory, why, rows.collect());
     Ok(report(&outcome.taking(start.elapsed()), wanted.format)?)
+}
+
+/// Leads the containers' operations through their course, and shows how far they are.
+fn lead(
+    settings: &Settings,
+    group: &NewGroup,
+    children: Vec<Child>,
+    shown: Shown,
+    course: fn(Operations<'_>) -> EndOfAll,
+) -> io::Result<EndOfAll> {
+    Ok(course(Operations {
+        watch: &mut GroupLine::of(&children, shown),
+        group,
+        children,
+        limit: settings.deadlines.group(),
+        cancel: Cancel::on_signals()?,
+    }))
 }
 
 /// Reports each container's blockers and expected cost, and returns the exit code.

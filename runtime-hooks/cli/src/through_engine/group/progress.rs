@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use stasis_engine::operation::directory_of;
 use stasis_engine::operation::progress::UnderWay;
-use stasis_group::parent::Watch;
+use stasis_group::parent::{Child, Watch};
 
 use crate::answer::amount::counted;
 use crate::through_engine::progress::{ProgressLine, Shown};
@@ -20,11 +21,17 @@ pub(super) struct GroupLine {
 }
 
 impl GroupLine {
-    pub(super) fn new(members: Vec<(String, PathBuf)>, shown: Shown) -> Self {
-        let title = counted(members.len(), "container");
+    pub(super) fn of(children: &[Child], shown: Shown) -> Self {
+        let members = children.iter().map(|child| {
+            let context = &child.context;
+            let state_dir = &context.settings.paths.state_dir;
+            let directory = directory_of(state_dir, &context.root, &child.container);
+            (child.name.clone(), directory)
+        });
+        let title = counted(children.len(), "container");
         Self {
             line: ProgressLine::new(&title, shown, None),
-            members,
+            members: members.collect(),
         }
     }
 }

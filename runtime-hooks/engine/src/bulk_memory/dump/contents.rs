@@ -1,6 +1,5 @@
 //! GPU contents of a dump that are stored before it, and away from their processes during it.
 
-use std::io;
 use std::mem;
 use std::path::Path;
 
@@ -44,7 +43,7 @@ impl Contents {
             return (self, None);
         };
         let not_back = match resumes {
-            Resumes::AtOnce => give_back(holder, directory),
+            Resumes::AtOnce => give_back(Some(holder), directory),
             // The holder ends when the processes have ended, or waits for the resume.
             Resumes::Later => None,
         };
@@ -64,10 +63,7 @@ impl Contents {
         let cgroup = container.cgroup();
         let found = cgroup.freezer_state();
         let _ = cgroup.thaw();
-        let failed = match holder {
-            Some(holder) => give_back(holder, directory),
-            None => reason(detached::give_back(directory)),
-        };
+        let failed = give_back(holder, directory);
         if let Ok(FreezerState::Frozen) = found {
             // If this fails, the rollback corrects it.
             let _ = cgroup.freeze();
@@ -76,13 +72,13 @@ impl Contents {
     }
 }
 
-fn give_back(holder: Holder, directory: &Path) -> Option<String> {
-    let given = holder.give_back();
+fn give_back(holder: Option<Holder>, directory: &Path) -> Option<String> {
     // A holder that was killed or is late does not answer: another process gives them back.
-    reason(given.or_else(|_| detached::give_back(directory)))
-}
-
-fn reason(given: io::Result<()>) -> Option<String> {
+    let is_given = holder.is_some_and(|holder| holder.give_back().is_ok());
+    let given = match is_given {
+        true => Ok(()),
+        false => detached::give_back(directory),
+    };
     given.err().map(|error| error_chain(&error))
 }
 

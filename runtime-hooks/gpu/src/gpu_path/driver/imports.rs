@@ -68,7 +68,13 @@ impl CopyingDriver {
         let (shares, lost): (Vec<Share>, Vec<Share>) =
             shares.partition(|share| is_there(share.owner));
         if !shares.is_empty() {
-            let members = self.all_locked(&shares)?;
+            // Processes that were not checkpointed after all still have the copying code in them.
+            self.state().armed.clear();
+            let ids = shares
+                .iter()
+                .flat_map(|share| [share.importer, share.owner]);
+            let members = opened(ids).map_err(away)?;
+            self.expect_locked(&members)?;
             self.share_again_among(&members, shares.len())
                 .map_err(away)?;
         }
@@ -78,22 +84,15 @@ impl CopyingDriver {
         }
     }
 
-    /// Returns the processes that share this memory, if all are LOCKED.
-    fn all_locked(&self, shares: &[Share]) -> Result<Vec<ProcessRef>, CudaError> {
-        // Processes that were not checkpointed after all still have the copying code in them.
-        self.state().armed.clear();
-        let ids = shares
-            .iter()
-            .flat_map(|share| [share.importer, share.owner]);
-        let members = opened(ids).map_err(|_| CudaError::SharedMemoryAway)?;
-        for process in &members {
+    fn expect_locked(&self, processes: &[ProcessRef]) -> Result<(), CudaError> {
+        for process in processes {
             // The driver would never answer about a stopped one.
             let may_ask = matches!(can_be_queried(process), Ok(true));
             if !may_ask || self.driver.state(process)? != CudaState::Locked {
                 return Err(CudaError::SharedMemoryAway);
             }
         }
-        Ok(members)
+        Ok(())
     }
 
     fn share_again_among(&self, members: &[ProcessRef], count: usize) -> io::Result<()> {

@@ -7,7 +7,6 @@ use std::time::SystemTime;
 use stasis_config::{LowLevel, Settings};
 use stasis_engine::context::Context;
 use stasis_engine::low_level::default_root;
-use stasis_engine::operation::directory_of;
 use stasis_group::file::{self, GroupMember, NewGroup};
 use stasis_group::parent::Child;
 use stasis_host::cancel::Cancel;
@@ -108,12 +107,6 @@ fn refuse_others(directory: &Path, found: &GroupMember) -> Result<(), GroupError
 }
 
 impl Member {
-    /// Returns its name, and the directory of its operation's record.
-    pub(super) fn record(&self, settings: &Settings) -> (String, PathBuf) {
-        let directory = directory_of(&settings.paths.state_dir, &self.root, &self.id);
-        (self.name.clone(), directory)
-    }
-
     /// Describes it for the file that decides the outcome.
     pub(super) fn describe(&self) -> GroupMember {
         self.described.clone()

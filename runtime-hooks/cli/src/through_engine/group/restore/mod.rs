@@ -14,12 +14,11 @@ use stasis_config::Settings;
 use stasis_engine::operation::undo::{Begun, Undo};
 use stasis_engine::operation::verb::Verb;
 use stasis_group::file::{NewGroup, restore::remove_left};
-use stasis_group::parent::{self, Operations};
-use stasis_host::cancel::Cancel;
+use stasis_group::parent;
 use stasis_host::time::rfc3339;
 
+use super::lead;
 use super::outcome::{self, report};
-use super::progress::GroupLine;
 use super::row::Row;
 use crate::answer::exit::Exit;
 use crate::answer::{Format, show_all};
@@ -64,15 +63,13 @@ pub(in crate::through_engine) fn restore(
     let start = Instant::now();
     let children = members.iter().zip(runtimes);
     let children = children.map(|(one, runtime)| one.child(settings, runtime, &group));
-    let records = members.iter().map(|member| member.record(settings));
-    let operations = Operations {
-        group: &group,
-        children: children.collect(),
-        limit: settings.deadlines.group(),
-        cancel: Cancel::on_signals()?,
-        watch: &mut GroupLine::new(records.collect(), wanted.shown),
-    };
-    let ended = parent::restore(operations);
+    let ended = lead(
+        settings,
+        &group,
+        children.collect(),
+        wanted.shown,
+        parent::restore,
+    )?;
     group.forget(|id| is_needed(settings, id));
     let rows = members.iter().zip(ended.each).map(|(member, ended)| {
         let image = Some(member.image.clone());
