@@ -17,10 +17,10 @@ use stasis_linux::ProcessRef;
 
 use crate::cuda::failure::{Cause, JobError, ProcessFailure, Step};
 use crate::cuda::lock::lock_all;
-use crate::cuda::process_set::initial_state::{InitialState, SafeState};
+use crate::cuda::process_set::initial_state::{InitialState, ProcessId, SafeState};
 use crate::cuda::process_set::{ProcessStates, bring_back, can_be_queried, expect_state, room};
 use crate::cuda::threads::for_each;
-use crate::cuda::{CudaError, CudaState, Driver, GpuMap};
+use crate::cuda::{CudaError, CudaState, Driver, GpuBytes, GpuMap};
 
 /// Marker: members may call CUDA, unless they were found LOCKED or CHECKPOINTED.
 #[derive(Debug)]
@@ -129,21 +129,27 @@ impl<'d> CudaJob<'d, Checkpointed> {
         for process in &processes {
             expect_state(driver, Step::Query, process, CudaState::Checkpointed)?;
         }
-        Ok(Self::of_suspended(driver, processes))
+        Ok(Self::of_suspended(driver, SafeState::Running, processes))
     }
 
-    /// Makes the job of suspended processes, all of which are to run. An earlier restore may have
-    /// left some of them LOCKED.
-    pub fn of_suspended(driver: &'d dyn Driver, processes: Vec<ProcessRef>) -> Self {
-        Self::new(driver, InitialState::default(), processes)
+    /// Makes the job of suspended processes, all of which are brought to `goal`. An earlier restore
+    /// may have left some of them LOCKED.
+    pub fn of_suspended(
+        driver: &'d dyn Driver,
+        goal: SafeState,
+        processes: Vec<ProcessRef>,
+    ) -> Self {
+        let ids = processes.iter().map(ProcessId::of);
+        let goals = ids.map(|id| (id, (goal, GpuBytes::new())));
+        Self::new(driver, goals.collect(), processes)
     }
 
     /// Restores the GPU state of all members, in parallel.
     ///
     /// # Errors
-    /// [`JobError`]; members that could be restored run, the ones listed as lost do not. All stay
-    /// as they are if the GPUs have no room for them together. With a map, members that could not
-    /// be restored stay CHECKPOINTED: their own GPUs may belong to others by now.
+    /// [`JobError`]; members that could be restored are at their goal, the ones listed as lost are
+    /// not. All stay as they are if the GPUs have no room for them together. With a map, members
+    /// that could not be restored stay CHECKPOINTED: their own GPUs may belong to others by now.
     pub fn restore(self, map: &GpuMap) -> Result<CudaJob<'d, Locked>, JobError> {
         let driver = self.driver;
         room::reserve(driver, &self.members, &self.initial_state)?;

@@ -100,13 +100,14 @@ impl CopyingDriver {
         })
     }
 
-    /// Whether the contents of a checkpointed process are in a file of ours.
+    /// Whether the contents of a checkpointed process may be in a file of ours, and still arrive
+    /// there.
     fn is_in_file(&self, process: &ProcessRef) -> bool {
         match contents_in_time(process) {
             Ok(contents) => !contents.is_empty(),
             Err(error) => {
                 self.note(process, &error);
-                false
+                true
             }
         }
     }

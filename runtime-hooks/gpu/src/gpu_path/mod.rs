@@ -36,6 +36,7 @@ use stasis_injection::{Span, contents_of};
 use stasis_linux::ProcessRef;
 
 use self::copier::Copier;
+use self::detached::Whereabouts;
 use self::process::{GpuCopy, VERB};
 use self::records::{DIRECTORY, has_records};
 use crate::cuda::process_set::initial_state::ProcessId;
@@ -55,6 +56,14 @@ pub fn put_back(directory: &Path) -> io::Result<()> {
     }
     let job = GpuCopy::PutBack(records);
     Copier::start(VERB, &job)?.answer(LIMIT)
+}
+
+/// Whether a checkpoint has taken GPU contents or shared memory from a process: it may only go on
+/// with them. `directory` is the operation's.
+#[must_use]
+pub fn is_lacking(directory: &Path, process: &ProcessRef) -> bool {
+    Whereabouts::of(process, directory) != Whereabouts::InIt
+        || imports::is_given_up(directory, process)
 }
 
 /// Finds the contents of a process in files of ours. The engine itself must not hang in this.
