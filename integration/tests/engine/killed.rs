@@ -47,7 +47,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
 
 type Case = fn(&Killed<'_>) -> Result<()>;
 
-const CASES: [(&str, Case); 14] = [
+const CASES: [(&str, Case); 16] = [
     ("checkpoint, lock", in_the_lock),
     ("checkpoint of a paused container", while_paused),
     ("checkpoint, gpu restore", in_the_gpu_restore),
@@ -67,7 +67,9 @@ const CASES: [(&str, Case); 14] = [
         keeper::of_both_below_a_command,
     ),
     ("both, of a paused container", keeper::of_both_while_paused),
+    ("without a driver", keeper::without_a_driver),
     ("restore", in_a_restore),
+    ("both, of a restore", keeper::of_both_in_a_restore),
 ];
 
 /// Kills operations on a counter with this tag.

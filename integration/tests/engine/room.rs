@@ -4,6 +4,7 @@
 
 mod going_back;
 mod host_memory;
+mod kept_off;
 mod two_at_once;
 
 use anyhow::{Result, ensure};

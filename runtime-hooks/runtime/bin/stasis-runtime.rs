@@ -21,8 +21,8 @@ use stasis_engine::low_level::default_root;
 use stasis_engine::low_level::post_dump::PostDump;
 use stasis_engine::operation::awaited_start::awaits_start;
 use stasis_engine::request::{CheckpointRequest, LowLevelArgs, RestoreRequest};
-use stasis_engine::restore::restore;
 use stasis_engine::restore::state::state;
+use stasis_engine::restore::{make_way, restore};
 use stasis_engine::suspend::resume::resume;
 use stasis_engine::workers;
 use stasis_gpu::cuda::watchdog;
@@ -128,9 +128,6 @@ fn run(invocation: &Invocation) -> Result<u8, RuntimeError> {
             at_stop::check(&settings.restore.registry, &options.bundle, &options.id)?;
             prepare(&options.bundle)?;
             first_image = FirstImage::of(&options.bundle)?;
-            if first_image.is_none() {
-                return Err(hand_over(&low_level, invocation));
-            }
         }
         Action::Start { id } | Action::State { id }
             if !awaits_start(&settings.paths.state_dir, &root, id) =>
@@ -229,6 +226,7 @@ fn create_from(
     image: Option<FirstImage>,
 ) -> Result<Outcome, RuntimeError> {
     let Some(image) = image else {
+        make_way(context, &options.id)?;
         return Ok(Outcome::PassThrough);
     };
     let args = |restore: &RestoreRequest, extra: &[(&str, &OsStr)]| {

@@ -3,8 +3,10 @@
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
+use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
 use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::check::process_tree::descendant;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::host::installed::{PROGRAM, StasisHost};
 
@@ -146,6 +148,15 @@ pub(crate) fn a_resume_waits_for_room(stasis: &StasisHost) -> Result<()> {
     let before = refused()?;
     wait_until_clear(|| Ok((refused()? <= before).then(|| "it has not tried".to_owned())))?;
     ensure!(resume.try_wait()?.is_none(), "it has to wait");
+    let waiting = descendant(&resume, "stasis")?.context("it is over")?;
+    kill(waiting, Signal::SIGTERM)?;
+    let output = resume.wait_with_output()?;
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let mut resume = stasis.command(PROGRAM);
+    let resume = resume
+        .args(["resume", "--wait", "big"])
+        .stdout(Stdio::piped())
+        .spawn()?;
     stasis.ctr_remove("hog")?;
     let output = resume.wait_with_output()?;
     ensure!(output.status.success());

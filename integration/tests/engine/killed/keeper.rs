@@ -6,11 +6,15 @@ use std::process::Stdio;
 use anyhow::{Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::client::answer::listed;
 use stasis_integration::container::bundle::ROOT;
 use stasis_integration::host::installed::{PROGRAM, StasisHost};
 
-use super::Killed;
+use super::{Killed, PORT};
+
+/// The driver's library in a host.
+const LIBCUDA: &str = "usr/local/nvidia/lib64/libcuda.so.1";
 
 /// The operation starts another keeper, and succeeds.
 pub(super) fn of_the_keeper(here: &Killed<'_>) -> Result<()> {
@@ -66,6 +70,44 @@ fn cut_off_with_its_keeper(here: &Killed<'_>) -> Result<()> {
     here.let_go()?;
     ensure!(!here.stasis.records()?.is_empty(), "nothing is recorded");
     Ok(())
+}
+
+/// A driver that cannot be loaded for a while is no loss: the keeper tries again.
+pub(super) fn without_a_driver(here: &Killed<'_>) -> Result<()> {
+    let (mut operation, runtime) = here.held("checkpoint", || here.checkpoint())?;
+    let library = here.stasis.host.path(LIBCUDA);
+    let away = library.with_extension("away");
+    fs::rename(&library, &away)?;
+    kill(runtime, Signal::SIGKILL)?;
+    operation.wait()?;
+    here.let_go()?;
+    let tried = wait_until_clear(|| {
+        let said = here.stasis.operation("recover")?["error"].to_string();
+        Ok((!said.contains("there is no driver")).then_some(said))
+    });
+    fs::rename(&away, &library)?;
+    tried
+}
+
+/// A container that is created under the id of what was half restored is not taken for it.
+pub(super) fn of_both_in_a_restore(here: &Killed<'_>) -> Result<()> {
+    here.counter.checkpoint("good", &[])?;
+    here.counter.delete()?;
+    let (mut operation, runtime) = here.held("restore", || here.counter.begin_restore("good"))?;
+    here.stasis.kill_keepers()?;
+    kill(runtime, Signal::SIGKILL)?;
+    operation.wait()?;
+    here.let_go()?;
+    // Not by a call that stasis sees.
+    let delete = ["runc", "--root", ROOT, "delete", "--force", "counter"];
+    here.stasis.host.run(&delete)?;
+    here.counter.run()?;
+    ensure!(here.stasis.ask_until_up(PORT)? == "101");
+    ensure!(here.toggle()?.wait()?.success());
+    ensure!(here.toggle()?.wait()?.success());
+    here.stasis.nothing_to_put_right()?;
+    here.counter.delete()?;
+    here.counter.restore("good")
 }
 
 /// The command reports at once that its operation was cut off, and what undoes it.

@@ -4,6 +4,8 @@
 mod above;
 mod setup;
 
+use std::process::Stdio;
+
 use anyhow::{Context, Result, ensure};
 use nix::sys::ptrace;
 use nix::sys::wait::{WaitPidFlag, waitpid};
@@ -14,9 +16,9 @@ use setup::{
 };
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
-use stasis_integration::container::bundle::Bundle;
+use stasis_integration::container::bundle::{Bundle, ROOT};
 use stasis_integration::host::HostKind;
-use stasis_integration::host::installed::StasisHost;
+use stasis_integration::host::installed::{CUDA_CHECKPOINT, StasisHost};
 use stasis_integration::on_hosts;
 
 /// Three counters, each on its own; faults name them a, b and c.
@@ -34,7 +36,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
     three.run()?;
     let mut counts = Counts([100; 3]);
     counts.all_go_on(stasis)?;
-    let cases: [(&str, Case); 11] = [
+    let cases: [(&str, Case); 12] = [
         ("a lock hangs", a_lock_hangs),
         ("a thread is traced", a_thread_is_traced),
         ("frozen above", a_cgroup_above_is_frozen),
@@ -48,6 +50,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
         ),
         ("frozen above in place", above::nothing_is_begun_in_place),
         ("stopped in the lock", one_is_stopped_in_the_lock),
+        ("stopped in a lock alone", one_is_stopped_in_a_lock_alone),
         (
             "stopped in the gpu checkpoint",
             one_is_stopped_in_the_gpu_checkpoint,
@@ -163,6 +166,24 @@ fn one_is_stopped_in_the_lock(
         "{message}"
     );
     counts.go_on(stasis, &[0, 2])?;
+    signal(stasis, "-CONT")
+}
+
+/// The same in a lock that stays: all go on in the end.
+fn one_is_stopped_in_a_lock_alone(
+    stasis: &StasisHost,
+    three: &Bundle<'_>,
+    _: &mut Counts,
+) -> Result<()> {
+    stasis.inject("lock b slow:5000 1")?;
+    let mut lock = stasis.command(CUDA_CHECKPOINT);
+    lock.args(["--action", "lock", "--container", &three.id, "--root", ROOT]);
+    let child = lock.stderr(Stdio::piped()).spawn()?;
+    stasis.until_driver_is_called()?;
+    signal(stasis, "-STOP")?;
+    let output = child.wait_with_output()?;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_contains(&stderr, &["it is stopped by a signal", "state=waiting"]);
     signal(stasis, "-CONT")
 }
 

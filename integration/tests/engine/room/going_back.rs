@@ -14,7 +14,7 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{PROGRAM, StasisHost};
 use stasis_integration::{needs, on_hosts};
 
-use super::{MEMORY, PORTS, nothing_is_reserved, state};
+use super::{MEMORY, PORTS, kept_off, nothing_is_reserved, state};
 
 /// The file in which the operation reports that CRIU is about to start.
 const AT_DUMP: &str = "/run/at-dump";
@@ -34,7 +34,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
         home,
         guest,
     };
-    let cases: [(&str, Case); 9] = [
+    let cases: [(&str, Case); 10] = [
         ("roll back", a_roll_back_waits),
         ("leave running", a_container_that_is_left_running_waits),
         (
@@ -47,6 +47,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
         ("killed", a_killed_operation_is_waited_for_by_its_keeper),
         ("both killed", nobody_is_left_and_an_operator_recovers),
         ("recovered in vain", who_recovers_in_vain_leaves_a_keeper),
+        ("suspended", kept_off::one_that_waits),
     ];
     for (count, (name, case)) in (1..).zip(cases) {
         case(here).context(name)?;
@@ -65,15 +66,15 @@ fn all_cases(kind: HostKind) -> Result<()> {
 
 type Case = fn(&Here<'_>) -> Result<()>;
 
-struct Here<'l> {
-    stasis: &'l StasisHost,
-    home: &'l Bundle<'l>,
-    guest: &'l Bundle<'l>,
+pub(super) struct Here<'l> {
+    pub(super) stasis: &'l StasisHost,
+    pub(super) home: &'l Bundle<'l>,
+    pub(super) guest: &'l Bundle<'l>,
 }
 
 impl Here<'_> {
     /// Begins a checkpoint, and lets the guest take the GPU during it. Then CRIU goes on, or fails.
-    fn begin(&self, name: &str, criu: &str, room_s: u32) -> Result<Child> {
+    pub(super) fn begin(&self, name: &str, criu: &str, room_s: u32) -> Result<Child> {
         let host = &self.stasis.host;
         host.write(AT_DUMP, "")?;
         let script =
@@ -93,7 +94,7 @@ impl Here<'_> {
         Ok(operation)
     }
 
-    fn fails(&self, operation: Child) -> Result<String> {
+    pub(super) fn fails(&self, operation: Child) -> Result<String> {
         let output = operation.wait_with_output()?;
         ensure!(!output.status.success(), "it had no room");
         ensure!(state(self.stasis, self.home)? == "checkpointed");
@@ -277,7 +278,7 @@ fn one_that_waits_can_be_checkpointed(here: &Here<'_>) -> Result<()> {
     here.home.checkpoint("waiting", &[])?;
     here.guest_leaves()?;
     here.home.restore("waiting")?;
-    ensure!(here.stasis.ask(PORTS[0])?.as_deref() == Some("ok 10"));
+    ensure!(here.stasis.ask(PORTS[0])?.as_deref() == Some("ok 11"));
     here.home.delete()
 }
 

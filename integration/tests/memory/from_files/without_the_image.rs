@@ -9,7 +9,7 @@ use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::contents::IN_MEMORY;
 use stasis_integration::container::memory_container::MemoryContainer;
 use stasis_integration::host::HostKind;
-use stasis_integration::host::installed::{PROGRAM, StasisHost};
+use stasis_integration::host::installed::{CUDA_CHECKPOINT, PROGRAM, StasisHost};
 
 use super::paused::{nobody_holds, paused};
 use super::{HOLDS, started};
@@ -145,6 +145,16 @@ fn what_nobody_has_any_more_is_lost_until_its_image_is_there_again() -> Result<(
         let logged = stasis.operation("resume")?;
         assert_eq!(logged["state"], "lost", "{logged}");
         ensure!(stasis.keepers().is_empty(), "somebody tries again");
+        // What is lost stays recorded, and the driver is not asked to restore it.
+        let recovered = stasis.host.run_for_text(&[PROGRAM, "recover"])?;
+        ensure!(recovered == "nothing to recover", "{recovered}");
+        let pid = holder.bundle.pid()?.to_string();
+        let alone = stasis
+            .command(CUDA_CHECKPOINT)
+            .args(["--toggle", "--pid", &pid])
+            .output()?;
+        let said = String::from_utf8_lossy(&alone.stderr);
+        assert_contains(&said, &["gpu restore", "it is checkpointed now"]);
     }
     fs::rename(&elsewhere, &image)?;
     // The low-level runtime has resumed it already.

@@ -12,7 +12,7 @@ use stasis_engine::suspend::{Action, refuse_held};
 use stasis_gpu::cuda::failure::{ProcessFailure, Step};
 use stasis_gpu::cuda::watchdog::{CallLimits, MARGIN, WatchedDriver};
 use stasis_gpu::cuda::{CudaError, CudaState, Driver};
-use stasis_gpu::gpu_path::imports::is_given_up;
+use stasis_gpu::gpu_path::is_lacking;
 use stasis_linux::ProcessRef;
 use stasis_linux::procfs::Status;
 
@@ -74,11 +74,11 @@ impl Target<'_> {
         state.map_err(|error| self.explain(Step::Query, error))
     }
 
-    /// Whether its container has given up GPU memory that it shares: it may go on only with that.
+    /// Whether its container's operation has taken memory from it.
     fn lacks_memory(&self) -> bool {
         let records = directories(self.state_dir).unwrap_or_default();
         let mut records = records.iter();
-        records.any(|directory| is_given_up(directory, &self.process))
+        records.any(|directory| is_lacking(directory, &self.process))
     }
 
     fn step(&self, action: Action) -> Result<(), Error> {

@@ -83,11 +83,11 @@ impl Recorded {
             });
         }
         Some(match self.undo.as_ref()?.begun {
+            _ if self.is_cut_off => ContainerState::CutOff,
             Begun::Waiting if matches!(all_can_answer(&located.container), Ok(true)) => {
                 ContainerState::WaitingForRoom
             }
             Begun::Waiting => ContainerState::WaitingForAnswers,
-            _ if self.is_cut_off => ContainerState::CutOff,
             Begun::Suspend => ContainerState::Suspending,
             _ => ContainerState::Recovering,
         })

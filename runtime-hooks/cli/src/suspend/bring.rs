@@ -8,7 +8,7 @@ use stasis_engine::error::kind::Diagnosis;
 use stasis_engine::error::operations_log::{Failed, write_afterwards};
 use stasis_engine::operation::timeline::Timeline;
 use stasis_engine::operation::{Intent, peek};
-use stasis_engine::suspend::{Asked, Change, Done, Error, Order, carry_out};
+use stasis_engine::suspend::{Asked, Change, Done, Order, carry_out};
 use stasis_gpu::cuda::GpuMap;
 use stasis_gpu::cuda::gpu_use::gpu_bytes;
 use stasis_host::cancel::Cancel;
@@ -19,7 +19,13 @@ use super::outcome::Outcome;
 
 /// Brings a container to its goal. A failed step has brought back all processes, except those for
 /// which it names a failure.
-pub(super) fn bring(settings: &Settings, name: &str, located: Located, goal: Goal) -> Outcome {
+pub(super) fn bring(
+    settings: &Settings,
+    name: &str,
+    located: Located,
+    goal: Goal,
+    cancel: Cancel,
+) -> Outcome {
     let (began, start) = (SystemTime::now(), Instant::now());
     let (root, id) = (located.root.clone(), located.container.id().to_owned());
     let held = || {
@@ -37,12 +43,8 @@ pub(super) fn bring(settings: &Settings, name: &str, located: Located, goal: Goa
         map: GpuMap::identity(),
     };
     let mut done = Done::default();
-    let changed = Cancel::on_signals()
-        .map_err(Error::from)
-        .and_then(|cancel| {
-            let context = located.context(settings.clone(), cancel);
-            carry_out(context, located.container, order, &mut done)
-        });
+    let context = located.context(settings.clone(), cancel);
+    let changed = carry_out(context, located.container, order, &mut done);
     let took = start.elapsed();
     let bytes = before.max(held());
     let mut timeline = Timeline::default();

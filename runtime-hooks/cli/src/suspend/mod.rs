@@ -17,6 +17,7 @@ use clap::Args;
 use stasis_config::Settings;
 use stasis_engine::error::chain;
 use stasis_engine::error::kind::{Diagnosis, State};
+use stasis_host::cancel::Cancel;
 use stasis_locate::locate;
 
 use crate::answer::exit::Exit;
@@ -85,7 +86,7 @@ pub fn run(
     config: Option<&Path>,
 ) -> Result<Exit, CommandError> {
     let outcomes = match arguments.containers.as_slice() {
-        [name] => vec![bring_one(settings, arguments, name, goal)],
+        [name] => vec![bring_one(settings, arguments, name, goal)?],
         _ => parallel::run_each(arguments, goal, config)?,
     };
     match arguments.output.format() {
@@ -106,7 +107,13 @@ fn say(outcome: &Outcome, goal: Goal) -> io::Result<()> {
     Ok(())
 }
 
-fn bring_one(settings: &Settings, arguments: &Arguments, name: &str, goal: Goal) -> Outcome {
+fn bring_one(
+    settings: &Settings,
+    arguments: &Arguments,
+    name: &str,
+    goal: Goal,
+) -> io::Result<Outcome> {
+    let cancel = Cancel::on_signals()?;
     let wait = Duration::from_secs(arguments.wait.unwrap_or_default().into());
     let start = Instant::now();
     loop {
@@ -114,12 +121,13 @@ fn bring_one(settings: &Settings, arguments: &Arguments, name: &str, goal: Goal)
             Ok(located) => located,
             Err(error) => {
                 let diagnosis = Diagnosis::new(error.kind(), State::Unharmed);
-                return Outcome::failed(name, None, chain(&error), diagnosis);
+                return Ok(Outcome::failed(name, None, chain(&error), diagnosis));
             }
         };
-        let outcome = bring(settings, name, located, goal);
-        if !outcome.may_pass() || start.elapsed() + AGAIN >= wait {
-            return outcome;
+        let outcome = bring(settings, name, located, goal, cancel.clone());
+        let is_over = start.elapsed() + AGAIN >= wait || cancel.requested();
+        if is_over || !outcome.may_pass() {
+            return Ok(outcome);
         }
         thread::sleep(AGAIN);
     }

@@ -156,6 +156,14 @@ impl Intent {
         members.any(|member| member.goal() == SafeState::Checkpointed)
     }
 
+    /// Returns whether an operation, or its keeper, has processes to bring back to their GPUs.
+    pub(crate) fn keeps_a_keeper(&self) -> bool {
+        let mut members = self.members.iter();
+        members.any(|member| {
+            member.pending_on == PendingOn::Operation && member.goal() != SafeState::Checkpointed
+        })
+    }
+
     /// Returns whether a `resume` has processes to bring back.
     pub(crate) fn concerns_resume(&self) -> bool {
         let mut members = self.members.iter();

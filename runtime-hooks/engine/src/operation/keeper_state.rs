@@ -110,6 +110,11 @@ impl Operation {
         // it gives up an incomplete image, as the caller does, and tries again.
         let recorded = self.record(intent);
         let _ = recorded.and_then(|()| self.has_begun(Begun::Waiting));
+        self.leave_to_keeper()
+    }
+
+    /// Leaves the record of what has begun, and the lock, to the keeper. Returns its pid.
+    pub(crate) fn leave_to_keeper(&self) -> Result<u32, OperationError> {
         if self.keeper_state().end == End::LetGo {
             // This process is the keeper.
             return Ok(std::process::id());
@@ -188,16 +193,12 @@ impl Operation {
 
     /// Removes remaining records of an operation that was killed while it removed them.
     pub fn clear_unless_pending(&self) {
-        let is_pending = match self.recorded() {
-            Ok(intent) => intent.is_some_and(|intent| intent.settled().is_some()),
-            Err(_) => true,
-        };
-        if !is_pending && !self.has(undo::FILE_NAME) && !self.has(awaited_start::FILE_NAME) {
+        if !self.is_pending() && !self.has(undo::FILE_NAME) {
             self.clear();
         }
     }
 
-    /// Returns whether processes are left to a resume, a start or the operator.
+    /// Returns whether processes are left to a resume, a start or the operator, or are lost.
     fn is_pending(&self) -> bool {
         self.has(intent::FILE_NAME) || self.has(awaited_start::FILE_NAME)
     }

@@ -229,8 +229,11 @@ impl Operation {
     pub fn clear(&self) {
         // Otherwise this record would be taken for the next container's of the same id.
         self.awaits_no_start();
-        // From here on nothing has to be undone; the keeper removes the rest.
-        let _ = fs::remove_file(self.directory.join(undo::FILE_NAME));
+        // An intent that is left alone is of processes that wait for others, or are lost. Without
+        // it the undoing of the record changes nothing.
+        for file in [intent::FILE_NAME, undo::FILE_NAME] {
+            let _ = fs::remove_file(self.directory.join(file));
+        }
         directory::remove(&self.directory);
         // Before the lock is released, another operation may make a directory of this name.
         self.keeper_state().end = End::Cleared;

@@ -87,11 +87,11 @@ fn bring_back(
         Ok(None) => return reach(operation, container, found).into(),
         Ok(Some(intent)) if *begun == Begun::Resume => intent.resumed(),
         Ok(Some(intent)) => intent,
-        Err(_) => return lost(container, Cause::Unrecorded).into(),
+        Err(_) => return unreached(operation, container, Cause::Unrecorded).into(),
     };
     intent.freezer = found;
     let Ok(driver) = open_driver(context, container.id()) else {
-        return lost(container, Cause::NoDriver).into();
+        return unreached(operation, container, Cause::NoDriver).into();
     };
     let driver = driver.with_room(Arc::new(operation.gpu_memory(context)));
     let changed = Changed {
@@ -120,9 +120,14 @@ pub(crate) fn reach(
     }
 }
 
-fn lost(container: &Container, cause: Cause) -> AfterFailure {
+/// Leaves a container whose driver or record cannot be read now to the keeper. Nothing is known to
+/// be lost.
+fn unreached(operation: &Operation, container: &Container, cause: Cause) -> AfterFailure {
     let failure = ProcessFailure::of(Step::Query, container.init(), cause);
-    AfterFailure::Lost(vec![failure])
+    AfterFailure::Held(PendingRecovery {
+        processes: vec![failure],
+        recovery: operation.leave_to_keeper(),
+    })
 }
 
 /// Leaves processes that could not be brought back to the intent's state to the keeper, if one of

@@ -37,8 +37,8 @@ use crate::restore::hold::Goal;
 use crate::restore::image::ImageKind;
 use crate::restore::plain::restore_plain;
 use crate::restore::plan::Plan;
-pub use crate::restore::undo::is_taken;
 use crate::restore::undo::leave_taken;
+pub use crate::restore::undo::{is_taken, make_way};
 
 /// Restores a container. The low-level runtime restores an image with neither a manifest nor memory
 /// or files that CRIU has not written, and its CUDA processes are checked afterwards.

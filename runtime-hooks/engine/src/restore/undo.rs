@@ -6,10 +6,13 @@ use std::path::PathBuf;
 use crate::container::restored_cgroup;
 use crate::container::root_mounts::RootMounts;
 use crate::context::{Context, Outcome};
+use crate::error::Error;
 use crate::low_level::restore::pid_file;
 use crate::operation::outcome::SharedOutcome;
 use crate::operation::undo::{Restore, Stage};
-use crate::operation::{Operation, OperationError};
+use crate::operation::verb::Verb;
+use crate::operation::{Operation, OperationError, has_directory};
+use crate::recovery;
 use crate::request::{RestoreMode, RestoreRequest};
 
 /// Returns the record of a restore that has started nothing yet.
@@ -45,6 +48,24 @@ pub(crate) fn started(context: &Context, id: &str, undo: &Restore) -> Restore {
 /// Returns whether the low-level runtime has a directory for a container of this id.
 pub fn is_taken(context: &Context, id: &str) -> bool {
     context.root.join(id).exists()
+}
+
+/// Undoes what an operation has left under the id of a container that is about to be created:
+/// later it would be taken for something of the new container.
+///
+/// # Errors
+/// An operation on the id is under way, or what it has left cannot be undone yet.
+pub fn make_way(context: &Context, id: &str) -> Result<(), Error> {
+    if !has_directory(&context.settings.paths.state_dir, &context.root, id) {
+        return Ok(());
+    }
+    let refused = |error: OperationError| Error::refused(Verb::Create, id, error);
+    let operation = recovery::begin(context, id).map_err(refused)?;
+    // The low-level runtime refuses an id that is taken.
+    if !is_taken(context, id) {
+        operation.clear();
+    }
+    Ok(())
 }
 
 /// Passes a restore to a taken id on to the low-level runtime, which refuses it. Not if the

@@ -30,22 +30,28 @@ impl Suspension {
             .iter()
             .map(|process| (process.clone(), suspended.bytes_of(process)));
         self.driver.expect(&held.collect::<Vec<_>>());
-        let job = CudaJob::<Checkpointed>::of_suspended(&self.driver, processes);
+        let job = CudaJob::<Checkpointed>::of_suspended(&self.driver, goal, processes);
         if self.order.map.pairs().is_empty() {
             // If this operation is killed, its recovery finishes it. The record has no map.
             self.operation.record(&suspended.clone().taken_up(goal))?;
         }
         let count = job.members().len();
         let taken_up = self.restore(job, goal);
-        let taken_up = taken_up.map_err(|error| Error::of_taking_up(error, count));
+        let taken_up = match taken_up.map_err(|error| Error::of_taking_up(error, count)) {
+            // The failed step has brought all of them to their goal.
+            Err(Error::Group { fault, lost }) if lost.is_empty() => {
+                let note = format!("{fault}; the second try succeeded");
+                self.copying.add_notes(vec![note]);
+                Ok(())
+            }
+            taken_up => taken_up,
+        };
         match &taken_up {
             Ok(()) if goal == SafeState::Locked => self.forget(),
             Ok(()) => self.clear(),
             Err(error) if error.state() == State::Waiting => {
                 self.leave(&suspended.taken_up(goal), error.lost());
             }
-            // The failed step has brought them all back, with their GPU.
-            Err(Error::Group { lost, .. }) if lost.is_empty() => self.clear(),
             // Processes that have not come back wait as before.
             Err(_) => self.settle(suspended),
         }

@@ -19,8 +19,8 @@ pub use self::held::{query_members, refuse_held};
 use crate::container::Container;
 use crate::context::Context;
 use crate::low_level::hook::pending::RanHook;
-use crate::operation::Operation;
 use crate::operation::undo::{Begun, Undo};
+use crate::operation::{Intent, Operation, PendingOn};
 use crate::preflight::blocker::{Blockers, OF_THE_DRIVER};
 use crate::preflight::cuda_processes::refuse_below_frozen;
 use crate::preflight::sharing::Sharing;
@@ -161,9 +161,9 @@ impl Suspension {
                 self.refuse_blockers(&members, &inventory)?;
                 let intent = self.intent(&members, &inventory)?;
                 self.operation.record(&intent)?;
-                let locked = self.lock(intent.initial_state()).map(drop);
-                self.forget();
-                locked
+                self.lock(intent.initial_state())
+                    .map(|_| self.forget())
+                    .inspect_err(|error| self.leave(&intent, error.lost()))
             }
             Asked::Toggle | Asked::Suspend if all(CudaState::Running) => {
                 self.suspend_running(&members)
@@ -175,12 +175,16 @@ impl Suspension {
             Asked::Toggle | Asked::TakeUp if self.is_suspended(&members)? => {
                 self.take_up(members, SafeState::Running)
             }
-            Asked::Suspend if all(CudaState::Checkpointed) => return Ok(Change::None),
+            Asked::Suspend if all(CudaState::Checkpointed) => return self.stay_suspended(),
             Asked::TakeUp if all(CudaState::Running) => return Ok(Change::None),
             Asked::Step(Action::Unlock) if all(CudaState::Locked) => {
-                self.lock(InitialState::default())?.unlock()?;
-                self.clear();
-                Ok(())
+                let intent = self.intent(&members, &self.inventory()?)?;
+                let intent = intent.taken_up(SafeState::Running);
+                self.operation.record(&intent)?;
+                let job = self.lock(intent.initial_state());
+                job.and_then(|job| Ok(job.unlock()?))
+                    .map(|_| self.clear())
+                    .inspect_err(|error| self.leave(&intent, error.lost()))
             }
             Asked::Step(Action::Lock) => mixed("running"),
             Asked::Step(Action::Checkpoint | Action::Unlock) => mixed("locked"),
@@ -188,6 +192,16 @@ impl Suspension {
             _ => mixed("running, or all checkpointed"),
         }
         .map(|()| Change::Made)
+    }
+
+    /// Takes processes that an earlier operation was to bring back from its keeper.
+    fn stay_suspended(&self) -> Result<Change, Error> {
+        let recorded = self.recorded()?;
+        let Some(intent) = recorded.filter(Intent::keeps_a_keeper) else {
+            return Ok(Change::None);
+        };
+        self.operation.settle(intent.left_to(PendingOn::Operator))?;
+        Ok(Change::Made)
     }
 
     /// Whether all are suspended, or those that a failed resume has not brought back: the record

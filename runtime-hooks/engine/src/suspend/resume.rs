@@ -174,8 +174,10 @@ fn carry_out(
     // earlier record lets another resume do so.
     let _ = paused.operation.record(&paused.intent);
     let snapshot = container.snapshot().map_err(|error| {
-        let cause = ProcessFailure::of_query(container.init(), error).into();
-        failed(cause, AfterFailure::Lost(Vec::new()))
+        let unread = vec![ProcessFailure::of_query(container.init(), error)];
+        let left = hand_over(paused.operation, &paused.intent, unread);
+        let left = left.map_or_else(AfterFailure::Lost, AfterFailure::Held);
+        failed(Failure::Unanswered, left)
     })?;
     let candidates = snapshot.candidates();
     let bytes = gpu_bytes(paused.intent.back_to_gpu());

@@ -18,6 +18,7 @@ use crate::container::root_mounts::RootMounts;
 use crate::context::Context;
 use crate::operation::OperationError;
 use crate::operation::directory::directories;
+use crate::operation::keeper::is_trying;
 use crate::operation::lock;
 use crate::operation::outcome::SharedOutcome;
 
@@ -198,10 +199,10 @@ impl Undo {
     }
 
     /// Returns whether changes are to undo and no process does it: the operation was killed, and so
-    /// was its keeper, which has its lock from then on.
+    /// was its keeper, which has the lock for its first try, and shows that it tries until its end.
     pub fn is_cut_off(directory: &Path) -> bool {
-        let is_begun = |undo: Self| undo.begun != Begun::Waiting;
-        Self::read(directory).ok().flatten().is_some_and(is_begun) && !lock::is_held(directory)
+        let is_begun = Self::read(directory).ok().flatten().is_some();
+        is_begun && !lock::is_held(directory) && matches!(is_trying(directory), Ok(false))
     }
 
     /// Returns all records below a state directory, by container.

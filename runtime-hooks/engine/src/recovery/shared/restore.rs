@@ -13,7 +13,7 @@ use crate::operation::{Intent, Operation};
 use crate::preflight::cuda_processes::open_driver;
 use crate::recovery::end::of_restore;
 use crate::recovery::rollback::{Changed, RolledBack, roll_back};
-use crate::recovery::{lost, reach};
+use crate::recovery::{reach, unreached};
 
 /// Waits for the decision and carries it out, as the restore would have.
 pub(in crate::recovery) fn recover(
@@ -53,7 +53,7 @@ pub(crate) fn resume_restored(
         return reach(operation, container, FreezerState::Thawed).into();
     }
     let Ok(driver) = open_driver(context, container.id()) else {
-        return lost(container, Cause::NoDriver).into();
+        return unreached(operation, container, Cause::NoDriver).into();
     };
     let intent = Intent {
         members: Vec::new(),
