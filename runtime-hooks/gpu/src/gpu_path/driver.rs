@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use stasis_config::{GpuCheckpointPath, Settings};
+use stasis_injection::Span;
 use stasis_linux::ProcessRef;
 
 use super::copier::Copier;
@@ -100,16 +101,13 @@ impl CopyingDriver {
         })
     }
 
-    /// Whether the contents of a checkpointed process may be in a file of ours, and still arrive
-    /// there.
-    fn is_in_file(&self, process: &ProcessRef) -> bool {
-        match contents_in_time(process) {
-            Ok(contents) => !contents.is_empty(),
-            Err(error) => {
-                self.note(process, &error);
-                true
-            }
+    /// Whether the contents of a checkpointed process may be in a file of ours.
+    fn may_be_in_file(&self, process: &ProcessRef) -> bool {
+        let found = contents_in_time(process);
+        if let Err(error) = &found {
+            self.note(process, error);
         }
+        may_be_in_file(&found)
     }
 
     /// Makes a call of the driver, and puts the process back after it, whatever its result.
@@ -223,7 +221,7 @@ impl Driver for CopyingDriver {
         let own_files = self.own_files(process);
         let restore = || self.driver.restore(process, map);
         let arrivals = self.state().arrivals.clone();
-        match (self.is_in_file(process), arrivals) {
+        match (self.may_be_in_file(process), arrivals) {
             (true, Some(arrivals)) => self.restore_arriving(process, &arrivals, restore),
             (true, None) => self.during(process, self.arm_now(process, Direction::In), restore),
             (false, _) => restore(),
@@ -275,3 +273,11 @@ impl fmt::Debug for CopyingDriver {
             .finish_non_exhaustive()
     }
 }
+
+/// A file that cannot be seen may still be without its contents.
+fn may_be_in_file(found: &io::Result<Vec<Span>>) -> bool {
+    !matches!(found, Ok(contents) if contents.is_empty())
+}
+
+#[cfg(test)]
+mod tests;
