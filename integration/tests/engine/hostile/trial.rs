@@ -34,10 +34,12 @@ pub(super) enum Outcome {
     Refused(Failure),
 }
 
-/// Whether a trick may end its own process.
+/// What a trick may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Harm {
-    /// It may not: the container lives on.
+    /// Nothing: each operation succeeds.
+    ToNobody,
+    /// It may keep an operation from succeeding: the container lives on.
     ToOthers,
     /// The process may end itself.
     ToItself,
@@ -170,8 +172,8 @@ impl<'l> Trial<'l> {
             Err(error) => self.refused("restore", &error)?,
         };
         match &outcome {
-            Outcome::Done => self.is_as(&outcome),
-            Outcome::Refused(_) => self.has_ended(),
+            Outcome::Refused(_) if self.harm != Harm::ToNobody => self.has_ended(),
+            _ => self.is_as(&outcome),
         }
         .with_context(|| format!("restore: {outcome:?}"))?;
         Ok(outcome)
@@ -249,6 +251,10 @@ impl<'l> Trial<'l> {
             Outcome::Refused(failure) => failure.state.context("no state")?,
         };
         match (state, self.harm) {
+            (_, Harm::ToNobody) => {
+                ensure!(matches!(outcome, Outcome::Done), "nothing is in its way");
+                self.goes_on()
+            }
             (State::Unharmed, Harm::ToOthers) => self.goes_on(),
             (State::Unharmed | State::Ended | State::Lost, Harm::ToItself) => Ok(()),
             (State::Ended, _) => self.has_ended(),
