@@ -10,11 +10,7 @@ use crate::exposure::Exposed;
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum SettingsError {
     #[error("cannot read the settings {path}")]
-    Read {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     #[error("the settings {path} are not to be trusted: {what}")]
     Untrusted { path: PathBuf, what: String },
     #[error("{path}:{line}: {what}")]
@@ -22,12 +18,6 @@ pub enum SettingsError {
         path: PathBuf,
         line: usize,
         what: String,
-    },
-    #[error("{path}: {key} is not a setting any more: {instead}")]
-    Removed {
-        path: PathBuf,
-        key: &'static str,
-        instead: &'static str,
     },
     #[error("{path}: {key} {what}")]
     Value {

@@ -13,7 +13,6 @@ pub mod hooks;
 pub mod interface;
 mod low_level;
 mod preflight;
-mod removed;
 mod restore;
 mod words;
 
@@ -180,10 +179,6 @@ impl Settings {
     }
 
     fn parse(path: &Path, text: &str) -> Result<Self, SettingsError> {
-        if let Some((key, instead)) = removed::find(text) {
-            let path = path.to_owned();
-            return Err(SettingsError::Removed { path, key, instead });
-        }
         let settings: Self =
             toml::from_str(text).map_err(|error| SettingsError::syntax(path, text, &error))?;
         settings

@@ -1,5 +1,3 @@
-use std::ffi::OsString;
-
 use super::*;
 
 #[test]
@@ -26,32 +24,6 @@ fn each_command_tells_its_exit_codes() {
             verb.get_name()
         );
     }
-}
-
-#[test]
-fn an_option_or_a_verb_that_is_gone_names_its_successor() {
-    for (line, successor) in [
-        ("stasis metrics --listen 127.0.0.1:9464", "--textfile FILE"),
-        ("stasis inspect --ps-tree /images/job", "checkpointctl"),
-        ("stasis check --image /images/job", "verify --here IMAGE"),
-        ("stasis check --machine --json", "doctor --self-test"),
-        ("stasis memory list --json", "stasis images"),
-    ] {
-        let error = Arguments::command().try_get_matches_from(line.split(' '));
-        let words = line.split(' ').map(OsString::from);
-        let error = usage::with_successor(error.unwrap_err(), words);
-        assert_eq!(error.exit_code(), 2);
-        assert!(error.to_string().contains(successor), "{line}: {error}");
-    }
-    let line = ["/usr/bin/cuda-checkpoint", "--toggle", "--tree", "12"];
-    let error = cuda_checkpoint::command_line().try_get_matches_from(line);
-    let words = line.map(OsString::from).into_iter();
-    let error = usage::with_successor(error.unwrap_err(), words);
-    assert!(error.to_string().contains("names a container"), "{error}");
-    let error = Arguments::command().try_get_matches_from(["stasis", "ps", "--listen"]);
-    let words = ["stasis", "ps", "--listen"].map(OsString::from);
-    let error = usage::with_successor(error.unwrap_err(), words.into_iter());
-    assert!(!error.to_string().contains("--textfile"), "{error}");
 }
 
 #[test]

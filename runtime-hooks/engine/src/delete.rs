@@ -40,7 +40,6 @@ pub enum DeleteError {
         /// The low-level runtime.
         path: PathBuf,
         /// The I/O error.
-        #[source]
         source: io::Error,
     },
 }

@@ -17,7 +17,6 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
         /// The kernel's error.
-        #[source]
         source: io::Error,
     },
     /// Disk or quota full.
@@ -31,7 +30,6 @@ pub enum StoreError {
         /// Bytes that are free on the file system.
         free_bytes: u64,
         /// The kernel's error.
-        #[source]
         source: io::Error,
     },
     /// A pack that an index names does not exist.
@@ -128,7 +126,6 @@ pub enum StoreError {
         /// The address of the contents.
         area: u64,
         /// The kernel's error.
-        #[source]
         source: io::Error,
     },
     /// CRIU's images have a hole, and there is no file to fill it.

@@ -27,7 +27,6 @@ pub enum OciImageError {
         /// The file or directory.
         path: PathBuf,
         /// The kernel's error.
-        #[source]
         source: io::Error,
     },
     /// The directory is no OCI layout.

@@ -103,7 +103,6 @@ pub enum MoveError {
         /// The file or directory.
         path: PathBuf,
         /// The I/O error.
-        #[source]
         source: io::Error,
     },
 }

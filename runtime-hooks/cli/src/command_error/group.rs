@@ -33,7 +33,6 @@ pub enum GroupError {
         /// The directory.
         path: PathBuf,
         /// The I/O error.
-        #[source]
         source: io::Error,
     },
     /// There is no complete group.

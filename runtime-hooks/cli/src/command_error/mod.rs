@@ -64,7 +64,6 @@ pub enum CommandError {
         /// A path.
         place: String,
         /// The kernel's error.
-        #[source]
         source: std::io::Error,
     },
     /// `stasis gc` was asked for a container that has left nothing.

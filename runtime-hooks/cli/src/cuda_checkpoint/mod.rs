@@ -24,7 +24,6 @@ use stasis_gpu::cuda::{CudaDriver, CudaError, CudaState, Driver, OpenError};
 use stasis_locate::LocateError;
 
 use crate::answer::write;
-use crate::usage;
 use arguments::Arguments;
 
 /// The program name that selects this command line.
@@ -49,11 +48,7 @@ pub(crate) enum Error {
     #[error("there is no process {0}")]
     NoProcess(i32),
     #[error("cannot read process {pid}")]
-    Unreadable {
-        pid: i32,
-        #[source]
-        source: io::Error,
-    },
+    Unreadable { pid: i32, source: io::Error },
     #[error("process {pid} ({name}) has no CUDA state: the driver says {error}")]
     NoCuda {
         pid: i32,
@@ -115,11 +110,9 @@ impl Error {
 /// Carries a command line out and returns the exit code.
 #[must_use]
 pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
-    let words: Vec<OsString> = args.collect();
-    let arguments = match Arguments::try_parse_from(&words) {
+    let arguments = match Arguments::try_parse_from(args) {
         Ok(arguments) => arguments,
         Err(error) => {
-            let error = usage::with_successor(error, words.into_iter());
             // Help is not an error, and goes to standard output.
             let _ = error.print();
             return if error.use_stderr() { FAILURE } else { 0 };

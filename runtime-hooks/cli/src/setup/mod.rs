@@ -86,7 +86,6 @@ pub enum SetupError {
         /// The file.
         path: PathBuf,
         /// The kernel's error.
-        #[source]
         source: io::Error,
     },
     /// A file of settings cannot be understood, so nothing is added to it.

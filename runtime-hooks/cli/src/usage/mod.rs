@@ -1,6 +1,5 @@
 //! The command line as a whole: help in groups, and errors of a wrong command line.
 
-mod gone;
 mod groups;
 
 use std::ffi::{OsStr, OsString};
@@ -11,14 +10,12 @@ use stasis_engine::error::kind::{Diagnosis, Kind, State};
 
 use crate::answer::exit::Exit;
 use crate::answer::{answer_failure, name};
-pub use gone::with_successor;
 pub use groups::{GROUPS, grouped};
 
 /// Prints the error of a command line, or the help that it asks for, and returns the exit code.
 /// With `--json` programs get the error, too.
 #[must_use]
 pub fn report(error: Error, command: &Command, words: &[OsString]) -> Exit {
-    let error = with_successor(error, words.iter().cloned());
     let error = without_escape(error, command, words);
     // No channel is left to report that this failed.
     let _ = error.print();
@@ -39,9 +36,7 @@ fn without_escape(mut error: Error, command: &Command, words: &[OsString]) -> Er
         let mut verbs = command.get_subcommands();
         verbs.any(|verb| OsStr::new(verb.get_name()) == word)
     };
-    let is_gone = words.iter().cloned();
-    let has_successor = gone::successor(&error, is_gone).is_some();
-    if error.kind() == ErrorKind::UnknownArgument && words.iter().any(has_verb) && !has_successor {
+    if error.kind() == ErrorKind::UnknownArgument && words.iter().any(has_verb) {
         error.remove(ContextKind::Suggested);
     }
     error

@@ -50,11 +50,7 @@ pub enum ContainerError {
     #[error("no such container: {path} does not exist")]
     NotFound { path: PathBuf },
     #[error("cannot read {path}")]
-    Read {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     #[error("cannot make sense of {path}: {what}")]
     Malformed { path: PathBuf, what: String },
     #[error("no cgroup hierarchy that is mounted here has the container's cgroup {path}")]

@@ -36,7 +36,6 @@ pub enum SpecError {
     Io {
         action: &'static str,
         path: PathBuf,
-        #[source]
         source: io::Error,
     },
     #[error("cannot make sense of {path}: {what}")]

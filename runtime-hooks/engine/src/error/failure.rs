@@ -74,11 +74,7 @@ pub enum Failure {
     #[error(transparent)]
     Hook(HookError),
     #[error("cannot run {path}")]
-    Start {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
+    Start { path: PathBuf, source: io::Error },
     #[error("{0}")]
     LowLevel(Box<LowLevelFailure>),
     #[error("{late} started CUDA while the container was being checkpointed: {dump}")]

@@ -25,7 +25,6 @@ pub enum HoldError {
     #[error("cannot {action} of the restored container")]
     Io {
         action: &'static str,
-        #[source]
         source: io::Error,
     },
     #[error("the image {0} is not that from which the container was created")]

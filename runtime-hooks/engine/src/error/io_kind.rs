@@ -68,7 +68,6 @@ pub fn of_settings(error: &SettingsError) -> Kind {
         SettingsError::Read { .. }
         | SettingsError::Untrusted { .. }
         | SettingsError::Syntax { .. }
-        | SettingsError::Removed { .. }
         | SettingsError::Value { .. } => Kind::Settings,
     }
 }

@@ -66,7 +66,6 @@ pub enum Refusal {
     Directory {
         what: &'static str,
         path: PathBuf,
-        #[source]
         source: io::Error,
     },
     #[error(
@@ -77,7 +76,6 @@ pub enum Refusal {
     UserNamespace {
         path: PathBuf,
         uid: u32,
-        #[source]
         source: io::Error,
     },
     /// CRIU cannot dump memory in advance while GPU memory is mapped.

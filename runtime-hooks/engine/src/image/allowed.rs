@@ -66,7 +66,6 @@ pub enum NotAllowed {
         /// The path.
         path: PathBuf,
         /// The I/O error.
-        #[source]
         source: io::Error,
     },
 }

@@ -55,7 +55,6 @@ pub enum PstreeError {
         /// The file.
         path: PathBuf,
         /// The I/O error.
-        #[source]
         source: io::Error,
     },
     /// One of CRIU's files is not what CRIU 4 writes.

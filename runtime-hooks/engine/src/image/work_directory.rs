@@ -23,7 +23,6 @@ pub enum WorkDirectoryError {
         /// The file.
         path: PathBuf,
         /// The I/O error.
-        #[source]
         source: io::Error,
     },
 }

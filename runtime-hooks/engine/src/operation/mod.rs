@@ -92,7 +92,6 @@ pub enum OperationError {
         /// The file or directory.
         path: PathBuf,
         /// The I/O error.
-        #[source]
         source: io::Error,
     },
 }

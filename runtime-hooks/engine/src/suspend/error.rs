@@ -30,7 +30,6 @@ pub enum Error {
         /// The process.
         pid: i32,
         /// The kernel's error.
-        #[source]
         source: io::Error,
     },
     /// A process is stopped.

@@ -94,7 +94,6 @@ pub enum OpenError {
     #[error("cannot load the CUDA driver library {path}")]
     Load {
         path: PathBuf,
-        #[source]
         source: libloading::Error,
     },
     #[error(

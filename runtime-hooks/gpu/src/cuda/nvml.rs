@@ -122,11 +122,7 @@ pub struct Inventory {
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum InventoryError {
     #[error("cannot use NVML ({path}); name the library in the settings (driver.nvml)")]
-    Open {
-        path: PathBuf,
-        #[source]
-        source: NvmlError,
-    },
+    Open { path: PathBuf, source: NvmlError },
     #[error(
         "NVML does not report on the GPUs; if nvidia-smi hangs as well, a GPU of this machine has \
          failed (see dmesg)"
@@ -135,7 +131,6 @@ pub enum InventoryError {
     #[error("NVML cannot report {what}")]
     Query {
         what: &'static str,
-        #[source]
         source: NvmlError,
     },
     /// NVML returned a UUID in an unknown form (a MIG slice has another one).

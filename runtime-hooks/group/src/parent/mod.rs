@@ -86,7 +86,6 @@ pub enum Why {
         /// The name of the container.
         container: String,
         /// The I/O error.
-        #[source]
         source: std::io::Error,
     },
     /// The file that decides could not get its name.

@@ -58,7 +58,6 @@ pub(crate) enum NoCheckpoint {
         /// The file or directory.
         path: PathBuf,
         /// The I/O error.
-        #[source]
         source: io::Error,
     },
     /// The process that makes it cannot be started.

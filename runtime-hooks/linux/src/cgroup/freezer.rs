@@ -27,11 +27,7 @@ pub enum FreezerState {
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum FreezerError {
     #[error("cannot access {path}")]
-    Io {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
     #[error("the cgroup {path} was not {requested} within {} s; a cgroup above it may be frozen",
             SETTLE.as_secs())]
     Timeout {

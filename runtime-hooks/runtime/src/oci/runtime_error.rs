@@ -56,7 +56,6 @@ pub enum RuntimeError {
         /// The low-level runtime.
         path: PathBuf,
         /// The I/O error.
-        #[source]
         source: io::Error,
     },
     /// A checkpoint, restore or resume was refused or failed.
@@ -68,7 +67,6 @@ pub enum RuntimeError {
         /// The file.
         path: PathBuf,
         /// The I/O error.
-        #[source]
         source: io::Error,
     },
     /// A container was not created.

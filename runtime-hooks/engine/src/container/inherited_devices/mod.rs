@@ -45,7 +45,6 @@ pub enum InheritedDevicesError {
     Kept {
         pid: i32,
         name: String,
-        #[source]
         source: io::Error,
     },
 }

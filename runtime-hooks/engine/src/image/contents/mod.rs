@@ -24,7 +24,6 @@ pub enum ContentsError {
         /// The file.
         path: PathBuf,
         /// The I/O error.
-        #[source]
         source: io::Error,
     },
     /// A file of the image is not what CRIU 4 writes.

@@ -29,7 +29,6 @@ pub enum ImageDirectoryError {
         /// The image directory, or the directory of its bulk memory.
         path: PathBuf,
         /// The I/O error.
-        #[source]
         source: io::Error,
     },
     /// The kernel refuses.
@@ -40,7 +39,6 @@ pub enum ImageDirectoryError {
         /// The file or directory.
         path: PathBuf,
         /// The I/O error.
-        #[source]
         source: io::Error,
     },
     /// Its manifest cannot be read, written or removed.

@@ -12,7 +12,6 @@ pub enum FileError {
         /// The file or directory.
         path: PathBuf,
         /// The I/O error.
-        #[source]
         source: io::Error,
     },
     /// The file is missing.

@@ -17,7 +17,6 @@ pub enum ManifestError {
         /// The file.
         path: PathBuf,
         /// The I/O error.
-        #[source]
         source: io::Error,
     },
     /// Written by another version of stasis.
