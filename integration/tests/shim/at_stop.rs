@@ -2,15 +2,18 @@
 //! its answer at once, sees the end, and the next container goes on.
 
 use anyhow::Result;
-use stasis_integration::client::containerd::{Containerd, INIT, Streams};
-use stasis_integration::container::gpu_task::in_host;
+use stasis_integration::client::containerd::{
+    CheckpointOptions, Containerd, INIT, RuntimeOptions, Streams, to_any,
+};
+use stasis_integration::container::gpu_task::{in_host, into};
 use stasis_integration::container::saved_at_stop::{IMAGES, SETTINGS, options};
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::load;
 use stasis_integration::on_hosts;
 
-const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 1] = [the_next_one_goes_on];
+const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 2] =
+    [the_next_one_goes_on, restored_one_is_saved];
 const COUNTER: [&str; 2] = ["/bin/counter", "10000"];
 const SIGKILL: u32 = 9;
 const SIGTERM: u32 = 15;
@@ -46,6 +49,32 @@ fn the_next_one_goes_on(stasis: &StasisHost, client: &Containerd) -> Result<()> 
     stasis.nobody_is_stopped()?;
     let images = stasis.host.run_for_text(&["ls", IMAGES])?;
     assert_eq!(images.lines().count(), 2, "{images}");
+    stasis.nothing_to_put_right()
+}
+
+/// Of an image that its caller made, and names at the next create.
+fn restored_one_is_saved(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    let (id, image) = ("restored", "/images/by-its-caller");
+    let asks = ["--annotation=io.stasis.checkpoint=on-term"];
+    stasis.start_gpu_task(client, id, &asks, &COUNTER)?;
+    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    let ending = CheckpointOptions {
+        exit: true,
+        ..into(image)
+    };
+    client.checkpoint(id, &ending)?;
+    client.wait(id, INIT)?;
+    client.delete(id)?;
+    let from = RuntimeOptions {
+        criu_image_path: image.to_owned(),
+        ..RuntimeOptions::default()
+    };
+    stasis.start_task(client, id, Some(to_any(&from)?))?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("102"));
+    client.kill(id, INIT, SIGTERM)?;
+    assert_eq!(client.wait(id, INIT)?.status, 137);
+    client.delete(id)?;
+    stasis.was_saved_at_stop("/images/restored", 1)?;
     stasis.nothing_to_put_right()
 }
 

@@ -39,12 +39,13 @@ const CONTAINER_TYPE: &str = "io.kubernetes.cri.container-type";
 /// The prefix of the annotations that `stasis-runtime` reads.
 const OURS: &str = "io.stasis.";
 
-/// The program that creates a container.
+/// The program through which a container is created, started, killed and deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Creator {
+pub(crate) enum Through {
     /// runc or crun.
     LowLevel,
-    /// `stasis-runtime`, for a container with annotations for it; it becomes runc or crun.
+    /// `stasis-runtime`, for a container with annotations for it, or with a record below
+    /// `/run/stasis`; it becomes runc or crun.
     Stasis,
 }
 
@@ -116,12 +117,12 @@ impl Bundle {
         std::fs::read_to_string(self.path.join(IMAGE_OF_ALL))
     }
 
-    /// Returns the program that creates the container. The low-level runtime refuses a
+    /// Returns the program through which the container is created. The low-level runtime refuses a
     /// specification that cannot be read, in its own words.
-    pub(crate) fn creator(&self) -> Creator {
+    pub(crate) fn through(&self) -> Through {
         match self.spec() {
-            Ok(spec) if spec.has_annotation_of(OURS) => Creator::Stasis,
-            Ok(_) | Err(_) => Creator::LowLevel,
+            Ok(spec) if spec.has_annotation_of(OURS) => Through::Stasis,
+            Ok(_) | Err(_) => Through::LowLevel,
         }
     }
 

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use self::call::{RunningCall, RuntimeCall};
 use self::programs::LowLevel;
-use crate::bundle::{Bundle, Creator};
+use crate::bundle::{Bundle, Through};
 use crate::child::reaper::Reaper;
 use crate::child::{environment, spawn_captured};
 use crate::error::{Error, Result, RuntimeMessage};
@@ -107,11 +107,11 @@ impl OciRuntime {
         &self,
         id: &str,
         bundle: &Bundle,
-        creator: Creator,
+        through: Through,
         streams: Streams,
         console: Option<&Path>,
     ) -> Result<RunningCall> {
-        let call = self.by(creator, "create");
+        let call = self.by(through, "create");
         let call = call.option("--bundle", bundle.path());
         self.init_options(call, console, &bundle.init_pid_file())
             .switch("--no-new-keyring", self.options.no_new_keyring)
@@ -131,8 +131,8 @@ impl OciRuntime {
     }
 
     /// Starts the user's program in a container, or lets it go on if it was created from an image.
-    pub(crate) async fn start(&self, id: &str, creator: Creator) -> Result<()> {
-        let call = self.by(creator, "start");
+    pub(crate) async fn start(&self, id: &str, through: Through) -> Result<()> {
+        let call = self.by(through, "start");
         call.arg(id).within(LONG).run().await
     }
 
@@ -158,11 +158,11 @@ impl OciRuntime {
     pub(crate) async fn kill(
         &self,
         id: &str,
-        creator: Creator,
+        through: Through,
         signal: u32,
         target: Target,
     ) -> Result<()> {
-        self.by(creator, "kill")
+        self.by(through, "kill")
             .switch("--all", target == Target::All)
             .arg(id)
             .arg(signal.to_string())
@@ -173,8 +173,9 @@ impl OciRuntime {
 
     /// Removes a container whose init process has ended or never ran. Not with `--force`: runc then
     /// sleeps 100 ms before it looks for processes that are left.
-    pub(crate) async fn delete(&self, id: &str) -> Result<()> {
-        self.low_level("delete").arg(id).within(LONG).run().await
+    pub(crate) async fn delete(&self, id: &str, through: Through) -> Result<()> {
+        let call = self.by(through, "delete");
+        call.arg(id).within(LONG).run().await
     }
 
     /// Thaws a container whose init process has ended.
@@ -222,10 +223,10 @@ impl OciRuntime {
             .switch("--no-pivot", self.options.no_pivot_root)
     }
 
-    fn by(&self, creator: Creator, verb: &'static str) -> RuntimeCall<'_> {
-        match creator {
-            Creator::Stasis => self.stasis(verb),
-            Creator::LowLevel => self.low_level(verb),
+    fn by(&self, through: Through, verb: &'static str) -> RuntimeCall<'_> {
+        match through {
+            Through::Stasis => self.stasis(verb),
+            Through::LowLevel => self.low_level(verb),
         }
     }
 

@@ -34,12 +34,6 @@ impl OciRuntime {
         call.wait_unless(useless).await.map(drop)
     }
 
-    /// Removes a container as [`OciRuntime::delete`] does, and what `stasis-runtime` has recorded
-    /// of it below `/run/stasis`.
-    pub(crate) async fn delete_with_record(&self, id: &str) -> Result<()> {
-        self.stasis("delete").arg(id).within(LONG).run().await
-    }
-
     /// Kills all processes of the container of a bundle, ends an operation on it, and removes it. A
     /// container of this id that was made from another bundle stays.
     pub(crate) async fn delete_by_force(&self, id: &str, bundle: &Bundle) -> Result<()> {

@@ -8,6 +8,7 @@ use containerd_shim::api::CheckpointTaskRequest;
 use containerd_shim::protos::events::task::TaskCheckpointed;
 use containerd_shim::protos::shim::oci::CheckpointOptions;
 
+use crate::bundle::Through;
 use crate::error::{Error, Result};
 use crate::run_blocking::run_blocking;
 use crate::runtime::call::RunningCall;
@@ -80,7 +81,7 @@ async fn begin(
         .process()
         .map_err(Error::cannot("watch the checkpoint"))?;
     let operation = Operation::of(process, caller.clone());
-    record.recorded_by_stasis = true;
+    record.through = Through::Stasis;
     record.state.begin_checkpoint(operation)?;
     Ok(call)
 }

@@ -9,7 +9,7 @@ use containerd_shim::protos::types::mount::Mount;
 use rustix::process::Signal;
 use tokio::time::sleep;
 
-use crate::bundle::{Bundle, Creator};
+use crate::bundle::Bundle;
 use crate::child::reaper::ExitWatch;
 use crate::error::{Error, Result};
 use crate::run_blocking::run_blocking;
@@ -100,18 +100,14 @@ async fn create_container(task: &Arc<Task>, mounts: &[Mount], caller: Caller) ->
         return Ok(());
     }
     let bundle = task.bundle.clone();
-    let creator = run_blocking(move || bundle.creator()).await;
-    {
-        let mut record = task.record();
-        record.creator = creator;
-        record.recorded_by_stasis = creator == Creator::Stasis;
-    }
+    let through = run_blocking(move || bundle.through()).await;
+    task.record().through = through;
     let (streams, pending_io) = task.prepare_io(&task.id, &task.stdio).await?;
     let watch = task.context.reaper.watch();
     let console = pending_io.console();
     let call = task
         .runtime
-        .start_create(&task.id, &task.bundle, creator, streams, console)?;
+        .start_create(&task.id, &task.bundle, through, streams, console)?;
     let runtime = call.process().map_err(Error::cannot("watch the create"))?;
     let making = async {
         call.wait().await?;

@@ -22,23 +22,19 @@ impl Task {
     pub(crate) async fn delete(self: &Arc<Self>) -> Result<Snapshot> {
         self.end_restore().await;
         let _lock = self.verb_lock.lock().await;
-        let (io, recorded_by_stasis) = {
+        let (io, through) = {
             let mut record = self.record();
             // Another Delete was waited for, whose caller has tried again.
             if record.is_deleted {
                 return Err(Error::NotFound(format!("task {}", self.id)));
             }
             record.state.may_delete()?;
-            (record.io.take(), record.recorded_by_stasis)
+            (record.io.take(), record.through)
         };
         if let Some(io) = io {
             io.finish().await;
         }
-        let deleted = if recorded_by_stasis {
-            self.runtime.delete_with_record(&self.id).await
-        } else {
-            self.runtime.delete(&self.id).await
-        };
+        let deleted = self.runtime.delete(&self.id, through).await;
         self.runtime.ignore_if_gone(&self.id, deleted)?;
         self.unmount().await?;
         self.has_gone();

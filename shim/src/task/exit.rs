@@ -7,7 +7,7 @@ use containerd_shim::api::Status;
 use containerd_shim::protos::events::task::TaskExit;
 use tokio::time::{sleep, timeout};
 
-use crate::bundle::Creator;
+use crate::bundle::Through;
 use crate::cgroup::{Cgroup, controllers};
 use crate::child::reaper::{Exit, PendingExit};
 use crate::containerd::timestamp;
@@ -71,8 +71,9 @@ impl Task {
         // Without a pid namespace of the container's own, its other processes outlive the init
         // process, and hold what it held: GPU memory, for example.
         if !self.bundle.has_own_pid_namespace().unwrap_or(false) {
-            let (creator, all) = (Creator::LowLevel, Target::All);
-            let killed = self.runtime.kill(&self.id, creator, SIGKILL, all).await;
+            // It must not ask a checkpoint that has ended the init process to give up its image.
+            let (through, all) = (Through::LowLevel, Target::All);
+            let killed = self.runtime.kill(&self.id, through, SIGKILL, all).await;
             if let Err(error) = killed {
                 log::warn!("processes of {} may have survived it: {error}", self.id);
             }

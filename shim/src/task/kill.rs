@@ -41,8 +41,8 @@ impl Task {
     /// Sends a signal through the low-level runtime, which can also kill a frozen process. A
     /// container may have asked `stasis-runtime` for a checkpoint in its place.
     pub(crate) async fn deliver(&self, signal: u32, target: Target) -> Result<()> {
-        let creator = self.record().creator;
-        let sent = self.runtime.kill(&self.id, creator, signal, target).await;
+        let through = self.record().through;
+        let sent = self.runtime.kill(&self.id, through, signal, target).await;
         match sent {
             // The runtimes' errors for a process that has ended differ, so look at the process.
             Err(_) if self.has_ended() => Err(Error::Finished(self.id.clone())),

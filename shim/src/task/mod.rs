@@ -20,7 +20,7 @@ use tokio::sync::watch;
 
 use self::exec_process::{ExecProcess, Snapshot};
 use self::state::LifecycleState;
-use crate::bundle::{Bundle, Creator};
+use crate::bundle::{Bundle, Through};
 use crate::cgroup::Cgroup;
 use crate::child::reaper::{Exit, Reaper};
 use crate::containerd::events::Publisher;
@@ -104,10 +104,8 @@ pub(crate) struct Record {
     pub(crate) checkpointed_paused: Option<Instant>,
     /// Whether Delete has removed the container.
     pub(crate) is_deleted: bool,
-    /// Whether `stasis-runtime` may have a record of the container below `/run/stasis`.
-    pub(crate) recorded_by_stasis: bool,
-    /// The program that has created it, and starts it.
-    pub(crate) creator: Creator,
+    /// The program through which it is created, started, killed and deleted.
+    pub(crate) through: Through,
 }
 
 impl Task {
@@ -135,8 +133,7 @@ impl Task {
                 execs: BTreeMap::new(),
                 checkpointed_paused: None,
                 is_deleted: false,
-                recorded_by_stasis: false,
-                creator: Creator::LowLevel,
+                through: Through::LowLevel,
             }),
             exec_starts: tokio::sync::RwLock::new(()),
             resumes: watch::Sender::new(0),

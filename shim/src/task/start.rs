@@ -7,6 +7,7 @@ use containerd_shim::protos::events::task::TaskStart;
 
 use tokio::sync::OwnedMutexGuard;
 
+use crate::bundle::Through;
 use crate::child::reaper::ExitWatch;
 use crate::error::{Error, Result};
 use crate::runtime::call::RunningCall;
@@ -22,12 +23,12 @@ pub(crate) async fn start(task: &Arc<Task>, caller: Caller) -> Result<u32> {
     let from = task.record().state.may_start()?;
     match from {
         StartFrom::Created => {
-            let creator = {
+            let through = {
                 let mut record = task.record();
                 record.state = LifecycleState::Starting;
-                record.creator
+                record.through
             };
-            let started = task.runtime.start(&task.id, creator).await;
+            let started = task.runtime.start(&task.id, through).await;
             task.record().state = match started {
                 Ok(()) => LifecycleState::Running,
                 Err(_) => LifecycleState::Created,
@@ -81,7 +82,7 @@ async fn begin_restore(task: &Arc<Task>, image: &Path, caller: Caller) -> Result
     let process = call.process().map_err(Error::cannot("watch the restore"))?;
     let operation = Operation::of(process, caller);
     let mut record = task.record();
-    record.recorded_by_stasis = true;
+    record.through = Through::Stasis;
     record.state.begin_restore(operation)?;
     Ok(Restore {
         call,
