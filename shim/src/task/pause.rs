@@ -21,7 +21,12 @@ impl Task {
         let _lock = self.verb_lock.lock().await;
         self.record().state.may_pause()?;
         let paused = self.runtime.pause(&self.id, self.useless()).await;
-        if let Err(Error::Killed { .. }) = &paused
+        // The clean-up after the init process thaws no task that it has not seen paused.
+        let paused = paused.and_then(|()| match *self.init_exit.borrow() {
+            Some(_) => Err(Error::Finished(self.id.clone())),
+            None => Ok(()),
+        });
+        if let Err(Error::Killed { .. } | Error::Finished(_)) = &paused
             && let Err(error) = self.runtime.thaw(&self.id).await
         {
             log::error!("{} may be half paused: {error}", self.id);

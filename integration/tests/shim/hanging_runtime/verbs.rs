@@ -15,7 +15,7 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
 
-use super::{RUNTIME, SIGKILL, STOPPED, STOPPING, install, start, stopped_at};
+use super::{AFTER, RUNTIME, SIGKILL, STOPPED, STOPPING, install, start, stopped_at};
 
 const SHIM: &str = "/usr/local/bin/containerd-shim-stasis-v2";
 
@@ -30,6 +30,11 @@ const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 6] = [
 
 on_hosts!(checks: trixie, sid_v2);
 
+/// Version 1 ends no process that is frozen.
+mod beside_the_end {
+    stasis_integration::on_hosts!(super::nothing_stays_frozen: trixie_v2, sid_v2);
+}
+
 fn checks(kind: HostKind) -> Result<()> {
     in_host(kind, &CHECKS)
 }
@@ -42,6 +47,27 @@ fn stopped_pause_ends_with_init(stasis: &StasisHost, client: &Containerd) -> Res
     assert_eq!(client.wait(id, INIT)?.status, 137);
     assert_eq!(client.delete(id)?.status, 137);
     assert_ne!(code(&pausing.outcome()?), Code::Ok);
+    stasis.ctr_remove(id)?;
+    stasis.nothing_left_of(&[id])
+}
+
+fn nothing_stays_frozen(kind: HostKind) -> Result<()> {
+    in_host(kind, &[pause_beside_the_end_of_init])
+}
+
+/// The runtime has frozen the container, and the shim does not know yet.
+fn pause_beside_the_end_of_init(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    let id = "ends-paused";
+    let init = start(stasis, client, id)?;
+    fs::write(stasis.host.path(AFTER), "")?;
+    let (pausing, runtime) = stopped_at("pause", stasis, client, move |client| client.pause(id))?;
+    fs::remove_file(stasis.host.path(AFTER))?;
+    stasis.host.run(&["kill", "-KILL", &init.to_string()])?;
+    assert_eq!(client.wait(id, INIT)?.status, 137);
+    stasis.host.run(&["kill", "-CONT", &runtime])?;
+    let paused = pausing.outcome()?;
+    assert_eq!(client.delete(id)?.status, 137);
+    assert_eq!(code(&paused), Code::NotFound, "{paused:?}");
     stasis.ctr_remove(id)?;
     stasis.nothing_left_of(&[id])
 }
