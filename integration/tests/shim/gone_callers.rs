@@ -2,7 +2,7 @@
 //! not stay behind.
 
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use stasis_integration::check::wait::wait_until_clear;
@@ -14,8 +14,9 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
 
-const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 3] = [
+const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 4] = [
     paused_task_is_resumed_for_its_caller,
+    deadline_may_pass_after_the_checkpoint,
     restore_ends_with_its_task,
     shim_says_what_is_under_way,
 ];
@@ -47,7 +48,8 @@ fn paused_task_is_resumed_for_its_caller(stasis: &StasisHost, client: &Container
         stasis.start_gpu_task(client, id, &[], &["/bin/counter", port])?;
         assert_eq!(stasis.ask_until_up(port.parse()?)?, "101");
     }
-    client.pause("kept")?;
+    // `ctr` has no deadline.
+    stasis.host.run(&["ctr", "task", "pause", "kept"])?;
     client.checkpoint("kept", &into("/images/kept"))?;
     // The caller is gone, with its connection, once it has paused the task.
     let caller = "ctr t pause only-paused; kill -KILL $$";
@@ -73,6 +75,31 @@ fn paused_task_is_resumed_for_its_caller(stasis: &StasisHost, client: &Container
     }
     stasis.set("runc", "")?;
     tasks.iter().try_for_each(|(id, _)| stasis.ctr_remove(id))
+}
+
+/// containerd writes the archive in the same call, and the shim is not asked again.
+fn deadline_may_pass_after_the_checkpoint(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    stasis.set("runc", "deadlines.resume_s = 2\n")?;
+    let mut events = client.events()?;
+    for (id, port) in [("meant", "10000"), ("archived", "10001")] {
+        stasis.start_gpu_task(client, id, &[], &["/bin/counter", port])?;
+        assert_eq!(stasis.ask_until_up(port.parse()?)?, "101");
+    }
+    stasis.host.run(&["ctr", "task", "pause", "meant"])?;
+    let ends = Instant::now() + Duration::from_secs(12);
+    let left = || ends.saturating_duration_since(Instant::now());
+    client.checkpoint_within(left(), "meant", &into("/images/meant"))?;
+    client.pause_within(left(), "archived")?;
+    client.checkpoint_within(left(), "archived", &into("/images/archived"))?;
+    assert_eq!(client.state("archived", INIT)?.status(), State::Paused);
+    events.until("archived", "resumed")?;
+    assert_eq!(left(), Duration::ZERO);
+    assert_eq!(stasis.ask(10001)?.as_deref(), Some("102"));
+    assert_eq!(client.state("meant", INIT)?.status(), State::Paused);
+    client.resume("meant")?;
+    stasis.set("runc", "")?;
+    stasis.ctr_remove("meant")?;
+    stasis.ctr_remove("archived")
 }
 
 /// containerd deletes a task whose restore has failed for it, and asks the shim to end, once each.

@@ -17,6 +17,7 @@ use containerd_shim::protos::ttrpc::Result as TtrpcResult;
 use tokio::sync::{Notify, watch};
 
 use self::calls::Calls;
+use self::deadline::deadline;
 use self::tasks::Tasks;
 use self::waiter::Waiter;
 use crate::containerd::timestamp;
@@ -28,6 +29,7 @@ use crate::task::exec;
 use crate::task::start;
 
 mod calls;
+mod deadline;
 mod messages;
 mod tasks;
 mod waiter;
@@ -158,9 +160,10 @@ impl TaskService for Service {
         })
     }
 
-    async fn pause(&self, _: &TtrpcContext, request: PauseRequest) -> TtrpcResult<Empty> {
+    async fn pause(&self, context: &TtrpcContext, request: PauseRequest) -> TtrpcResult<Empty> {
         let task = self.tasks.get(&request.id)?;
-        run_uncancelled(async move { task.pause().await }).await?;
+        let deadline = deadline(context);
+        run_uncancelled(async move { task.pause(deadline).await }).await?;
         Ok(Empty::default())
     }
 
@@ -172,12 +175,13 @@ impl TaskService for Service {
 
     async fn checkpoint(
         &self,
-        _: &TtrpcContext,
+        context: &TtrpcContext,
         request: CheckpointTaskRequest,
     ) -> TtrpcResult<Empty> {
         let task = self.tasks.get(&request.id)?;
         let (_caller, caller) = watch::channel(());
-        run_uncancelled(async move { checkpoint(&task, &request, caller).await }).await?;
+        let deadline = deadline(context);
+        run_uncancelled(async move { checkpoint(&task, &request, caller, deadline).await }).await?;
         Ok(Empty::default())
     }
 

@@ -22,12 +22,18 @@ const CRIU_LOG: &str = "dump.log";
 /// The copy in the bundle of the log of a failed checkpoint, as in containerd's shim.
 const KEPT_LOG: &str = "criu-dump.log";
 
-/// Checkpoints a task. If its caller has gone, a task that the caller paused is resumed later.
+/// Checkpoints a task. If its caller has gone, or its `deadline` passes before it resumes the task, a
+/// task that the caller paused is resumed later.
 pub(crate) async fn checkpoint(
     task: &Arc<Task>,
     request: &CheckpointTaskRequest,
     caller: Caller,
+    deadline: Option<Instant>,
 ) -> Result<()> {
+    // The deadline of a Pause that belongs to this call is that of this call. A pause that is meant
+    // has none, or it has passed.
+    let paused_until = task.record().paused_until;
+    let deadline = deadline.filter(|_| paused_until.is_some_and(|until| until > Instant::now()));
     let options = options::of_checkpoint(request.options.as_ref())?;
     let image = match request.path.as_str() {
         "" => PathBuf::from(&options.image_path),
@@ -42,8 +48,12 @@ pub(crate) async fn checkpoint(
     let call = begin(task, &image, work.path(), &options, &caller).await?;
     let outcome = call.wait().await;
     end(task).await;
-    if caller.has_changed().is_err() {
-        task.resume_later();
+    let gone = match caller.has_changed() {
+        Ok(_) => deadline,
+        Err(_) => Some(Instant::now()),
+    };
+    if let Some(gone) = gone {
+        task.resume_later(gone);
     }
     match outcome {
         Ok(_) => {

@@ -100,6 +100,8 @@ pub(crate) struct Record {
     pub(crate) cgroup: Option<Cgroup>,
     /// The processes that Exec added, by their ids.
     pub(crate) execs: BTreeMap<String, Arc<ExecProcess>>,
+    /// The deadline of the caller that has paused it.
+    pub(crate) paused_until: Option<Instant>,
     /// When its last checkpoint ended, if it has been paused since before that.
     pub(crate) checkpointed_paused: Option<Instant>,
     /// Whether Delete has removed the container.
@@ -131,6 +133,7 @@ impl Task {
                 io: None,
                 cgroup: None,
                 execs: BTreeMap::new(),
+                paused_until: None,
                 checkpointed_paused: None,
                 is_deleted: false,
                 through: Through::LowLevel,

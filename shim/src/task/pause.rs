@@ -1,10 +1,10 @@
 //! Pause and Resume: freezes and thaws a task.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use containerd_shim::protos::events::task::{TaskPaused, TaskResumed};
-use tokio::time::sleep;
+use tokio::time::{sleep, sleep_until};
 
 use crate::error::{Error, Result};
 use crate::runtime::programs::resume_deadline;
@@ -15,8 +15,8 @@ use crate::task::state::LifecycleState;
 const ARCHIVE: Duration = Duration::from_secs(600);
 
 impl Task {
-    /// Freezes it.
-    pub(crate) async fn pause(&self) -> Result<()> {
+    /// Freezes it for a caller who waits until `deadline`, if it has one.
+    pub(crate) async fn pause(&self, deadline: Option<Instant>) -> Result<()> {
         let _no_starts = self.without_exec_starts().await?;
         let _lock = self.verb_lock.lock().await;
         self.record().state.may_pause()?;
@@ -33,6 +33,7 @@ impl Task {
         }
         paused?;
         self.set_state(LifecycleState::Paused);
+        self.record().paused_until = deadline;
         self.events().publish(TaskPaused {
             container_id: self.id.clone(),
             ..TaskPaused::default()
@@ -67,32 +68,32 @@ impl Task {
     pub(crate) fn waiter_has_gone(self: &Arc<Self>) {
         let checkpointed = self.record().checkpointed_paused;
         if checkpointed.is_some_and(|at| at.elapsed() < ARCHIVE) {
-            self.resume_later();
+            self.resume_later(Instant::now());
         }
     }
 
-    /// Thaws it in a while if no caller does. Callers pause a task, checkpoint it, and resume it;
-    /// one whose deadline has passed in the checkpoint resumes nothing (containerd's client resumes
-    /// with the context that has expired).
-    pub(crate) fn resume_later(self: &Arc<Self>) {
-        if !matches!(self.record().state, LifecycleState::Paused) {
-            return;
-        }
-        let Some(wait) = resume_deadline() else {
-            log::error!("{} stays paused: its checkpoint's caller has gone", self.id);
-            return;
-        };
-        log::error!(
-            "the caller of {}'s checkpoint has gone; it is resumed in {} s if nobody does",
-            self.id,
-            wait.as_secs()
-        );
+    /// Thaws it in a while, once its checkpoint's caller has `gone`, if no caller does. Callers
+    /// pause a task, checkpoint it, and resume it; one whose deadline has passed meanwhile resumes
+    /// nothing (containerd's client resumes with the context that has expired).
+    pub(crate) fn resume_later(self: &Arc<Self>, gone: Instant) {
         let (task, resumes) = (Arc::clone(self), *self.resumes.borrow());
         tokio::spawn(async move {
+            sleep_until(gone.into()).await;
+            if !task.is_paused_since(resumes) {
+                return;
+            }
+            let Some(wait) = resume_deadline() else {
+                log::error!("{} stays paused: its checkpoint's caller has gone", task.id);
+                return;
+            };
+            log::error!(
+                "the caller of {}'s checkpoint has gone; it is resumed in {} s if nobody does",
+                task.id,
+                wait.as_secs()
+            );
             sleep(wait).await;
             let _lock = task.verb_lock.lock().await;
-            let others = *task.resumes.borrow() != resumes;
-            if others || !matches!(task.record().state, LifecycleState::Paused) {
+            if !task.is_paused_since(resumes) {
                 return;
             }
             match task.resume_locked().await {
@@ -100,6 +101,11 @@ impl Task {
                 Err(error) => log::error!("{} stays paused: {error}", task.id),
             }
         });
+    }
+
+    /// Whether it is paused, and has been so since it was resumed for the last of so many times.
+    fn is_paused_since(&self, resumes: u64) -> bool {
+        *self.resumes.borrow() == resumes && matches!(self.record().state, LifecycleState::Paused)
     }
 
     /// Enters a state after a verb, unless the task has ended or been deleted meanwhile.

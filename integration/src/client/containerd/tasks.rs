@@ -172,9 +172,15 @@ impl Containerd {
 
     /// Pauses a task.
     pub fn pause(&self, id: &str) -> Answer<()> {
+        self.pause_within(CALL_DEADLINE, id)
+    }
+
+    /// Pauses a task for a caller that does not wait longer than `deadline`, which the shim learns.
+    pub fn pause_within(&self, deadline: Duration, id: &str) -> Answer<()> {
         let container_id = id.to_owned();
-        let request = api::PauseTaskRequest { container_id };
-        self.tasks(async |mut tasks| tasks.pause(of(request)).await)
+        let mut request = of(api::PauseTaskRequest { container_id });
+        request.set_timeout(deadline);
+        self.tasks(async |mut tasks| tasks.pause(request).await)
     }
 
     /// Resumes a paused task.
