@@ -14,9 +14,10 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
 
-const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 4] = [
+const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 5] = [
     paused_task_is_resumed_for_its_caller,
     deadline_may_pass_after_the_checkpoint,
+    refused_resume_is_repeated,
     restore_ends_with_its_task,
     shim_says_what_is_under_way,
 ];
@@ -100,6 +101,30 @@ fn deadline_may_pass_after_the_checkpoint(stasis: &StasisHost, client: &Containe
     stasis.set("runc", "")?;
     stasis.ctr_remove("meant")?;
     stasis.ctr_remove("archived")
+}
+
+/// containerd's client resumes once, and ignores the error.
+fn refused_resume_is_repeated(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    let id = "refused";
+    stasis.set("runc", "deadlines.resume_s = 2\ndeadlines.nvml_s = 1\n")?;
+    let mut events = client.events()?;
+    stasis.start_gpu_task(client, id, &[], &COUNTER)?;
+    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    client.pause(id)?;
+    client.checkpoint(id, &into("/images/refused"))?;
+    stasis.inject("nvml-hangs")?;
+    assert_ne!(code(&client.resume(id)), Code::Ok);
+    wait_until_clear(|| {
+        let log = fs::read_to_string(stasis.host.path(LOG))?;
+        let said = log.contains(&format!("{id} stays paused"));
+        Ok((!said).then(|| "the shim has not tried".to_owned()))
+    })?;
+    assert_eq!(client.state(id, INIT)?.status(), State::Paused);
+    stasis.inject("")?;
+    events.until(id, "resumed")?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("102"));
+    stasis.set("runc", "")?;
+    stasis.ctr_remove(id)
 }
 
 /// containerd deletes a task whose restore has failed for it, and asks the shim to end, once each.

@@ -102,7 +102,8 @@ pub(crate) struct Record {
     pub(crate) execs: BTreeMap<String, Arc<ExecProcess>>,
     /// The deadline of the caller that has paused it.
     pub(crate) paused_until: Option<Instant>,
-    /// When its last checkpoint ended, if it has been paused since before that.
+    /// When its last checkpoint ended, if it has been paused since before that, and is not to be
+    /// resumed later since a caller has gone or has failed to resume it.
     pub(crate) checkpointed_paused: Option<Instant>,
     /// Whether Delete has removed the container.
     pub(crate) is_deleted: bool,

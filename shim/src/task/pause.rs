@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use containerd_shim::api::Status;
 use containerd_shim::protos::events::task::{TaskPaused, TaskResumed};
 use tokio::time::{sleep, sleep_until};
 
@@ -41,10 +42,15 @@ impl Task {
         Ok(())
     }
 
-    /// Thaws it.
-    pub(crate) async fn resume(&self) -> Result<()> {
+    /// Thaws it. Callers resume a task once after its checkpoint, and ignore an error: it is resumed
+    /// later then.
+    pub(crate) async fn resume(self: &Arc<Self>) -> Result<()> {
         let _lock = self.verb_lock.lock().await;
-        self.resume_locked().await
+        let resumed = self.resume_locked().await;
+        if resumed.is_err() && self.record().checkpointed_paused.take().is_some() {
+            self.resume_later(Instant::now());
+        }
+        resumed
     }
 
     async fn resume_locked(&self) -> Result<()> {
@@ -66,46 +72,45 @@ impl Task {
     ///
     /// A task that is only paused stays so: it looks the same as a pause that is meant.
     pub(crate) fn waiter_has_gone(self: &Arc<Self>) {
-        let checkpointed = self.record().checkpointed_paused;
-        if checkpointed.is_some_and(|at| at.elapsed() < ARCHIVE) {
+        let mut record = self.record();
+        let is_recent = |at: &mut Instant| at.elapsed() < ARCHIVE;
+        if record.checkpointed_paused.take_if(is_recent).is_some() {
             self.resume_later(Instant::now());
         }
     }
 
-    /// Thaws it in a while, once its checkpoint's caller has `gone`, if no caller does. Callers
-    /// pause a task, checkpoint it, and resume it; one whose deadline has passed meanwhile resumes
-    /// nothing (containerd's client resumes with the context that has expired).
+    /// Thaws it in a while, once its checkpoint's caller has `gone`, if no caller does; tries until it
+    /// succeeds. Callers pause a task, checkpoint it, and resume it; one whose deadline has passed
+    /// meanwhile resumes nothing (containerd's client resumes with the context that has expired).
     pub(crate) fn resume_later(self: &Arc<Self>, gone: Instant) {
         let (task, resumes) = (Arc::clone(self), *self.resumes.borrow());
+        // Also while another checkpoint is under way, whose caller has found it paused.
+        let is_paused = move |task: &Task| {
+            *task.resumes.borrow() == resumes && task.snapshot().status == Status::PAUSED
+        };
         tokio::spawn(async move {
             sleep_until(gone.into()).await;
-            if !task.is_paused_since(resumes) {
-                return;
-            }
-            let Some(wait) = resume_deadline() else {
-                log::error!("{} stays paused: its checkpoint's caller has gone", task.id);
-                return;
-            };
-            log::error!(
-                "the caller of {}'s checkpoint has gone; it is resumed in {} s if nobody does",
-                task.id,
-                wait.as_secs()
-            );
-            sleep(wait).await;
-            let _lock = task.verb_lock.lock().await;
-            if !task.is_paused_since(resumes) {
-                return;
-            }
-            match task.resume_locked().await {
-                Ok(()) => log::error!("{} was resumed for its caller, who has gone", task.id),
-                Err(error) => log::error!("{} stays paused: {error}", task.id),
+            while is_paused(&task) {
+                let Some(wait) = resume_deadline() else {
+                    log::error!("{} stays paused: its checkpoint's caller has gone", task.id);
+                    return;
+                };
+                log::error!(
+                    "{} is paused after its checkpoint; it is resumed in {} s if nobody does",
+                    task.id,
+                    wait.as_secs()
+                );
+                sleep(wait).await;
+                let _lock = task.verb_lock.lock().await;
+                if !is_paused(&task) {
+                    return;
+                }
+                match task.resume_locked().await {
+                    Ok(()) => log::error!("{} was resumed for its checkpoint's caller", task.id),
+                    Err(error) => log::error!("{} stays paused: {error}", task.id),
+                }
             }
         });
-    }
-
-    /// Whether it is paused, and has been so since it was resumed for the last of so many times.
-    fn is_paused_since(&self, resumes: u64) -> bool {
-        *self.resumes.borrow() == resumes && matches!(self.record().state, LifecycleState::Paused)
     }
 
     /// Enters a state after a verb, unless the task has ended or been deleted meanwhile.
