@@ -3,7 +3,8 @@
 
 use anyhow::{Result, ensure};
 
-use crate::host::installed::StasisHost;
+use crate::client::answer::listed;
+use crate::host::installed::{PROGRAM, StasisHost};
 
 /// The settings.
 pub const SETTINGS: &str = "restore.at_create = \"/images\"\nrestore.keep_at_stop = 2\n";
@@ -33,6 +34,19 @@ impl StasisHost {
         ensure!(stopped["notes"].is_null(), "{stopped}");
         let found = self.host.run_for_text(&["ls", images])?;
         ensure!(found.lines().count() == kept, "{kept}, and not {found}");
+        Ok(())
+    }
+
+    /// Whether `stasis verify` calls all images of stops in `images` whole.
+    ///
+    /// # Errors
+    /// One is not whole, or nothing shows that it is.
+    pub fn has_whole_images(&self, images: &str) -> Result<()> {
+        let verify = format!("exec {PROGRAM} verify --json {images}/*-stop");
+        let rows = self.host.run_for_text(&["sh", "-c", &verify])?;
+        for row in listed(rows.as_bytes())? {
+            ensure!(row["restorable"] == true, "{row}");
+        }
         Ok(())
     }
 }

@@ -109,7 +109,7 @@ impl Pair<'_> {
 const WAITS: &str = "deadlines.stalled_s = 16\n";
 
 /// Waits until no process pushes, and no image is left to be pushed.
-fn nothing_is_pushed(host: &StasisHost) -> Result<()> {
+pub(super) fn nothing_is_pushed(host: &StasisHost) -> Result<()> {
     wait_until_clear(|| {
         let noted = ["find", "/images/.to-push", "-type", "f"];
         let noted = host.host.run_for_text(&noted).unwrap_or_default();

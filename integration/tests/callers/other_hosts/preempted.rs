@@ -8,6 +8,7 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::load;
 
+use super::edges::nothing_is_pushed;
 use super::{host_at, host_for_registry, with_registry};
 
 /// The program reports how often it has verified its GPU and host memory, and then changes both.
@@ -45,6 +46,50 @@ fn a_preempted_job_goes_on_at_the_other_host_each_time() -> Result<()> {
         host.nothing_to_put_right()?;
     }
     Ok(())
+}
+
+/// No process uses CUDA at the stop, in a container with a GPU and in one without.
+#[test]
+fn a_job_without_cuda_goes_on_at_the_other_host_each_time() -> Result<()> {
+    let registry = host_for_registry()?;
+    let (network, _daemon) = with_registry(&registry)?;
+    let hosts = [
+        &host_at(HostKind::sid()?, &registry, &network, 2)?,
+        &host_at(HostKind::sid()?, &registry, &network, 3)?,
+    ];
+    let _daemons = (hosts[0].containerd()?, hosts[1].containerd()?);
+    for host in hosts {
+        host.set(&host.low_level, SETTINGS)?;
+    }
+    for key in ["idle", "plain"] {
+        let jobs = [without_cuda(hosts[0], key)?, without_cuda(hosts[1], key)?];
+        for (life, answer) in ["1 ok", "2 ok", "3 ok"].into_iter().enumerate() {
+            let (host, job) = (hosts[life % 2], &jobs[life % 2]);
+            begin(job)?;
+            let found = host.ask_until_up(10000)?;
+            let notes = host.operation("create")?["notes"].take();
+            ensure!(found == answer, "{key}: {found}, not {answer}: {notes}");
+            job.kill("TERM")?;
+            ended(host, job)?;
+            host.nobody_is_stopped()?;
+            ensure!(host.operation("stop")?["notes"] == Value::Null);
+            host.has_whole_images(&format!("/images/{key}"))?;
+        }
+    }
+    for host in hosts {
+        nothing_is_pushed(host)?;
+        host.nothing_to_put_right()?;
+    }
+    Ok(())
+}
+
+fn without_cuda<'h>(stasis: &'h StasisHost, key: &str) -> Result<Bundle<'h>> {
+    let job = Bundle::make(stasis, key, &["/bin/kept", "10000"])?;
+    if key == "plain" {
+        job.change(|spec| spec["linux"]["devices"] = json!([]))?;
+    }
+    asks_for(&job, key)?;
+    Ok(job)
 }
 
 /// Makes the bundle of a job that moves.

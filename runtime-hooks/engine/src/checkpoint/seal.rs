@@ -14,13 +14,13 @@ use crate::error::after_failure::AfterFailure;
 use crate::error::{Failure, chain};
 use crate::image::directory::{Committed, NewImage};
 use crate::image::files;
-use crate::image::manifest::{MadeOn, Manifest, ManifestError};
+use crate::image::manifest::{FILE_NAME, MadeOn, Manifest, ManifestError};
 use crate::image::mounted::carries_files;
 use crate::low_level::criu_program::CriuProgram;
 use crate::operation::timeline::Timeline;
 use crate::preflight::capabilities::kernel_release;
 
-/// Describes the image of a dump, brings it to disk, and moves it to the place of an earlier image.
+/// Lists the files of a dump whose image is not the low-level runtime's alone, brings it to disk, and moves it to the place of an earlier image.
 ///
 /// # Errors
 /// [`Failure`]: the image must not be reported good.
@@ -34,13 +34,13 @@ pub(crate) fn seal(
     if let Some(stored) = memory.store_staged(timeline)? {
         manifest.memory = Some(stored);
     }
-    if manifest.has_gpu_state() || carries_files(image.path()) {
+    if image.path().join(FILE_NAME).exists() || carries_files(image.path()) {
         let threads = context.settings.gpu_contents.threads_on_disk();
         let files = timeline.time("hash", || files::list(image.path(), threads))?;
         manifest.files = Some(files);
+        manifest.phases = timeline.phases().to_vec();
+        describe(manifest, image.path())?;
     }
-    manifest.phases = timeline.phases().to_vec();
-    describe(manifest, image.path())?;
     let limit = context.settings.deadlines.stalled();
     let sync = |system: &FileSystem| disk::sync(system, limit);
     let committed = timeline.time("sync", || image.commit(memory.store(), sync))?;
@@ -83,11 +83,9 @@ pub(crate) fn unsealed(
     image.give_up(init).map(AfterFailure::EndedNotOnDisk)
 }
 
-/// Writes the manifest. Without GPU state and files of ours, the image is CRIU's alone.
+/// Writes the manifest. It is written before the dump as well, without files: if the operation is
+/// killed, it shows that the image has to be sealed.
 pub(crate) fn describe(manifest: &mut Manifest, image: &Path) -> Result<(), ManifestError> {
-    if !manifest.has_gpu_state() && !manifest.carries_files() {
-        return Ok(());
-    }
     manifest.made_on.get_or_insert_with(this_machine);
     manifest.write(image)
 }

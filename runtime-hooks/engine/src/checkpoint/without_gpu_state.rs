@@ -13,7 +13,7 @@ use crate::bulk_memory::plugin::{GpuState, Plugins};
 use crate::checkpoint::dump::{Dump, NotDumped, log_of};
 use crate::checkpoint::explain_failed_dump::{of_dump, started_cuda};
 use crate::checkpoint::late_exec;
-use crate::checkpoint::seal::{seal, unsealed};
+use crate::checkpoint::seal::{describe, seal, unsealed};
 use crate::companions::Companions;
 use crate::container::mounted::are_told_of;
 use crate::container::{Container, ContainerError};
@@ -21,12 +21,11 @@ use crate::context::{Context, Outcome};
 use crate::error::after_failure::AfterFailure;
 use crate::error::operations_log;
 use crate::error::{Error, Failure};
-use crate::image::directory::NewImage;
-use crate::image::manifest::Manifest;
+use crate::image::directory::{NewImage, is_ours};
+use crate::image::manifest::{Manifest, ManifestError};
 use crate::low_level::Ran;
 use crate::operation::Operation;
 use crate::operation::progress::Progress;
-use crate::operation::stopping;
 use crate::operation::timeline::Timeline;
 use crate::operation::undo::Begun;
 use crate::operation::verb::Verb;
@@ -64,7 +63,7 @@ impl PlainDump<'_> {
             .map_err(|reason| operations_log::refused(context, Verb::Checkpoint, id, reason))?;
         self.has_image(Some(image.directory()));
         let dumped = self.dump_into(&image, &plugins, low_level_args, &mut timeline);
-        if is_news(&dumped, &timeline) {
+        if is_news(&dumped, &timeline, image.directory()) {
             let error = dumped.as_ref().err();
             operations_log::write(context, Verb::Checkpoint, id, &timeline, error);
         }
@@ -96,6 +95,9 @@ impl PlainDump<'_> {
         for note in notes.map_err(|error| failed(error.into()))? {
             timeline.note(note);
         }
+        let mut manifest = self
+            .manifest_in(image)
+            .map_err(|error| failed(error.into()))?;
         let mut dump = Dump {
             context,
             options,
@@ -113,8 +115,6 @@ impl PlainDump<'_> {
         };
         let verified = dump.verify();
         verified.map_err(|error| failed(error.into()))?;
-        let created = context.began_text();
-        let mut manifest = Manifest::new(container.id(), created, String::new());
         self.operation.reservation().release();
         let sealed = seal(context, image, &mut manifest, &mut memory, timeline);
         if sealed.is_ok() {
@@ -129,8 +129,22 @@ impl PlainDump<'_> {
         }
     }
 
-    /// Returns the failure if CUDA caused it, or the runtime had to be ended, or its own output is
-    /// not read, as at a stop; otherwise that output is the report.
+    /// Makes the manifest, and writes it into an image that lists its files.
+    pub(super) fn manifest_in(&self, image: &NewImage) -> Result<Manifest, ManifestError> {
+        let created = self.context.began_text();
+        let mut manifest = Manifest::new(self.container.id(), created, String::new());
+        if self.is_listed(image.directory()) {
+            describe(&mut manifest, image.path())?;
+        }
+        Ok(manifest)
+    }
+
+    fn is_listed(&self, image: &Path) -> bool {
+        are_told_of(&self.context.settings, &self.container, image)
+    }
+
+    /// Returns the failure if CUDA caused it, or the runtime had to be ended, or the image would
+    /// not have been its alone; otherwise its output is the report.
     fn explain(&self, dump: &Dump<'_, '_>, ran: Ran) -> Result<Output, Error> {
         dump.image.give_up(self.container.init());
         let late = open_driver(self.context, self.container.id())
@@ -142,10 +156,7 @@ impl PlainDump<'_> {
             // A killed CRIU thaws nothing.
             found => cgroup.reach(found),
         };
-        let (settings, image) = (&self.context.settings, &self.options.image_path);
-        let (state_dir, root) = (&settings.paths.state_dir, &self.context.root);
-        let is_ours = are_told_of(settings, &self.container, image)
-            || stopping::is_under_way(state_dir, root, self.container.id());
+        let is_ours = self.is_listed(&self.options.image_path);
         if late.is_none() && refrozen.is_ok() && ran.hung.is_none() && !is_ours {
             return Ok(ran.output);
         }
@@ -182,9 +193,12 @@ impl PlainDump<'_> {
 }
 
 /// Whether the dump differs from what the low-level runtime alone would have done.
-fn is_news(dumped: &Result<Output, Error>, timeline: &Timeline<'_>) -> bool {
+fn is_news(dumped: &Result<Output, Error>, timeline: &Timeline<'_>, image: &Path) -> bool {
     match dumped {
         Err(_) => true,
-        Ok(output) => output.status.success() && !timeline.notes().is_empty(),
+        Ok(output) => {
+            let success = output.status.success();
+            success && (is_ours(image) || !timeline.notes().is_empty())
+        }
     }
 }

@@ -115,14 +115,21 @@ pub(crate) fn of_image(container: &Container, image: &Path) -> Vec<Mounted> {
     }
 }
 
-/// Returns whether an image has to list files: it carries some, or a new container may begin with
-/// it, which may have other directories.
+/// Returns whether an image has to list its files: a new container may begin with it, or it carries
+/// some that end with its container.
 pub(crate) fn are_told_of(settings: &Settings, container: &Container, image: &Path) -> bool {
-    let at_create = &settings.restore.at_create;
-    let begins = !at_create.as_os_str().is_empty() && image.starts_with(at_create);
-    of_image(container, image)
-        .iter()
-        .any(|mounted| (begins || mounted.files == Files::End) && mounted.has_files())
+    may_begin_with(&settings.restore.at_create, image)
+        || of_image(container, image)
+            .iter()
+            .any(|mounted| mounted.files == Files::End && mounted.has_files())
+}
+
+/// Whether new containers may begin with an image. Stops name it without the links that may lead to
+/// the directory of the settings.
+fn may_begin_with(at_create: &Path, image: &Path) -> bool {
+    let is_below = |directory: &Path| image.starts_with(directory);
+    !at_create.as_os_str().is_empty()
+        && (is_below(at_create) || fs::canonicalize(at_create).is_ok_and(|all| is_below(&all)))
 }
 
 /// The most bytes that an image's copies of files of a container can take.
@@ -189,6 +196,20 @@ mod tests {
             let found = answering(&mounts, Path::new(path));
             assert_eq!(found.is_some(), expected, "{path}");
         }
+    }
+
+    #[test]
+    fn links_to_the_directory_of_all_images_are_followed() {
+        let at = tempfile::tempdir().unwrap();
+        let at = at.path().canonicalize().unwrap();
+        let (images, link) = (at.join("images"), at.join("link"));
+        fs::create_dir(&images).unwrap();
+        std::os::unix::fs::symlink(&images, &link).unwrap();
+        for at_create in [&images, &link] {
+            assert!(may_begin_with(at_create, &images.join("job/1-stop")));
+            assert!(!may_begin_with(at_create, &at.join("images-too")));
+        }
+        assert!(!may_begin_with(Path::new(""), &images));
     }
 
     #[test]

@@ -3,8 +3,8 @@
 //! A flat file, since containerd's CRI plugin unpacks images without making directories. A restore
 //! does not trust it: it is size-limited, versioned, and nothing in it names a path, a device or
 //! anything else that the new container would be given. Its presence means "this image has GPU
-//! state, or bulk memory that CRIU alone does not restore"; any other container gets a plain image
-//! without it.
+//! state, or files that CRIU has not written, or a new container may begin with it"; any other
+//! image is plain, without it.
 
 mod error;
 mod made_on;
@@ -20,7 +20,6 @@ use stasis_linux::file::{self, Access, Durability};
 use stasis_memory_store::{ImageId, PacksIn};
 
 use crate::image::files::{ImageFile, check_list};
-use crate::image::mounted;
 use crate::operation::timeline::Phase;
 
 pub use error::ManifestError;
@@ -57,7 +56,7 @@ pub struct Manifest {
     /// The GPUs of the machine, in its order: those that the processes used, and those that the
     /// driver may have recorded for them as well.
     pub gpus: Vec<Gpu>,
-    /// Every process with GPU state in the image; none, if it has bulk memory only.
+    /// Every process with GPU state in the image.
     pub processes: Vec<CudaProcess>,
     /// The GPU memory that processes share: each import was given up before the checkpoint, and is
     /// made again before any of them goes on.
@@ -131,12 +130,6 @@ impl Manifest {
     /// Whether the image has GPU state, which a restore gives back to a process.
     pub(crate) fn has_gpu_state(&self) -> bool {
         !self.processes.is_empty()
-    }
-
-    /// Whether the image carries files of directories that its container had mounted.
-    pub(crate) fn carries_files(&self) -> bool {
-        let mut files = self.files.iter().flatten();
-        files.any(|file| mounted::is_archive(&file.name))
     }
 
     /// Returns the bytes of all GPU memory that the image holds.
@@ -227,9 +220,6 @@ impl Manifest {
 
     /// Checks the rules that the types do not express.
     fn check(&self) -> Result<(), String> {
-        if self.processes.is_empty() && self.memory.is_none() && !self.carries_files() {
-            return Err("it lists neither a process nor what CRIU did not write".to_owned());
-        }
         self.made_on.as_ref().map_or(Ok(()), MadeOn::check)?;
         if self.processes.len() > MAX_PROCESSES || self.phases.len() > MAX_PHASES {
             return Err("it lists more processes or phases than there can be".to_owned());

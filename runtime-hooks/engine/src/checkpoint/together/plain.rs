@@ -18,7 +18,6 @@ use crate::error::after_failure::AfterFailure;
 use crate::error::operations_log;
 use crate::error::{Error, Failure};
 use crate::image::directory::NewImage;
-use crate::image::manifest::Manifest;
 use crate::operation::outcome::SharedOutcome;
 use crate::operation::progress::Progress;
 use crate::operation::timeline::Timeline;
@@ -96,6 +95,7 @@ impl Task<'_, '_, '_> {
         for note in late_exec::refuse_or_note(context, options, &snapshot)? {
             self.timeline.note(note);
         }
+        let mut manifest = self.idle.manifest_in(self.image)?;
         let mut dump = Dump {
             context,
             options,
@@ -113,7 +113,6 @@ impl Task<'_, '_, '_> {
             return Err(explain(&dump, not_dumped, &[], driver, self.timeline));
         }
         dump.verify()?;
-        let mut manifest = Manifest::new(container.id(), context.began_text(), String::new());
         self.idle.operation.reservation().release();
         seal(context, self.image, &mut manifest, memory, self.timeline)?;
         if container.init().is_gone() {
