@@ -66,7 +66,8 @@ pub(super) fn who_is_killed_beside_it_takes_nothing_along(
     ended(stasis, job)?;
     job.delete()?;
     assert_eq!(notes(stasis)?, Value::Null);
-    assert_eq!(images(stasis, "keys/stopper")?, 2);
+    // With that directory.
+    assert_eq!(images(stasis, "keys/stopper")?, 3);
     Ok(())
 }
 

@@ -5,32 +5,24 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
-use stasis_host::file_lock::{Sharing, Tried, try_lock};
 
 use crate::stopped::{ENDING, key};
 use stasis_engine::bulk_memory::in_use::Removed;
 use stasis_engine::bulk_memory::places::Places;
 use stasis_engine::error::chain;
 use stasis_engine::image::directory::in_use::hold_alone;
-use stasis_engine::image::directory::removal;
+use stasis_engine::image::directory::{removal, remove_rest};
 use stasis_engine::image::manifest::Manifest;
 use stasis_engine::image::retention::{Candidate, Completeness, Rule, not_kept, state_of};
 use stasis_engine::operation::awaited_start::AwaitedStart;
 
 /// Removes all but the last `keep` whole images of stopped containers from the directory of `own`,
-/// the image that was just made; also images that a crash of the machine cut off, if no other
-/// process holds the lock `being_made`. Images in use stay, and so does `own`, whatever time its
-/// name has. Returns notes for the log.
-pub(super) fn keep_last(
-    settings: &Settings,
-    own: &Path,
-    keep: usize,
-    being_made: impl AsFd,
-) -> Vec<String> {
+/// the image that was just made; also what no process writes any more of images that were cut off.
+/// Images in use stay, and so does `own`, whatever time its name has. Returns notes for the log.
+pub(super) fn keep_last(settings: &Settings, own: &Path, keep: usize) -> Vec<String> {
     let directory = own.parent().unwrap_or(Path::new("/"));
     let places = Places::of(settings);
     let found = images_in(directory).and_then(|images| Ok((images, key::left(directory)?)));
@@ -39,14 +31,16 @@ pub(super) fn keep_last(
         Err(error) => return vec![format!("{} cannot be read: {error}", directory.display())],
     };
     let is_left = |image: &Path| image.file_name() <= left.as_deref().map(OsStr::new);
-    let is_alone = matches!(try_lock(being_made, Sharing::Exclusive), Ok(Tried::Locked));
-    // After the lock: an image that another process was making is whole by then.
     let images = images.into_iter().map(|image| {
         let state = state_of(&image, |id| places.has(id));
         (image, state)
     });
     let is_meant = |(image, state): &(PathBuf, Completeness)| match state {
-        Completeness::CutOff => is_alone,
+        Completeness::CutOff => {
+            // Its empty directory stays: another stop may be about to begin there.
+            let _ = remove_rest(image);
+            false
+        }
         Completeness::Whole | Completeness::Doubtful => image == own || !is_left(image),
     };
     let images: Vec<_> = images.filter(is_meant).collect();
@@ -110,12 +104,10 @@ fn remove(places: &Places, image: &Path) -> Result<(), String> {
 mod tests {
     use std::fs::File;
 
-    use stasis_linux::directory::Directory;
     use stasis_memory_store::{INDEX_FILE, ImageId, PacksIn, STORE_INDEX_FILE};
     use tempfile::TempDir;
 
     use super::*;
-    use crate::stopped::being_made;
     use crate::tests::make_images;
     use stasis_engine::bulk_memory::places::of_image;
     use stasis_engine::image::directory::in_use::hold;
@@ -144,13 +136,9 @@ mod tests {
             self.directory.path().join("key")
         }
 
-        fn lock(&self) -> File {
-            being_made::show(&Directory::make(&self.key(), 0o700).unwrap()).unwrap()
-        }
-
         fn keep_last(&self, own: &str, keep: usize) -> Vec<String> {
             let own = self.key().join(own);
-            keep_last(&self.settings, &own, keep, self.lock())
+            keep_last(&self.settings, &own, keep)
         }
 
         fn left(&self) -> Vec<String> {
@@ -237,15 +225,18 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_off_goes_unless_somebody_may_be_at_it() {
+    fn the_rest_of_what_was_cut_off_goes_unless_somebody_writes_it() {
         let machine = Machine::with(&["2-stop"]);
-        fs::create_dir(machine.key().join("1-stop")).unwrap();
-        let another = machine.lock();
+        let rest = machine.key().join("1-stop").join(".stasis-new");
+        fs::create_dir_all(&rest).unwrap();
+        let writer = File::open(&rest).unwrap();
+        writer.lock().unwrap();
         machine.keep_last("2-stop", 1);
-        assert_eq!(machine.left(), ["1-stop", "2-stop"]);
+        assert!(rest.exists());
         // A process that another test has just started may have the file open for a moment.
-        unlock(&another).unwrap();
+        unlock(&writer).unwrap();
         machine.keep_last("2-stop", 1);
-        assert_eq!(machine.left(), ["2-stop"]);
+        assert!(!rest.exists());
+        assert_eq!(machine.left(), ["1-stop", "2-stop"]);
     }
 }

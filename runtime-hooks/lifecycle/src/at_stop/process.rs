@@ -6,7 +6,7 @@
 //! and the next container waits for its image.
 
 use std::fs::{self, File};
-use std::io::{self, Stdout};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
@@ -105,7 +105,7 @@ impl StopProcess {
         match timeline.time("checkpoint", || self.checkpoint(&context)) {
             Ok(()) => {
                 let _ = pushing.map(|pushing| pushing.tell(Told::Complete));
-                timeline = self.keep(&context, timeline, &io::stdout());
+                timeline = self.keep(&context, timeline);
             }
             Err(why) => {
                 timeline = self.without(&context, timeline, init.as_ref(), &why);
@@ -214,10 +214,10 @@ impl StopProcess {
         Err(last_line(&output.stderr).unwrap_or_else(|| output.status.to_string()))
     }
 
-    fn keep<'t>(&self, context: &Context, timeline: Timeline<'t>, key: &Stdout) -> Timeline<'t> {
+    fn keep<'t>(&self, context: &Context, timeline: Timeline<'t>) -> Timeline<'t> {
         let mut timeline = timeline.of_image(&self.image);
         let settings = &context.settings;
-        for note in keep_last(settings, &self.image, settings.restore.keep_at_stop, key) {
+        for note in keep_last(settings, &self.image, settings.restore.keep_at_stop) {
             timeline.note(note);
         }
         timeline
