@@ -1,16 +1,17 @@
 //! The process that stops a container is killed, or stands still.
 
 use std::fs::File;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 use stasis_integration::check::assert_text::assert_contains;
-use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::check::wait::{wait_until_clear, wait_within};
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::container::saved_at_stop::SETTINGS;
 use stasis_integration::host::installed::StasisHost;
 
-use super::{begin, ended, images, notes};
+use super::{ENDS_AT_TERM, begin, ended, images, notes};
 
 /// The command line of the checkpoint of a stop.
 pub(super) const CHECKPOINT: &str = "^/proc/self/exe .*checkpoint --image-path";
@@ -96,6 +97,59 @@ pub(super) fn kill_the_stopper(stasis: &StasisHost) -> Result<()> {
 pub(super) fn signal_the_checkpoint(stasis: &StasisHost, signal: &str) -> Result<()> {
     let sent = stasis.host.run(&["pkill", signal, "-f", CHECKPOINT]);
     sent.map(drop)
+}
+
+/// Who makes the image is killed with its checkpoint during the dump, so that the keeper seals it:
+/// no one has the key's lock then, and an earlier image is there.
+pub(super) fn the_next_one_waits_for_a_keeper_that_seals(
+    stasis: &StasisHost,
+    job: &Bundle<'_>,
+) -> Result<()> {
+    begin(stasis, job, "101")?;
+    job.kill("TERM")?;
+    ended(stasis, job)?;
+    job.delete()?;
+    begin(stasis, job, "102")?;
+    stasis.hold_criu("pre-dump")?;
+    job.kill("TERM")?;
+    stasis.until_criu_is_held()?;
+    kill_the_stopper(stasis)?;
+    signal_the_checkpoint(stasis, "-KILL")?;
+    let keeper = |signal| stasis.host.run(&["pkill", signal, "-x", "stasis-keeper"]);
+    keeper("-STOP")?;
+    stasis.let_criu_go()?;
+    ended(stasis, job)?;
+    let sealed = sealed_by_another(stasis)?;
+    let next = Bundle::make(stasis, "next", &["/bin/sh", "-c", ENDS_AT_TERM])?;
+    next.begin_with("latest:keys/sealed")?;
+    let mut create = next.begin_create()?;
+    let looks = wait_within(Duration::from_secs(2), || {
+        let over = create.try_wait()?;
+        Ok(over.is_none().then(|| "it waits".to_owned()))
+    });
+    assert!(looks.is_err(), "{}", next.warnings()?);
+    drop(sealed);
+    keeper("-CONT")?;
+    assert!(create.wait()?.success(), "{:?}", next.message()?);
+    next.start()?;
+    assert_eq!(stasis.ask_until_up(10000)?, "103", "{}", next.warnings()?);
+    next.kill("KILL")?;
+    next.delete()?;
+    // Its stop removes what the killed one has left.
+    begin(stasis, job, "103")?;
+    job.kill("TERM")?;
+    ended(stasis, job)?;
+    job.delete()
+}
+
+/// Pretends to be the keeper, until the file is dropped.
+fn sealed_by_another(stasis: &StasisHost) -> Result<File> {
+    let new = "ls -d /images/keys/sealed/*/.stasis-new";
+    let new = stasis.host.run_for_text(&["bash", "-c", new])?;
+    let new = File::open(stasis.host.path(new.trim()))?;
+    // Once CRIU has ended.
+    new.lock()?;
+    Ok(new)
 }
 
 /// The first container's checkpoint stands still once that container has ended.

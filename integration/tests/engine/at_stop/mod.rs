@@ -27,7 +27,7 @@ type Case = fn(&StasisHost, &Bundle<'_>) -> Result<()>;
 fn all_cases(kind: HostKind) -> Result<()> {
     let stasis = &StasisHost::with_containerd(kind)?;
     let job = &Bundle::make(stasis, "job", &["/bin/sh", "-c", ENDS_AT_TERM])?;
-    let cases: [(&str, Case); 12] = [
+    let cases: [(&str, Case); 13] = [
         ("saved", it_is_saved_and_goes_on),
         ("second", a_second_signal_is_not_kept_for_the_next_one),
         ("again", the_next_one_of_its_id_is_saved_as_well),
@@ -44,6 +44,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
             "stopper",
             killed::who_is_killed_beside_it_takes_nothing_along,
         ),
+        ("sealed", killed::the_next_one_waits_for_a_keeper_that_seals),
         (
             "stalled",
             killed::the_next_one_of_its_id_does_not_wait_for_ever,
@@ -250,6 +251,7 @@ fn without_a_gpu(stasis: &StasisHost) -> Result<()> {
         ended(stasis, plain)?;
         plain.delete()?;
         assert_eq!(notes(stasis)?, Value::Null);
+        stasis.has_whole_images("/images/plain")?;
     }
     stasis.nothing_to_put_right()
 }

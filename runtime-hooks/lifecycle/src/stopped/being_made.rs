@@ -2,7 +2,7 @@
 //! the latest image waits for it, since the caller that stopped the earlier container has seen its
 //! end before its image is complete.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 use std::thread::sleep;
@@ -13,6 +13,9 @@ use rustix::io::Errno;
 use stasis_host::cancel::Cancel;
 use stasis_host::file_lock::{MOMENT, Sharing, Tried, lock_within, try_lock};
 use stasis_linux::directory::{Directory, Earlier};
+
+use crate::stopped::ENDING;
+use stasis_engine::image::directory::is_being_written;
 
 /// The file in the directory of a key. No image has a name that begins with a dot.
 const FILE_NAME: &str = ".stopping";
@@ -38,13 +41,35 @@ pub(crate) fn wait(directory: &Path, limit: Duration, cancel: &Cancel) -> io::Re
         return Ok(());
     };
     let deadline = Instant::now() + limit;
-    while try_lock(&file, Sharing::Exclusive)? == Tried::Held {
-        if Instant::now() > deadline || cancel.requested() {
-            return Err(io::ErrorKind::TimedOut.into());
+    let wait_while = |is_so: &dyn Fn() -> io::Result<bool>| {
+        while is_so()? {
+            if Instant::now() > deadline || cancel.requested() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            sleep(POLL);
         }
-        sleep(POLL);
+        Ok(())
+    };
+    wait_while(&|| Ok(try_lock(&file, Sharing::Exclusive)? == Tried::Held))?;
+    // No stop waits for this lock meanwhile.
+    drop(file);
+    wait_while(&|| has_writer(directory))
+}
+
+/// Whether an image of a stop is written. If the processes that held the key's lock were killed,
+/// that is its keeper, which seals it.
+fn has_writer(directory: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let is_of_stop = entry
+            .file_name()
+            .as_encoded_bytes()
+            .ends_with(ENDING.as_bytes());
+        if is_of_stop && is_being_written(&entry.path()) {
+            return Ok(true);
+        }
     }
-    Ok(())
+    Ok(false)
 }
 
 /// Opens the file for writing, without which NFS gives no lock of one's own (flock(2), "NFS

@@ -28,7 +28,9 @@ use crate::image::manifest;
 pub(crate) use commit::Committed;
 pub use error::ImageDirectoryError;
 pub use open::{Opened, current, open};
-pub use rest::{Rest, disown, finish, give_up, has_rest, is_settled, remove_rest};
+pub use rest::{
+    Rest, disown, finish, give_up, has_rest, is_being_written, is_settled, remove_rest,
+};
 
 /// The file that CRIU writes last.
 pub const INVENTORY: &str = "inventory.img";

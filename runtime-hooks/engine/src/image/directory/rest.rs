@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use stasis_config::Settings;
+use stasis_host::directory_lock::Locked;
 use stasis_linux::file;
 
-use super::lock::{lock, remove_staging};
+use super::lock::{lock, lock_now, remove_staging};
 use super::move_up::{is_committed, move_up_soon, rename};
 use super::step::change;
 use super::whole::{Whole, is_whole, seal};
@@ -72,6 +73,12 @@ pub fn disown(directory: &Path) {
 /// killed writer has left one that may be whole.
 pub fn is_settled(directory: &Path) -> bool {
     !has_inventory(&directory.join(NEW)) && matches!(is_committed(directory), Ok(false))
+}
+
+/// Whether a process writes an image into a directory, or finishes one there. What cannot be found
+/// out is reported to who opens it.
+pub fn is_being_written(directory: &Path) -> bool {
+    matches!(lock_now(&directory.join(NEW)), Ok(Locked::Held))
 }
 
 /// Whether a killed writer has left a partial image.
