@@ -138,6 +138,15 @@ impl Manifest {
         gpu_bytes(&self.processes)
     }
 
+    /// Returns the id of bulk memory that lies apart from the image. An image that was pulled has
+    /// the id of the one that was pushed, whose contents apart are not its own.
+    #[must_use]
+    pub fn contents_apart(&self) -> Option<ImageId> {
+        let memory = self.memory.as_ref();
+        let apart = memory.filter(|memory| memory.packs_in == PacksIn::Directory);
+        apart.map(|memory| memory.image_id)
+    }
+
     /// Returns the GPUs that the processes were on, in the machine's order.
     #[must_use]
     pub fn used_gpus(&self) -> Vec<Gpu> {

@@ -8,7 +8,7 @@
 use std::path::Path;
 use std::time::SystemTime;
 
-use stasis_memory_store::{INDEX_FILE, ImageId, PacksIn};
+use stasis_memory_store::{INDEX_FILE, ImageId};
 
 use crate::image::directory::{has_inventory, is_settled};
 use crate::image::files::have_lengths;
@@ -135,9 +135,7 @@ pub fn state_of(image: &Path, are_there: impl Fn(ImageId) -> bool) -> Completene
     }
     let is_whole = match Manifest::read(image) {
         Ok(Some(manifest)) => {
-            let memory = manifest.memory.as_ref();
-            let apart = memory.filter(|memory| memory.packs_in == PacksIn::Directory);
-            apart.is_none_or(|memory| are_there(memory.image_id))
+            manifest.contents_apart().is_none_or(are_there)
                 && manifest
                     .files
                     .is_some_and(|files| have_lengths(image, &files))

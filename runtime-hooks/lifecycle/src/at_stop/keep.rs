@@ -89,10 +89,7 @@ fn remove(places: &Places, image: &Path) -> Result<(), String> {
     let alone = hold_alone(image).map_err(|error| chain(&error))?;
     let alone = alone.ok_or_else(in_use)?;
     let manifest = Manifest::read(image).map_err(|error| chain(&error))?;
-    let id = manifest
-        .and_then(|manifest| manifest.memory)
-        .map(|memory| memory.image_id);
-    if let Some(id) = id
+    if let Some(id) = manifest.and_then(|manifest| manifest.contents_apart())
         && places.remove(id).map_err(|error| chain(&error))? == Removed::InUse
     {
         return Err(in_use());

@@ -78,9 +78,9 @@ impl Image {
         places: &Places,
         stored: &mut Vec<Apart>,
     ) -> Self {
-        let image_id = manifest.memory.map(|memory| memory.image_id);
+        let contents = manifest.contents_apart();
         let mut ids = stored.iter().map(|apart| Some(apart.image_id));
-        let at = ids.position(|id| id == image_id);
+        let at = ids.position(|id| id == contents);
         let apart = at.map(|at| stored.swap_remove(at));
         let apart_bytes = apart.as_ref().map_or(0, |apart| apart.bytes);
         Self {
@@ -90,7 +90,7 @@ impl Image {
             is_logged: false,
             state: state_of(&directory, |id| places.has(id)),
             bytes: bytes_in(&directory).saturating_add(apart_bytes),
-            image_id,
+            image_id: manifest.memory.map(|memory| memory.image_id),
             apart,
             has_rest: has_rest(&directory),
             directory,
@@ -146,6 +146,38 @@ impl NotRemoved {
             Self::Directory(error) => error.kind(),
             Self::Manifest(error) => error.kind(),
             Self::Store(error) => of_store(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stasis_engine::bulk_memory::places::of_image;
+    use stasis_engine::image::manifest::StoredMemory;
+    use stasis_memory_store::PacksIn;
+
+    use super::*;
+    use crate::fixtures::{node, store_holes};
+
+    /// A push keeps the id: an image that was pulled again has that of the image that was pushed.
+    #[test]
+    fn contents_apart_go_with_their_image_and_not_with_another_of_their_id() {
+        for (packs_in, stays) in [(PacksIn::Image, true), (PacksIn::Directory, false)] {
+            let node = node();
+            let image = node.directory.path().join("image");
+            fs::create_dir(&image).unwrap();
+            let image_id = ImageId::new(1);
+            let contents = of_image(&node.apart, image_id);
+            store_holes(&image, Some(contents.clone()), 1);
+            let mut manifest = Manifest::new("c1", String::new(), String::new());
+            manifest.memory = Some(StoredMemory { image_id, packs_in });
+            manifest.write(&image).unwrap();
+            let places = Places::of(&node.settings);
+            let mut stored = apart::all(&places).unwrap();
+            let found = Image::of(image.clone(), manifest, &places, &mut stored);
+            found.remove(&places).unwrap();
+            let left = [image, contents].map(|directory| directory.exists());
+            assert_eq!(left, [false, stays], "{packs_in:?}");
         }
     }
 }

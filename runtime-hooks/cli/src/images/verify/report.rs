@@ -8,7 +8,6 @@ use stasis_engine::bulk_memory::places::of_image;
 use stasis_engine::error::kind::Kind;
 use stasis_engine::error::{Refusal, chain};
 use stasis_engine::image::manifest::Manifest;
-use stasis_memory_store::PacksIn;
 use stasis_transfer::Origin;
 
 use super::here::Expects;
@@ -88,10 +87,9 @@ impl VerifyReport {
 
     /// Records its manifest, and what follows from that.
     pub(super) fn say(&mut self, settings: &Settings, manifest: Manifest) {
-        let memory = manifest.memory.as_ref();
-        let apart = memory.filter(|memory| memory.packs_in == PacksIn::Directory);
         let directory = settings.gpu_contents.directory();
-        self.contents = apart.and_then(|apart| Some(of_image(directory?, apart.image_id)));
+        let apart = manifest.contents_apart();
+        self.contents = apart.and_then(|apart| Some(of_image(directory?, apart)));
         self.gpu_bytes = Some(manifest.gpu_bytes());
         self.manifest = Some(manifest);
     }
