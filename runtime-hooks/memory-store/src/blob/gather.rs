@@ -6,6 +6,7 @@ use super::contents::{BlobContents, Content, listed_bytes};
 use super::plan::{Key, Needed, kept, key, needed, refuse_too_much, trim};
 use super::split::{BlobsOf, Lengths};
 use super::{BlobDigest, pack_of};
+use crate::file_contents::queue::for_each;
 use crate::index::limits;
 use crate::pack::compress::Compressor;
 use crate::{
@@ -85,6 +86,24 @@ impl<'a> Plan<'a> {
     #[must_use]
     pub fn most_listed_bytes(&self) -> u64 {
         self.most_listed_bytes
+    }
+
+    /// Keeps only blobs of the other side that are good; `threads` look at one each. Contents of
+    /// the others go into new ones.
+    ///
+    /// # Errors
+    /// [`StoreError`]: a thread panicked.
+    pub fn retain_kept(
+        &mut self,
+        is_good: impl Fn(&BlobContents) -> bool + Sync,
+        threads: usize,
+    ) -> Result<(), StoreError> {
+        let good = for_each(&self.kept, threads, |blob, _| Ok(is_good(blob)))?;
+        let kept = self.kept.drain(..).zip(good);
+        self.kept = kept
+            .filter_map(|(blob, good)| good.then_some(blob))
+            .collect();
+        Ok(())
     }
 
     /// Puts contents that are in none of the blobs into new ones: they are read once more,

@@ -22,7 +22,7 @@ pub(crate) trait Elsewhere: Sync {
     /// Checks that the blobs of an image exist, as far as that costs little.
     fn expect(&self, image: &Manifest) -> Result<(), OciImageError>;
 
-    /// Returns whether a blob that an image named still exists.
+    /// Returns whether a blob that an image named still exists, undamaged.
     fn still_has(&self, digest: &Digest, bytes: u64) -> bool;
 
     /// Reads a blob from byte `at` on, and no more than its length. The caller has to compare the

@@ -123,7 +123,8 @@ fn send(
     }
     let remote = RemoteContents::find(place, tag, &source, &large)?;
     let pieces = split_large(settings, &source, &large)?;
-    let plans = Plans::of(settings, &source, pieces.as_ref(), &remote, lengths)?;
+    let mut plans = Plans::of(settings, &source, pieces.as_ref(), &remote, lengths)?;
+    plans.verify_kept(settings, place)?;
     // From here on all of the image is known to fit.
     let mut layers = into.finish(waiting)?;
     let gathered = plans.put(&mut into)?;
@@ -143,6 +144,8 @@ fn send(
     let config = into.add(&config)?;
     let manifest = Manifest::new(config, layers, annotations::of(&source));
     let manifest = manifest.with_subject(subject);
+    // Other programs remove blobs that no image names yet.
+    place.expect(&manifest)?;
     let digest = place.tag(tag, &manifest)?;
     Ok(Moved {
         image: source.named.clone(),

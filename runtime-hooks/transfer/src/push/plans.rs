@@ -13,6 +13,7 @@ use stasis_oci_image::Kind;
 
 use crate::error::MoveError;
 use crate::local::source::{Memory, Source};
+use crate::places::Elsewhere;
 use crate::push::outgoing::{Layer, Outgoing};
 use crate::push::remote_contents::RemoteContents;
 
@@ -83,6 +84,19 @@ impl<'i> Plans<'i> {
             return Err(StoreError::TooMuch { what }.into());
         }
         Ok(plans)
+    }
+
+    /// Gives up blobs of the other side that it lost, or that are damaged.
+    pub(super) fn verify_kept(
+        &mut self,
+        settings: &Settings,
+        place: &dyn Elsewhere,
+    ) -> Result<(), MoveError> {
+        let is_good = |blob: &BlobContents| place.still_has(&blob.digest.into(), blob.bytes);
+        let threads = settings.gpu_contents.threads();
+        let plans = [&mut self.files, &mut self.memory].into_iter().flatten();
+        let mut verified = plans.map(|plan| plan.retain_kept(is_good, threads));
+        Ok(verified.try_for_each(|verified| verified)?)
     }
 
     /// Puts new blobs, files first: a restore begins with them.

@@ -12,7 +12,7 @@ use crate::places::Elsewhere;
 /// The number of images looked at.
 const EARLIER: usize = 16;
 
-/// Contents of blobs known to exist there.
+/// Contents of blobs that images there name.
 #[derive(Debug, Default)]
 pub(super) struct RemoteContents {
     pub(super) memory: Vec<BlobContents>,
@@ -48,9 +48,7 @@ impl RemoteContents {
             let layers = image.layers(kind).map(|layer| (layer.digest, layer.size));
             let layers: HashSet<_> = layers.collect();
             let named = |blob: &&BlobContents| layers.contains(&(blob.digest.into(), blob.bytes));
-            let named = blobs.iter().filter(named);
-            let is_there = |blob: &&BlobContents| place.still_has(&blob.digest.into(), blob.bytes);
-            named.filter(is_there).cloned().collect()
+            blobs.iter().filter(named).cloned().collect()
         };
         self.memory.extend(known(Kind::Memory));
         self.files.extend(known(Kind::Files));

@@ -20,6 +20,7 @@ use crate::pull::Incoming;
 use crate::push::push;
 
 mod archives;
+mod damaged_blobs;
 mod hostile_registry;
 mod in_part;
 mod large_files;

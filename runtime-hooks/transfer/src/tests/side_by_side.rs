@@ -21,6 +21,8 @@ enum Fate {
     Break,
     /// None can be read.
     Lost,
+    /// They are removed before the manifest names them, as by a garbage collection.
+    Swept,
 }
 
 /// A layout; the first of its blobs has CRIU's files.
@@ -151,6 +153,10 @@ impl Elsewhere for Watched {
     }
 
     fn put(&self, bytes: &[u8]) -> Result<Stored, OciImageError> {
+        if self.fate == Fate::Swept {
+            let blobs = fs::read_dir(format!("{}/blobs/sha256", self.name())).unwrap();
+            blobs.for_each(|blob| fs::remove_file(blob.unwrap().path()).unwrap());
+        }
         self.layout.put(bytes)
     }
 
@@ -183,4 +189,15 @@ fn a_blob_that_is_lost_leaves_no_tag_and_the_next_push_goes_on() {
     assert!(matches!(error, OciImageError::NoTag { .. }), "{error}");
     let pushed = images.push("image", "job").unwrap();
     assert_eq!((pushed.blobs, pushed.moved_blobs), (2, 1));
+}
+
+#[test]
+fn an_image_whose_blobs_another_program_has_removed_gets_no_tag() {
+    let images = Images::new(PacksIn::Image);
+    let error = Watched::of(&images, Fate::Swept).push(&images).unwrap_err();
+    assert!(error.to_string().contains("sha256:"), "{error}");
+    let error = images.layout().manifest("job").unwrap_err();
+    assert!(matches!(error, OciImageError::NoTag { .. }), "{error}");
+    images.push("image", "job").unwrap();
+    images.pull("job", "pulled").unwrap();
 }

@@ -47,19 +47,20 @@ impl NewBlob for LayoutBlob<'_> {
     fn finish(self: Box<Self>) -> Result<Stored, OciImageError> {
         let Unnamed { place, name } = &self.unnamed;
         let (digest, bytes, file) = self.written.end();
-        let mut stored = Stored {
+        let outcome = match self.layout.has(&digest, bytes) {
+            true => StoreOutcome::AlreadyStored,
+            false => StoreOutcome::New,
+        };
+        // One that was there may be damaged.
+        let named = file
+            .sync_all()
+            .and_then(|()| place.rename(name, &digest.hex()));
+        named.map_err(OciImageError::io("write a blob in", place.path()))?;
+        Ok(Stored {
             digest,
             bytes,
-            outcome: StoreOutcome::AlreadyStored,
-        };
-        if !self.layout.has(&digest, bytes) {
-            let named = file
-                .sync_all()
-                .and_then(|()| place.rename(name, &digest.hex()));
-            named.map_err(OciImageError::io("write a blob in", place.path()))?;
-            stored.outcome = StoreOutcome::New;
-        }
-        Ok(stored)
+            outcome,
+        })
     }
 }
 

@@ -4,6 +4,7 @@ use stasis_oci_image::Kind;
 use stasis_oci_image::document::annotations::Annotations;
 
 use super::*;
+use crate::places::StoreOutcome;
 
 fn layout() -> (tempfile::TempDir, Layout) {
     let directory = tempfile::tempdir().unwrap();
