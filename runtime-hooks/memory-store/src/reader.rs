@@ -7,6 +7,7 @@ pub(crate) mod progress;
 
 pub use past_cache::verify_past_cache;
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -91,6 +92,9 @@ impl Reader {
 
     /// Reads the stored pages of a chunk into the buffer, or finds them in a mapped pack. The
     /// process and the address of the area are for messages.
+    ///
+    /// # Errors
+    /// [`StoreError::Chunk`]: they are damaged; [`StoreError::Io`]: they cannot be read now.
     pub fn load<'b>(
         &'b self,
         process: i32,
@@ -109,12 +113,13 @@ impl Reader {
         if let (Some(arriving), Some(pack)) = (&self.arriving, pack) {
             arriving.until(&pack.file, chunk.place.end())?;
         }
-        let loaded = pack.map_or(Err("its pack is not known".to_owned()), |pack| {
-            load(pack, chunk.place, chunk.pages.bytes(), buffer)
-        });
-        match loaded {
+        let Some(pack) = pack else {
+            return Err(origin.damaged("its pack is not known".to_owned()));
+        };
+        match load(pack, chunk.place, chunk.pages.bytes(), buffer) {
             Ok(content) => Ok(Loaded { content, origin }),
-            Err(what) => Err(origin.damaged(what)),
+            Err(error) if is_damage(&error) => Err(origin.damaged(error.to_string())),
+            Err(error) => Err(StoreError::io("read", &pack.path)(error)),
         }
     }
 }
@@ -219,16 +224,22 @@ fn needed(index: &Index, number: u32, problem: StoreError) -> StoreError {
     }
 }
 
-/// Reads `bytes` of contents at a place, which are not verified.
+/// Whether what was read cannot be right; else it could not be read, and may be right.
+pub(crate) fn is_damage(error: &io::Error) -> bool {
+    let kinds = [io::ErrorKind::InvalidData, io::ErrorKind::UnexpectedEof];
+    kinds.contains(&error.kind())
+}
+
+/// Reads `bytes` of contents at a place, which are not verified. [`is_damage`]: they are not there.
 pub(crate) fn load<'b>(
     pack: &'b PackFile,
     place: ChunkLocation,
     bytes: usize,
     buffer: &'b mut Buffer,
-) -> Result<&'b [u8], String> {
-    let stored = usize::try_from(place.bytes).map_err(|error| error.to_string())?;
-    let offset = place.offset;
-    let too_long = || format!("{stored} bytes cannot be those of {bytes}");
+) -> io::Result<&'b [u8]> {
+    let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
+    let (stored, offset) = (place.bytes as usize, place.offset);
+    let too_long = || invalid(format!("{stored} bytes cannot be those of {bytes}"));
     match place.encoding {
         Encoding::Raw if stored != bytes => Err(too_long()),
         Encoding::Raw => match pack.mapped(offset, bytes) {
@@ -246,22 +257,25 @@ pub(crate) fn load<'b>(
             let compressed = compressed.get_mut(..padded(stored)).ok_or_else(too_long)?;
             fill(pack, offset, compressed)?;
             let length = zstd::bulk::decompress_to_buffer(&compressed[..stored], content)
-                .map_err(|error| format!("it cannot be decompressed ({error})"))?;
+                .map_err(|error| invalid(format!("it cannot be decompressed ({error})")))?;
             if length != bytes {
-                return Err(format!("{length} bytes are there and {bytes} are needed"));
+                let what = format!("{length} bytes are there and {bytes} are needed");
+                return Err(invalid(what));
             }
             Ok(content)
         }
     }
 }
 
-/// Reads all of `into`.
-pub(crate) fn fill(pack: &PackFile, offset: u64, into: &mut [u8]) -> Result<(), String> {
-    let read = pack.read_at(offset, into);
-    let read = read.map_err(|error| error.to_string())?;
+/// Reads all of `into`. [`is_damage`]: the file ends before.
+pub(crate) fn fill(pack: &PackFile, offset: u64, into: &mut [u8]) -> io::Result<()> {
+    let read = pack.read_at(offset, into)?;
     if read < into.len() {
-        let end = offset + read as u64;
-        return Err(format!("the file ends at {end}, in the middle of it"));
+        let what = format!(
+            "the file ends at {}, in the middle of it",
+            offset + read as u64
+        );
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, what));
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use stasis_linux::file;
 
 use crate::file_contents::queue::for_each;
 use crate::pack::PackFile;
-use crate::reader::fill;
+use crate::reader::{fill, is_damage};
 use crate::{
     Area, Buffer, CHUNK, Checksum, Chunk, ChunkLocation, Encoding, ImageId, Index, PAGE, PacksIn,
     ProcessMemory, Reader, StoreError, StoredPages,
@@ -111,7 +111,10 @@ impl Segment {
                 (start, end) = (0, end - start);
                 let more = end..buffer.len().min(left);
                 let read = fill(file, at + end as u64, &mut buffer[more.clone()]);
-                read.map_err(|what| StoreError::damaged(&file.path, what))?;
+                read.map_err(|error| match is_damage(&error) {
+                    true => StoreError::damaged(&file.path, error.to_string()),
+                    false => StoreError::io("read", &file.path)(error),
+                })?;
                 end = more.end;
             }
             let piece = cut.first(&buffer[start..end]);

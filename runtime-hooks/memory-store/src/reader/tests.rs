@@ -1,7 +1,7 @@
 use super::*;
 use crate::PAGE;
 use crate::test_data::{Images, PID, START, text};
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
@@ -59,6 +59,31 @@ fn a_flipped_bit_is_found_and_the_message_names_file_and_chunk() {
             file.write_all_at(&byte, at).unwrap();
         }
     }
+}
+
+/// As on a file server that is away, or without memory for the read.
+#[test]
+fn contents_that_cannot_be_read_are_not_called_damaged() {
+    let images = Images::new();
+    let (index, path) = portable(&images, 1, &[1]);
+    let chunk = &index.processes[0].areas[0].chunks[0];
+    let mut buffer = Buffer::new();
+    let mut loaded = |file: File| {
+        let pack = PackFile::new(path.clone(), file);
+        let reader = Reader::of(vec![Arc::new(pack)]);
+        let loaded = reader.load(PID, START, chunk, &mut buffer);
+        loaded.and_then(|loaded| loaded.verified().map(drop))
+    };
+    let unreadable = OpenOptions::new().write(true).open(&path).unwrap();
+    let error = loaded(unreadable).unwrap_err();
+    assert!(
+        matches!(&error, StoreError::Io { path: at, .. } if *at == path),
+        "{error}"
+    );
+    loaded(File::open(&path).unwrap()).unwrap();
+    let short = tempfile::tempfile().unwrap();
+    let error = loaded(short).unwrap_err();
+    assert!(matches!(error, StoreError::Chunk { .. }), "{error}");
 }
 
 /// Some KiB that would become a GiB: no more is decompressed than a chunk has.

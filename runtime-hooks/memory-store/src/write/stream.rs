@@ -73,7 +73,7 @@ impl<'w> Stream<'w> {
         let what = match load(&pack, place, key.1, buffer) {
             Ok(stored) if is_same(stored, parts) => return Some(place),
             Ok(_) => "its contents differ from what was to be there".to_owned(),
-            Err(what) => what,
+            Err(error) => error.to_string(),
         };
         self.writer.distrust(&pack.path, place.offset, &what);
         None
