@@ -19,5 +19,5 @@ fn sixty_thousand_descriptors() -> Result<()> {
         let limit = json!({ "type": "RLIMIT_NOFILE", "hard": MOST, "soft": MOST });
         spec["process"]["rlimits"] = json!([limit]);
     };
-    Trial::start_with(stasis, "many-descriptors", Harm::ToNobody, allowed)?.endures()
+    Trial::start_with(stasis, "many-descriptors", Harm::None, allowed)?.endures()
 }

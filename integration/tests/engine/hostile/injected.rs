@@ -10,12 +10,12 @@ use super::trial::Harm;
 
 #[test]
 fn a_second_library_of_the_drivers_name() -> Result<()> {
-    endured(HostKind::trixie()?, "false-library", Harm::ToNobody)
+    endured(HostKind::trixie()?, "false-library", Harm::None)
 }
 
 #[test]
 fn a_damaged_library_of_the_drivers_name() -> Result<()> {
-    endured(HostKind::sid_v2()?, "spoiled-library", Harm::ToNobody)
+    endured(HostKind::sid_v2()?, "spoiled-library", Harm::None)
 }
 
 /// The process spoils its own code.
@@ -52,5 +52,5 @@ fn helpers_that_are_traced() -> Result<()> {
 /// 128 GiB of empty mappings, whose storing would not end.
 #[test]
 fn files_that_are_named_as_ours() -> Result<()> {
-    endured(HostKind::trixie()?, "false-contents", Harm::ToNobody)
+    endured(HostKind::trixie()?, "false-contents", Harm::None)
 }

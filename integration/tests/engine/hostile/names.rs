@@ -11,7 +11,7 @@ use super::trial::{Harm, Trial};
 /// Names of threads, files, mappings and command lines.
 #[test]
 fn names_that_act_on_terminals_or_are_no_text() -> Result<()> {
-    endured(HostKind::sid_v2()?, "odd-names", Harm::ToNobody)
+    endured(HostKind::sid_v2()?, "odd-names", Harm::None)
 }
 
 /// At the paths of NCCL's settings, which are read for ranks alone, and among the device nodes.

@@ -38,7 +38,7 @@ pub(super) enum Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Harm {
     /// Nothing: each operation succeeds.
-    ToNobody,
+    None,
     /// It may keep an operation from succeeding: the container lives on.
     ToOthers,
     /// The process may end itself.
@@ -172,7 +172,7 @@ impl<'l> Trial<'l> {
             Err(error) => self.refused("restore", &error)?,
         };
         match &outcome {
-            Outcome::Refused(_) if self.harm != Harm::ToNobody => self.has_ended(),
+            Outcome::Refused(_) if self.harm != Harm::None => self.has_ended(),
             _ => self.is_as(&outcome),
         }
         .with_context(|| format!("restore: {outcome:?}"))?;
@@ -251,7 +251,7 @@ impl<'l> Trial<'l> {
             Outcome::Refused(failure) => failure.state.context("no state")?,
         };
         match (state, self.harm) {
-            (_, Harm::ToNobody) => {
+            (_, Harm::None) => {
                 ensure!(matches!(outcome, Outcome::Done), "nothing is in its way");
                 self.goes_on()
             }
