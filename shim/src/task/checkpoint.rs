@@ -22,8 +22,8 @@ const CRIU_LOG: &str = "dump.log";
 /// The copy in the bundle of the log of a failed checkpoint, as in containerd's shim.
 const KEPT_LOG: &str = "criu-dump.log";
 
-/// Checkpoints a task. If its caller has gone, or its `deadline` passes before it resumes the task, a
-/// task that the caller paused is resumed later.
+/// Checkpoints a task. If its caller has gone, or does not resume it before its `deadline`, a task
+/// that the caller paused is resumed later.
 pub(crate) async fn checkpoint(
     task: &Arc<Task>,
     request: &CheckpointTaskRequest,

@@ -42,8 +42,8 @@ impl Task {
         Ok(())
     }
 
-    /// Thaws it. Callers resume a task once after its checkpoint, and ignore an error: it is resumed
-    /// later then.
+    /// Thaws it. Callers resume a task once after its checkpoint, and ignore an error: it is
+    /// resumed later then.
     pub(crate) async fn resume(self: &Arc<Self>) -> Result<()> {
         let _lock = self.verb_lock.lock().await;
         let resumed = self.resume_locked().await;
@@ -79,9 +79,10 @@ impl Task {
         }
     }
 
-    /// Thaws it in a while, once its checkpoint's caller has `gone`, if no caller does; tries until it
-    /// succeeds. Callers pause a task, checkpoint it, and resume it; one whose deadline has passed
-    /// meanwhile resumes nothing (containerd's client resumes with the context that has expired).
+    /// Thaws it in a while, once its checkpoint's caller has `gone`, if no caller does; tries until
+    /// it succeeds. Callers pause a task, checkpoint it, and resume it; one whose deadline has
+    /// passed meanwhile resumes nothing (containerd's client resumes with the context that has
+    /// expired).
     pub(crate) fn resume_later(self: &Arc<Self>, gone: Instant) {
         let (task, resumes) = (Arc::clone(self), *self.resumes.borrow());
         // Also while another checkpoint is under way, whose caller has found it paused.
