@@ -20,7 +20,8 @@ use crate::low_level::criu_program::CriuProgram;
 use crate::operation::timeline::Timeline;
 use crate::preflight::capabilities::kernel_release;
 
-/// Lists the files of a dump whose image is not the low-level runtime's alone, brings it to disk, and moves it to the place of an earlier image.
+/// Lists the files of a dump whose image is not the low-level runtime's alone, brings it to disk,
+/// and moves it to the place of an earlier image.
 ///
 /// # Errors
 /// [`Failure`]: the image must not be reported good.
