@@ -34,7 +34,7 @@ pub(super) enum Outcome {
     Refused(Failure),
 }
 
-/// What a trick may do.
+/// The effect that a trick may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Harm {
     /// Nothing: each operation succeeds.

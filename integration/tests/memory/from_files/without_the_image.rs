@@ -145,7 +145,7 @@ fn what_nobody_has_any_more_is_lost_until_its_image_is_there_again() -> Result<(
         let logged = stasis.operation("resume")?;
         assert_eq!(logged["state"], "lost", "{logged}");
         ensure!(stasis.keepers().is_empty(), "somebody tries again");
-        // What is lost stays recorded, and the driver is not asked to restore it.
+        // The loss stays recorded, and the driver is not asked to restore it.
         let recovered = stasis.host.run_for_text(&[PROGRAM, "recover"])?;
         ensure!(recovered == "nothing to recover", "{recovered}");
         let pid = holder.bundle.pid()?.to_string();
