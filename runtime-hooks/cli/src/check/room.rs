@@ -51,7 +51,7 @@ impl CheckReport {
         let by_criu = by_criu.filter(|_| has.criu.usable().is_ok());
         self.notes
             .extend(by_criu.map(|by_criu| by_criu.to_string()));
-        admit_to_host(limits, captured, &route, room)?;
+        admit_to_host(limits, captured, &route, 0, room)?;
         let most = MostWritten::of(memory, container, bytes, self.by_criu_bytes)?;
         Ok(most.admit_apart(settings)?)
     }

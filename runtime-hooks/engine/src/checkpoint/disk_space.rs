@@ -6,15 +6,10 @@ use std::path::Path;
 use stasis_config::{DiskSpace, GpuContents, Settings};
 
 use crate::bulk_memory::places;
-use crate::checkpoint::captured::Captured;
-use crate::checkpoint::route::GpuContentsRoute;
 use crate::container::mounted::used_bytes;
 use crate::container::{Container, ContainerError};
-use crate::context::Context;
-use crate::error::Refusal;
-use crate::image::disk_space::{NoDiskSpace, admit, free};
+use crate::image::disk_space::{NoDiskSpace, admit, free, is_in_memory};
 use crate::operation::estimate::anonymous_of;
-use crate::request::CheckpointRequest;
 
 /// The most that a checkpoint may write: all contents of GPUs, all memory of processes, and the
 /// files that the image carries. It may be less: zeros are not written.
@@ -60,6 +55,16 @@ impl MostWritten {
         }
     }
 
+    /// Returns the bytes of host memory that the image takes, since its directory is on a tmpfs: a
+    /// tmpfs reports its own limit as free, not the memory of the host.
+    pub(super) fn in_memory(self, settings: &Settings, directory: &Path) -> u64 {
+        match settings.preflight.disk_space {
+            DiskSpace::Ignore => 0,
+            _ if is_in_memory(directory) => self.image,
+            _ => 0,
+        }
+    }
+
     /// Refuses if the disk of contents apart from images has less free space.
     ///
     /// # Errors
@@ -73,27 +78,6 @@ impl MostWritten {
             (_, Some(apart)) => admit(apart, self.apart),
         }
     }
-}
-
-/// Refuses a checkpoint if a disk has no room for it.
-///
-/// # Errors
-/// [`Refusal::NoDiskSpace`], with both figures.
-pub(super) fn refuse_full(
-    context: &Context,
-    options: &CheckpointRequest,
-    container: &Container,
-    captured: &Captured,
-    route: &GpuContentsRoute,
-) -> Result<(), Refusal> {
-    let settings = &context.settings;
-    if settings.preflight.disk_space == DiskSpace::Ignore {
-        return Ok(());
-    }
-    let (bytes, by_criu) = (captured.to_host_bytes, route.bytes_in_container(captured));
-    let most = MostWritten::of(&settings.gpu_contents, container, bytes, by_criu)?;
-    most.admit_to_image(settings, &options.image_path)?;
-    Ok(most.admit_apart(settings)?)
 }
 
 fn lacks(directory: &Path, bytes: u64) -> bool {

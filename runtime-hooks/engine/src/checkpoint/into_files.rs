@@ -2,7 +2,6 @@
 
 use stasis_gpu::gpu_path;
 use stasis_gpu::gpu_path::detached::{Holder, InFile, in_files};
-use stasis_gpu::gpu_path::driver::BESIDE;
 use stasis_linux::ProcessRef;
 
 use crate::bulk_memory::dump::MemoryDump;
@@ -58,7 +57,7 @@ fn into_new_files(
     memory: &mut MemoryDump<'_>,
     timeline: &mut Timeline<'_>,
 ) -> Result<GpuContentsRoute, Failure> {
-    let beside = BESIDE.saturating_mul(held.len() as u64);
+    let beside = route.bytes_beside_files(captured);
     let bytes = route.bytes_in_files(captured).saturating_add(beside);
     let (route, requests) = requests(plan, route, bytes, timeline)?;
     let files = memory.prepare(requests)?;

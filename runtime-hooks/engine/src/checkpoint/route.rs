@@ -3,6 +3,7 @@
 mod by_criu;
 
 use stasis_config::{GpuCheckpointPath, Settings};
+use stasis_gpu::gpu_path::driver::BESIDE;
 use stasis_linux::ProcessRef;
 
 use crate::bulk_memory::places::{self, Places};
@@ -123,6 +124,16 @@ impl GpuContentsRoute {
     pub(super) fn bytes_in_files(&self, captured: &Captured) -> u64 {
         let minimum = self.in_files();
         minimum.map_or(0, |minimum| captured.in_files_bytes(minimum))
+    }
+
+    /// Returns the bytes that new files have beside contents.
+    pub(super) fn bytes_beside_files(&self, captured: &Captured) -> u64 {
+        let Some(minimum) = self.in_files() else {
+            return 0;
+        };
+        let on_gpu = captured.on_gpu.iter();
+        let files = on_gpu.filter(|on_gpu| on_gpu.bytes >= minimum).count();
+        BESIDE.saturating_mul(files as u64)
     }
 
     /// Returns the bytes that become memory of the container.

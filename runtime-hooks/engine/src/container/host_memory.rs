@@ -51,21 +51,7 @@ pub enum NoHostMemory {
     Io(#[from] io::Error),
 }
 
-/// Refuses GPU contents of this size if the host has no room for them, or a limit of the container
-/// or above it.
-///
-/// # Errors
-/// [`NoHostMemory`], with both figures; nothing is changed.
-pub(crate) fn admit(
-    room: HostRoom<'_>,
-    cgroup: &MemoryCgroup,
-    gpu_bytes: u64,
-) -> Result<(), NoHostMemory> {
-    admit_host(room, gpu_bytes)?;
-    admit_limits(cgroup, gpu_bytes)
-}
-
-/// Checks the limits alone, where room on the host is known.
+/// Refuses GPU contents of this size if a limit of the container, or above it, has no room for them.
 pub(crate) fn admit_limits(cgroup: &MemoryCgroup, gpu_bytes: u64) -> Result<(), NoHostMemory> {
     let needed = needed_for(gpu_bytes);
     check_limits_above(cgroup, needed)?;
@@ -121,7 +107,16 @@ impl HostRoom<'_> {
 /// # Errors
 /// [`NoHostMemory::Host`], with both figures.
 pub(crate) fn admit_host(room: HostRoom<'_>, bytes: u64) -> Result<(), NoHostMemory> {
-    room.reserve(needed_for(bytes), available)
+    admit_host_beside(room, bytes, 0)
+}
+
+/// [`admit_host`] with so many more bytes of host memory `beside` the contents.
+pub(crate) fn admit_host_beside(
+    room: HostRoom<'_>,
+    bytes: u64,
+    beside: u64,
+) -> Result<(), NoHostMemory> {
+    room.reserve(needed_for(bytes).saturating_add(beside), available)
 }
 
 /// Refuses if a limit above the container has no room for `needed` bytes.
@@ -152,7 +147,6 @@ pub fn available() -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::path::Path;
 
     use stasis_linux::cgroup::Cgroup;
 
@@ -183,14 +177,6 @@ mod tests {
         assert!(reserve(needed_for(u64::MAX), u64::MAX - 1).is_err());
     }
 
-    fn admit_here(state_dir: &Path, cgroup: &MemoryCgroup, bytes: u64) -> Result<(), NoHostMemory> {
-        let room = HostRoom {
-            reservation: &Reservation::new(state_dir, "c1"),
-            wait_limit: &WaitLimit::none(),
-        };
-        admit(room, cgroup, bytes)
-    }
-
     #[test]
     fn a_limit_that_leaves_too_little_refuses() {
         let directory = tempfile::tempdir().unwrap();
@@ -200,7 +186,7 @@ mod tests {
         file("memory.current", 100 * MIB).unwrap();
         fs::write(directory.path().join("memory.stat"), "").unwrap();
         let cgroup = MemoryCgroup::new(Cgroup::v2(directory.path().into()));
-        let admit = |bytes| admit_here(directory.path(), &cgroup, bytes);
+        let admit = |bytes| admit_limits(&cgroup, bytes);
         admit(16 * MIB).unwrap();
         let refusal = admit(64 * MIB).unwrap_err().to_string();
         assert!(
@@ -217,7 +203,7 @@ mod tests {
         file("memory.max", (256 * MIB).to_string());
         file("memory.current", (100 * MIB).to_string());
         let cgroup = MemoryCgroup::new(Cgroup::v2(pod.path().join("container")));
-        let admit = |bytes| admit_here(pod.path(), &cgroup, bytes);
+        let admit = |bytes| admit_limits(&cgroup, bytes);
         admit(16 * MIB).unwrap();
         let text = admit(64 * MIB).unwrap_err().to_string();
         let file = pod.path().join("memory.max").display().to_string();

@@ -1,5 +1,6 @@
 //! Whether a file system has room for the files that a checkpoint is about to write.
 
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -45,10 +46,21 @@ pub(crate) fn admit(directory: &Path, needed: u64) -> Result<(), NoDiskSpace> {
 /// # Errors
 /// The error of statvfs(3).
 pub fn free(directory: &Path) -> io::Result<Option<u64>> {
+    let now = statvfs(&existing(directory)?)?;
+    Ok((now.f_blocks > 0).then(|| now.f_bavail.saturating_mul(now.f_frsize)))
+}
+
+/// Returns whether a directory is, or will be, on a tmpfs; false if that cannot be found out.
+pub(crate) fn is_in_memory(directory: &Path) -> bool {
+    let opened = existing(directory).and_then(File::open);
+    opened.is_ok_and(stasis_memory_store::is_in_memory)
+}
+
+/// The directory, or the nearest one above it that exists.
+fn existing(directory: &Path) -> io::Result<PathBuf> {
     let directory = std::path::absolute(directory)?;
     let there = directory.ancestors().find(|path| path.exists());
-    let now = statvfs(there.unwrap_or(Path::new("/")))?;
-    Ok((now.f_blocks > 0).then(|| now.f_bavail.saturating_mul(now.f_frsize)))
+    Ok(there.unwrap_or(Path::new("/")).to_owned())
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use stasis_linux::cgroup::FreezerState;
 
 use crate::bulk_memory::plugin::{GpuState, Plugins};
 use crate::checkpoint::captured::{Captured, ObservedContainer, as_reported};
-use crate::checkpoint::disk_space::refuse_full;
+use crate::checkpoint::disk_space::MostWritten;
 use crate::checkpoint::late_exec;
 use crate::checkpoint::route::{Facts, GpuContentsRoute};
 use crate::companions::Companions;
@@ -118,8 +118,13 @@ pub(super) fn judge(
         reservation: operation.reservation(),
         wait_limit: &context.wait_limit(),
     };
-    admit_to_host(limits, &captured, &route, room)?;
-    refuse_full(context, options, container, &captured, &route)?;
+    let (settings, bytes) = (&context.settings, captured.to_host_bytes);
+    let by_criu = route.bytes_in_container(&captured);
+    let most = MostWritten::of(&settings.gpu_contents, container, bytes, by_criu)?;
+    let image_in_memory = most.in_memory(settings, &options.image_path);
+    admit_to_host(limits, &captured, &route, image_in_memory, room)?;
+    most.admit_to_image(settings, &options.image_path)?;
+    most.admit_apart(settings)?;
     let image = NewImage::begin(&context.settings, &options.image_path, companions.outcome())?;
     Ok(Judged::Cuda(Box::new(Checked {
         driver: driver.with_room(Arc::new(operation.gpu_memory(context))),
@@ -143,18 +148,21 @@ fn refuse_pre_dump(options: &CheckpointRequest, members: &ProcessStates) -> Resu
     }
 }
 
-/// Refuses if the host has no room for GPU contents, or, where they all become memory of the
-/// container, its limits have none.
+/// Refuses if the host has no room for GPU contents and an image that takes `image_in_memory` bytes
+/// beside them, or, where contents all become memory of the container, its limits have none.
 pub fn admit_to_host(
     limits: &MemoryCgroup,
     captured: &Captured,
     route: &GpuContentsRoute,
+    image_in_memory: u64,
     room: HostRoom<'_>,
 ) -> Result<(), NoHostMemory> {
     let bytes = captured.to_host_bytes;
+    let beside = image_in_memory.saturating_add(route.bytes_beside_files(captured));
+    host_memory::admit_host_beside(room, bytes, beside)?;
     match route {
-        GpuContentsRoute::ByCriu(_) => host_memory::admit(room, limits, bytes),
-        _ => host_memory::admit_host(room, bytes),
+        GpuContentsRoute::ByCriu(_) => host_memory::admit_limits(limits, bytes),
+        _ => Ok(()),
     }
 }
 

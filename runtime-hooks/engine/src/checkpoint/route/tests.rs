@@ -2,10 +2,14 @@ use std::fs;
 use std::path::Path;
 
 use stasis_gpu::cuda::process_set::initial_state::ProcessId;
+use stasis_gpu::ledger::{Reservation, WaitLimit};
 use stasis_linux::cgroup::{Cgroup, FreezerState};
 
 use super::*;
 use crate::checkpoint::captured::OnGpu;
+use crate::checkpoint::plan::judge::admit_to_host;
+use crate::container::host_memory::{HostRoom, NoHostMemory, available};
+use crate::image::disk_space::is_in_memory;
 use crate::image::manifest::Manifest;
 use crate::operation::Intent;
 
@@ -125,4 +129,35 @@ fn without_room_in_the_container_all_goes_into_files() {
     let staged = GpuContentsRoute::decide(&facts(&settings, &tight, &little));
     assert_eq!(staged, GpuContentsRoute::Staged { minimum: 1 });
     assert_eq!(staged.by_criu(&little), None);
+}
+
+/// The holder writes the contents into the image while the files that have them still exist.
+#[test]
+fn an_image_on_a_tmpfs_needs_host_memory_beside_that_of_the_contents() {
+    let mib = available().unwrap() / MIB;
+    let state_dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let image = is_in_memory(&state_dir.path().join("not/there/yet"));
+    assert!(image && !is_in_memory(Path::new(env!("CARGO_MANIFEST_DIR"))));
+    // Once they fit, and twice they do not.
+    let captured = captured(&[mib * 2 / 3 * MIB], 0);
+    let route = GpuContentsRoute::ToImage { minimum: MINIMUM };
+    let admit = |image_in_memory| {
+        let room = HostRoom {
+            reservation: &Reservation::new(state_dir.path(), "c1"),
+            wait_limit: &WaitLimit::none(),
+        };
+        let limits = limits(state_dir.path(), u64::MAX);
+        admit_to_host(&limits, &captured, &route, image_in_memory, room)
+    };
+    admit(0).unwrap();
+    let error = admit(captured.to_host_bytes).unwrap_err();
+    let NoHostMemory::Host(short) = error else {
+        panic!("{error}")
+    };
+    let contents = captured.to_host_bytes;
+    // 128 MiB for the driver, and 64 MiB beside the one file.
+    assert_eq!(
+        short.wanted,
+        2 * contents + contents / 16 + (128 + 64) * MIB
+    );
 }
