@@ -55,6 +55,15 @@ impl MostWritten {
         }
     }
 
+    /// Refuses if one of the disks has less free space.
+    ///
+    /// # Errors
+    /// [`NoDiskSpace`], with both figures.
+    pub(super) fn admit(self, settings: &Settings, image: &Path) -> Result<(), NoDiskSpace> {
+        self.admit_to_image(settings, image)?;
+        self.admit_apart(settings)
+    }
+
     /// Returns the bytes of host memory that the image takes, since its directory is on a tmpfs: a
     /// tmpfs reports its own limit as free, not the memory of the host.
     pub(super) fn in_memory(self, settings: &Settings, directory: &Path) -> u64 {

@@ -51,7 +51,7 @@ pub enum NoHostMemory {
     Io(#[from] io::Error),
 }
 
-/// Refuses GPU contents of this size if a limit of the container, or above it, has no room for them.
+/// Refuses GPU contents of this size if a limit of the container, or above it, has no room.
 pub(crate) fn admit_limits(cgroup: &MemoryCgroup, gpu_bytes: u64) -> Result<(), NoHostMemory> {
     let needed = needed_for(gpu_bytes);
     check_limits_above(cgroup, needed)?;

@@ -118,13 +118,10 @@ pub(super) fn judge(
         reservation: operation.reservation(),
         wait_limit: &context.wait_limit(),
     };
-    let (settings, bytes) = (&context.settings, captured.to_host_bytes);
-    let by_criu = route.bytes_in_container(&captured);
-    let most = MostWritten::of(&settings.gpu_contents, container, bytes, by_criu)?;
-    let image_in_memory = most.in_memory(settings, &options.image_path);
+    let most = written(context, container, &captured, &route)?;
+    let image_in_memory = most.in_memory(&context.settings, &options.image_path);
     admit_to_host(limits, &captured, &route, image_in_memory, room)?;
-    most.admit_to_image(settings, &options.image_path)?;
-    most.admit_apart(settings)?;
+    most.admit(&context.settings, &options.image_path)?;
     let image = NewImage::begin(&context.settings, &options.image_path, companions.outcome())?;
     Ok(Judged::Cuda(Box::new(Checked {
         driver: driver.with_room(Arc::new(operation.gpu_memory(context))),
@@ -146,6 +143,17 @@ fn refuse_pre_dump(options: &CheckpointRequest, members: &ProcessStates) -> Resu
         }),
         _ => Ok(()),
     }
+}
+
+fn written(
+    context: &Context,
+    container: &Container,
+    captured: &Captured,
+    route: &GpuContentsRoute,
+) -> Result<MostWritten, ContainerError> {
+    let by_criu = route.bytes_in_container(captured);
+    let settings = &context.settings.gpu_contents;
+    MostWritten::of(settings, container, captured.to_host_bytes, by_criu)
 }
 
 /// Refuses if the host has no room for GPU contents and an image that takes `image_in_memory` bytes
