@@ -59,9 +59,6 @@ impl fmt::Debug for Subject<'_> {
 
 impl Subject<'_> {
     /// Has the driver do all, and prints how long each step takes.
-    ///
-    /// # Errors
-    /// A call fails.
     pub fn by_driver(&self, screen: &mut dyn Write) -> Result<Times> {
         let mut steps = Steps { screen, sum: 0.0 };
         (self.driver)(Call::Lock)?;
@@ -76,9 +73,6 @@ impl Subject<'_> {
     }
 
     /// Does the same with code of ours, and a file that is cleared before.
-    ///
-    /// # Errors
-    /// A call fails, the code cannot be put in or is not used, or the process is not as it was.
     pub fn by_us(&self, screen: &mut dyn Write) -> Result<Times> {
         let mut steps = Steps { screen, sum: 0.0 };
         (self.driver)(Call::Lock)?;

@@ -75,9 +75,6 @@ impl Moved {
 
 impl Subject<'_> {
     /// Carries out an operation without a fault, which has to succeed.
-    ///
-    /// # Errors
-    /// It does not, or the container is not as it has to be.
     pub fn succeeds(&mut self, verb: Verb) -> Result<()> {
         let outcome = self.does(verb, Fault::None)?;
         ensure!(
@@ -88,18 +85,12 @@ impl Subject<'_> {
     }
 
     /// Carries out an operation with a fault, and judges its outcome.
-    ///
-    /// # Errors
-    /// The container is lost, or something is left behind, or reported wrong.
     pub fn does(&mut self, verb: Verb, fault: Fault) -> Result<Outcome> {
         let done = self.begins(verb, fault)?;
         self.is_judged(done)
     }
 
     /// Carries out an operation with a fault. Processes that it started may be at work still.
-    ///
-    /// # Errors
-    /// It cannot be begun.
     pub fn begins(&mut self, verb: Verb, fault: Fault) -> Result<Done> {
         self.looks_again()?;
         let image = self.image_for(verb)?;
@@ -113,9 +104,6 @@ impl Subject<'_> {
     }
 
     /// Judges the outcome, once all processes that work in the host have ended.
-    ///
-    /// # Errors
-    /// As [`Subject::does`].
     pub fn is_judged(&mut self, done: Done) -> Result<Outcome> {
         let about = format!("{} of {}, {done}", done.verb, self.id());
         let Done {

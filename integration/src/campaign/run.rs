@@ -35,9 +35,6 @@ pub struct Extent {
 
 /// Carries out sequences until enough faults have fired; one that fails does not stop the others.
 /// Prints the tally in any case.
-///
-/// # Errors
-/// The errors of all sequences that failed, with their seeds, or too few faults fired in time.
 pub fn run(extent: &Extent) -> Result<()> {
     let work = Work {
         extent,

@@ -23,9 +23,6 @@ impl Subject<'_> {
     }
 
     /// Has it saved at its stops from its next start on; it then begins with the newest image.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn saved_at_stops(mut self) -> Result<Self> {
         let key = self.key_name();
         self.bundle.annotate("io.stasis.checkpoint", "on-stop")?;

@@ -40,9 +40,6 @@ struct Sequence<'l, 't> {
 }
 
 /// Returns the hosts of sequences, unless others are chosen.
-///
-/// # Errors
-/// The machine's cgroups cannot be read.
 pub fn hosts() -> Result<Vec<HostKind>> {
     Ok(vec![
         HostKind::sid()?,
@@ -53,9 +50,6 @@ pub fn hosts() -> Result<Vec<HostKind>> {
 
 /// Carries out the sequence of a seed in a host of its own, of one of these kinds, and counts its
 /// outcomes.
-///
-/// # Errors
-/// A job is lost, an image is wrong, or something is left behind.
 pub fn sequence(seed: u64, kinds: &[HostKind], victims: Victims, tally: &mut Tally) -> Result<()> {
     let mut random = Rng::with_seed(seed);
     let stasis = StasisHost::of(kinds[random.usize(..kinds.len())])?;

@@ -48,9 +48,6 @@ const GATED_RUNC: &str = "/usr/local/bin/gated-runc";
 
 impl<'l> SharedGates<'l> {
     /// Has the host use runc and CRIU through gates, with these settings.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn build(stasis: &'l StasisHost, settings: &str) -> Result<Self> {
         // runc finds it first there.
         let criu = Gate::build(
@@ -79,9 +76,6 @@ impl<'l> SharedGates<'l> {
 
 impl<'l> Subject<'l> {
     /// Starts a container.
-    ///
-    /// # Errors
-    /// The runtime fails.
     pub fn start(
         stasis: &'l StasisHost,
         shared: &'l SharedGates<'l>,
@@ -150,9 +144,6 @@ impl<'l> Subject<'l> {
     }
 
     /// Tries without a fault to have it run; returns where it is then. It may lack room on the GPU.
-    ///
-    /// # Errors
-    /// It does not run for another reason.
     pub(super) fn comes_back(&mut self) -> Result<Place> {
         if self.lacks_keeper {
             // As an operator does: it fails as long as there is no room.
@@ -183,9 +174,6 @@ impl<'l> Subject<'l> {
     }
 
     /// Brings it from where it is to where it runs, without a fault.
-    ///
-    /// # Errors
-    /// It does not run, or not from where it was.
     pub fn runs_again(&mut self) -> Result<()> {
         let place = self.comes_back()?;
         ensure!(place == Place::Runs, "it is {place:?}");
@@ -193,18 +181,12 @@ impl<'l> Subject<'l> {
     }
 
     /// Carries out a checkpoint and a restore, without a fault: the next operations work.
-    ///
-    /// # Errors
-    /// One of them fails.
     pub fn goes_through_both(&mut self) -> Result<()> {
         self.succeeds(Verb::Checkpoint)?;
         self.succeeds(Verb::Restore)
     }
 
     /// Removes a lost one, and starts another in its place, unless it is saved at its stops.
-    ///
-    /// # Errors
-    /// The runtime fails.
     pub fn start_again(&mut self) -> Result<()> {
         self.bundle.delete()?;
         if self.lives.is_some() {
@@ -222,9 +204,6 @@ impl<'l> Subject<'l> {
     }
 
     /// Starts another in its place, whatever state it is in.
-    ///
-    /// # Errors
-    /// The runtime fails.
     pub fn start_over(&mut self) -> Result<()> {
         // So that the remains of a fault do not hide the next one.
         let _ = self.bundle.delete();
@@ -237,9 +216,6 @@ impl<'l> Subject<'l> {
     }
 
     /// Removes images but the one that it has ended in.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn forget_images(&self) -> Result<()> {
         match self.images {
             Images::Apart(count) => self.remove_images(count),
@@ -264,9 +240,6 @@ impl<'l> Subject<'l> {
     }
 
     /// Ends and removes it.
-    ///
-    /// # Errors
-    /// Something is left of it.
     pub fn end(mut self) -> Result<()> {
         self.bundle.delete()?;
         self.nothing_is_recorded()?;

@@ -40,9 +40,6 @@ impl Workload {
     }
 
     /// The one whose program has this name.
-    ///
-    /// # Errors
-    /// None has.
     pub fn named(program: &str) -> Result<Self> {
         let path = format!("/bin/{program}");
         let mut all = Self::ALL.into_iter();
@@ -87,9 +84,6 @@ impl Workload {
     }
 
     /// Parses an answer to which every process of the workload contributes.
-    ///
-    /// # Errors
-    /// It does not parse: something is lost or wrong.
     pub fn read(self, answer: &str) -> Result<Reading> {
         let numbers = match self {
             Self::Ranks | Self::Memcheck => answer.strip_prefix("ok "),

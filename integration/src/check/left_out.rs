@@ -5,9 +5,6 @@ use std::fs::File;
 use std::io::{self, Write};
 
 /// Reports on standard error, and in the file `STASIS_LEFT_OUT`: `make test` ends with that.
-///
-/// # Errors
-/// It cannot be written.
 pub(crate) fn say_left_out(case: &str, why: &str) -> io::Result<()> {
     let line = format!("left out: {case}: {why}\n");
     io::stderr().write_all(line.as_bytes())?;

@@ -18,9 +18,6 @@ struct Family {
 
 impl Metrics {
     /// Reads a page.
-    ///
-    /// # Errors
-    /// Prometheus would refuse the page, or `promtool check metrics` would warn of it.
     pub fn parse(page: &str) -> Result<Self> {
         ensure!(page.ends_with('\n'), "the last line has no end");
         let (mut samples, mut seen) = (BTreeMap::new(), BTreeSet::new());

@@ -65,9 +65,6 @@ impl Requirement {
     }
 
     /// Whether this machine has it, as its kernel says, not as test hosts and containers see it.
-    ///
-    /// # Errors
-    /// A file of the kernel cannot be read.
     pub fn is_met(self) -> Result<bool> {
         match self {
             Self::HybridCgroups => has_version_1(),
@@ -106,9 +103,6 @@ pub fn has_gpu() -> bool {
 }
 
 /// Leaves a case out for want of something: says so, and succeeds.
-///
-/// # Errors
-/// This machine has it, or has to have it.
 pub fn leave_out(case: &str, lacks: Requirement) -> Result<()> {
     let word = lacks.word();
     if lacks.is_met()? {

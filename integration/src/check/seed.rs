@@ -4,17 +4,11 @@ use anyhow::{Context, Result};
 
 /// The seed of a test's random cases: `STASIS_SEED`, and 1 without it, so that every run of CI
 /// does the same.
-///
-/// # Errors
-/// The variable is no number.
 pub fn seed() -> Result<u64> {
     number("STASIS_SEED", 1)
 }
 
 /// The number that an environment variable has, else `default`.
-///
-/// # Errors
-/// The variable is no number.
 pub fn number(variable: &str, default: u64) -> Result<u64> {
     match std::env::var(variable) {
         Ok(text) => text

@@ -13,9 +13,6 @@ pub fn wait_until_clear(missing: impl FnMut() -> Result<Option<String>>) -> Resu
 }
 
 /// As [`wait_until_clear`], with another limit.
-///
-/// # Errors
-/// It still returns a text after that, or fails.
 pub fn wait_within(
     limit: Duration,
     mut missing: impl FnMut() -> Result<Option<String>>,

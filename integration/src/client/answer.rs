@@ -4,9 +4,6 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 /// Returns the list of a document, which names the schema that docs/commands.md describes.
-///
-/// # Errors
-/// It is no such document, such as that of a failure.
 pub fn listed(document: &[u8]) -> Result<Vec<Value>> {
     let text = || String::from_utf8_lossy(document).into_owned();
     let answer: Value = serde_json::from_slice(document).with_context(text)?;

@@ -10,9 +10,6 @@ use crate::host::installed::{DEVICES, DRIVER, StasisHost};
 impl StasisHost {
     /// Runs a container with the GPU, on the host's network, under stasis. Its tag for faults of
     /// the stand-in is its id.
-    ///
-    /// # Errors
-    /// ctr fails.
     pub fn ctr_run(&self, id: &str, options: &[&str], command: &[&str]) -> Result<()> {
         let gpu = gpu_options(id);
         let mut arguments = vec!["ctr", "run", "-d", "--cpu-shares", "0"];
@@ -29,9 +26,6 @@ impl StasisHost {
     }
 
     /// Makes a container without a task.
-    ///
-    /// # Errors
-    /// ctr fails.
     pub fn ctr_create(&self, id: &str, options: &[&str], command: &[&str]) -> Result<()> {
         let create: &[&str] = &["ctr", "c", "create"];
         let named = [Image::DEFAULT_NAME, id];
@@ -40,9 +34,6 @@ impl StasisHost {
     }
 
     /// Runs a command with a terminal of its own.
-    ///
-    /// # Errors
-    /// It fails.
     pub fn on_terminal(&self, arguments: &[&str]) -> Result<()> {
         self.host
             .run(&["script", "-qec", &arguments.join(" "), "/dev/null"])
@@ -50,9 +41,6 @@ impl StasisHost {
     }
 
     /// Checkpoints a container into an image; it goes on.
-    ///
-    /// # Errors
-    /// ctr fails.
     pub fn ctr_checkpoint(&self, id: &str, image: &str) -> Result<()> {
         self.host
             .run(&[
@@ -69,9 +57,6 @@ impl StasisHost {
     }
 
     /// Restores a container from an image.
-    ///
-    /// # Errors
-    /// ctr fails.
     pub fn ctr_restore(&self, id: &str, image: &str) -> Result<()> {
         self.host
             .run(&["ctr", "c", "restore", "--rw", "--live", id, image])
@@ -97,9 +82,6 @@ impl StasisHost {
     }
 
     /// The status of a task as ctr shows it ("RUNNING", "PAUSED", ...); empty without a task.
-    ///
-    /// # Errors
-    /// ctr fails.
     pub fn ctr_status(&self, id: &str) -> Result<String> {
         let list = self.host.run_for_text(&["ctr", "t", "ls"])?;
         let mut lines = list

@@ -12,9 +12,6 @@ use crate::host::installed::StasisHost;
 
 impl StasisHost {
     /// Starts Docker with the test image in it.
-    ///
-    /// # Errors
-    /// Docker fails.
     pub fn docker(&self) -> Result<Daemon<'_>> {
         let daemon = self.host.docker()?;
         let archive = self.install_image()?;
@@ -24,17 +21,11 @@ impl StasisHost {
 
     /// Runs a container with the GPU, on the host's network if `options` name none, under stasis.
     /// Its tag for faults of the stand-in is its name.
-    ///
-    /// # Errors
-    /// Docker fails.
     pub fn docker_run(&self, name: &str, options: &[&str], command: &[&str]) -> Result<()> {
         self.docker_make(&["run", "-d"], name, options, command)
     }
 
     /// Creates such a container without starting it.
-    ///
-    /// # Errors
-    /// Docker fails.
     pub fn docker_create(&self, name: &str, command: &[&str]) -> Result<()> {
         self.docker_make(&["create"], name, &[], command)
     }
@@ -64,9 +55,6 @@ impl StasisHost {
     /// Docker pauses the container first, for which runc looks a thousand times at a freezer of
     /// version 1, without waiting: too short for processes that get no processor meanwhile. So a
     /// failed pause is tried again.
-    ///
-    /// # Errors
-    /// Docker fails.
     pub fn docker_checkpoint(&self, options: &[&str], name: &str, checkpoint: &str) -> Result<()> {
         let create = ["docker", "checkpoint", "create"];
         let arguments = [&create, options, &[name, checkpoint]].concat();
@@ -92,9 +80,6 @@ impl StasisHost {
     ///
     /// Stock Docker refuses this until containerd has collected the previous checkpoint's remains
     /// in its content store (docs/internals/testing.md), so it is tried for some seconds.
-    ///
-    /// # Errors
-    /// Docker fails to the end.
     pub fn docker_restore(&self, name: &str, checkpoint: &str) -> Result<()> {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
@@ -109,9 +94,6 @@ impl StasisHost {
     }
 
     /// The state of a container in Docker's words ("running", "exited", ...).
-    ///
-    /// # Errors
-    /// Docker fails.
     pub fn docker_status(&self, name: &str) -> Result<String> {
         self.host
             .run_for_text(&["docker", "inspect", "--format", "{{.State.Status}}", name])
@@ -135,9 +117,6 @@ impl StasisHost {
     }
 
     /// Kills and removes a container.
-    ///
-    /// # Errors
-    /// Docker fails.
     pub fn docker_remove(&self, name: &str) -> Result<()> {
         self.host.run(&["docker", "rm", "-f", name]).map(drop)
     }

@@ -9,17 +9,11 @@ use crate::host::installed::{DEVICES, DRIVER, RUNTIME, StasisHost};
 impl StasisHost {
     /// Runs podman; returns its standard output. The runtime is named when a container is first
     /// run, and podman remembers it, in exported archives too.
-    ///
-    /// # Errors
-    /// podman fails.
     pub fn podman(&self, arguments: &[&str]) -> Result<String> {
         self.host.run_for_text(&[&["podman"], arguments].concat())
     }
 
     /// Puts the test image into podman's storage.
-    ///
-    /// # Errors
-    /// podman fails.
     pub fn podman_load(&self) -> Result<()> {
         let archive = self.install_image()?;
         self.podman(&["load", "-q", "-i", archive]).map(drop)
@@ -27,9 +21,6 @@ impl StasisHost {
 
     /// Runs a container with the GPU, on the host's network, under stasis. Its tag for faults of
     /// the stand-in is its name.
-    ///
-    /// # Errors
-    /// podman fails.
     pub fn podman_run(&self, name: &str, options: &[&str], command: &[&str]) -> Result<()> {
         let gpu = gpu_options(name);
         let mut arguments = vec!["--runtime", RUNTIME, "run", "-d", "--name", name];
@@ -44,9 +35,6 @@ impl StasisHost {
     }
 
     /// Runs a `podman container` command that answers with nothing but the name of its container.
-    ///
-    /// # Errors
-    /// podman fails, also when the runtime wrote something before.
     pub fn podman_container(&self, arguments: &[&str], name: &str) -> Result<()> {
         let message = self.podman(&[&["container"], arguments, &[name]].concat())?;
         ensure!(
@@ -57,9 +45,6 @@ impl StasisHost {
     }
 
     /// The state of a container in podman's words ("running", "exited", ...).
-    ///
-    /// # Errors
-    /// podman fails.
     pub fn podman_status(&self, name: &str) -> Result<String> {
         self.podman(&["inspect", "--format", "{{.State.Status}}", name])
     }
@@ -86,9 +71,6 @@ impl StasisHost {
     }
 
     /// Kills and removes a container.
-    ///
-    /// # Errors
-    /// podman fails.
     pub fn podman_remove(&self, name: &str) -> Result<()> {
         self.podman(&["rm", "-f", "-t", "0", name]).map(drop)
     }

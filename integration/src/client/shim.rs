@@ -54,9 +54,6 @@ impl Shim {
 }
 
 /// Runs checks in a host with containerd and the shim under test.
-///
-/// # Errors
-/// The error of a check.
 pub fn in_host(
     kind: HostKind,
     checks: &[fn(&StasisHost, &Containerd) -> Result<()>],
@@ -74,9 +71,6 @@ pub fn in_host(
 
 impl StasisHost {
     /// Puts the shim under test where containerd finds it; containerd's own exists already.
-    ///
-    /// # Errors
-    /// The shim is not built.
     pub fn install_shim(&self) -> Result<()> {
         let shim = Shim::under_test();
         if shim == Shim::Stasis {
@@ -92,9 +86,6 @@ impl StasisHost {
     /// From now on containers that [`StasisHost::ctr_run`] and [`StasisHost::docker_run`] run are
     /// served by our shim, in the place of containerd's own: containerd and its clients hand a
     /// checkpoint's options on only to a runtime of that name.
-    ///
-    /// # Errors
-    /// The shim is not built.
     pub fn through_the_shim(mut self) -> Result<Self> {
         let program = c_build::programs()?.join(Shim::Stasis.program());
         let inside = format!("/usr/local/bin/{}", Shim::Go.program());
@@ -117,9 +108,6 @@ impl StasisHost {
 
     /// Runs a container as [`StasisHost::shim_run`] does; returns its exit status and its standard
     /// error.
-    ///
-    /// # Errors
-    /// ctr cannot be run, or was ended by a signal.
     pub fn shim_run_status(
         &self,
         id: &str,
@@ -133,18 +121,12 @@ impl StasisHost {
     }
 
     /// Makes a container without a task; [`Containerd::create`] gives it one.
-    ///
-    /// # Errors
-    /// ctr fails.
     pub fn create_container(&self, id: &str, options: &[&str], command: &[&str]) -> Result<()> {
         let runtime = ["--runtime", Shim::under_test().runtime()];
         self.ctr_create(id, &[&runtime, options].concat(), command)
     }
 
     /// Makes a container and starts its task, without streams; returns its first process's pid.
-    ///
-    /// # Errors
-    /// ctr or containerd fails.
     pub fn start_container(
         &self,
         client: &Containerd,
@@ -163,17 +145,11 @@ impl StasisHost {
     }
 
     /// Returns the pids of the shims that run in the host.
-    ///
-    /// # Errors
-    /// The host's `/proc` cannot be read.
     pub fn shims(&self) -> Result<Vec<u32>> {
         self.shims_of(self.shim_program())
     }
 
     /// Returns the pids of the shims of a program that run in the host.
-    ///
-    /// # Errors
-    /// The host's `/proc` cannot be read.
     pub fn shims_of(&self, program: &str) -> Result<Vec<u32>> {
         let mut shims = Vec::new();
         for entry in fs::read_dir(self.host.path("/proc"))? {
@@ -192,9 +168,6 @@ impl StasisHost {
 
     /// Returns the shims that serve, as this process sees them, without those that containerd
     /// starts for a moment (`start`, `delete`, `-info`).
-    ///
-    /// # Errors
-    /// `/proc` cannot be read.
     pub fn shims_outside(&self) -> Result<Vec<Pid>> {
         let program = self.shim_program();
         let host = fs::read_link(format!("/proc/{}/ns/pid", self.host.init()))?;
@@ -231,9 +204,6 @@ impl StasisHost {
     }
 
     /// Returns the parent of a process of the host.
-    ///
-    /// # Errors
-    /// It has ended.
     pub fn parent(&self, pid: u32) -> Result<u32> {
         let status = fs::read_to_string(self.host.path(format!("/proc/{pid}/status")))?;
         let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));

@@ -32,9 +32,6 @@ pub struct CrashContainer<'host> {
 impl<'host> CrashContainer<'host> {
     /// Makes the container, without a task. The test host's shim has to be ours
     /// ([`StasisHost::through_the_shim`]).
-    ///
-    /// # Errors
-    /// ctr fails.
     pub fn make(stasis: &'host StasisHost, id: &'static str, command: &[&str]) -> Result<Self> {
         stasis.ctr_run(id, &[], command)?;
         stasis.host.run(&["ctr", "t", "rm", "--force", id])?;
@@ -42,17 +39,11 @@ impl<'host> CrashContainer<'host> {
     }
 
     /// Creates and starts its task; from a checkpoint, if one is given.
-    ///
-    /// # Errors
-    /// containerd fails.
     pub fn start(&self, client: &Containerd, image: Option<&str>) -> Answer<()> {
         start(client, self.id, image)
     }
 
     /// Calls `act` on it in a thread of its own.
-    ///
-    /// # Errors
-    /// containerd does not answer.
     pub fn begin(
         &self,
         client: &Containerd,
@@ -63,9 +54,6 @@ impl<'host> CrashContainer<'host> {
     }
 
     /// Begins a checkpoint into a directory.
-    ///
-    /// # Errors
-    /// containerd does not answer.
     pub fn begin_checkpoint(
         &self,
         client: &Containerd,
@@ -76,9 +64,6 @@ impl<'host> CrashContainer<'host> {
     }
 
     /// Begins a restore from a directory.
-    ///
-    /// # Errors
-    /// containerd does not answer.
     pub fn begin_restore(
         &self,
         client: &Containerd,
@@ -89,9 +74,6 @@ impl<'host> CrashContainer<'host> {
     }
 
     /// Ends its task and deletes it.
-    ///
-    /// # Errors
-    /// containerd fails.
     pub fn end(&self, client: &Containerd) -> Answer<()> {
         client.kill(self.id, "", 9)?;
         client.wait(self.id, "")?;
@@ -184,9 +166,6 @@ impl<'host> CrashContainer<'host> {
 
     /// Waits likewise for a shim that may have been killed before containerd knew it: containerd
     /// does not run its `delete` then, so its socket stays, which hinders no other start.
-    ///
-    /// # Errors
-    /// Something is left, or it cannot be started again.
     pub fn can_be_made_again(&self, client: &Containerd) -> Result<()> {
         self.nothing_but_socket_left(client)?;
         self.start(client, None)?;
@@ -243,18 +222,12 @@ impl<'host> CrashContainer<'host> {
 }
 
 /// Creates and starts a container's task.
-///
-/// # Errors
-/// containerd fails.
 pub fn start(client: &Containerd, id: &str, image: Option<&str>) -> Answer<()> {
     create(client, id, image)?;
     client.start(id, "").map(drop)
 }
 
 /// Creates a container's task; from a checkpoint, if one is given.
-///
-/// # Errors
-/// containerd fails.
 pub fn create(client: &Containerd, id: &str, image: Option<&str>) -> Answer<()> {
     let options = RuntimeOptions {
         criu_image_path: image.unwrap_or_default().to_owned(),
@@ -266,9 +239,6 @@ pub fn create(client: &Containerd, id: &str, image: Option<&str>) -> Answer<()> 
 }
 
 /// Checkpoints a container into a directory.
-///
-/// # Errors
-/// containerd fails.
 pub fn checkpoint(client: &Containerd, id: &str, image: &str, exit: bool) -> Answer<()> {
     let options = CheckpointOptions {
         exit,
@@ -279,9 +249,6 @@ pub fn checkpoint(client: &Containerd, id: &str, image: &str, exit: bool) -> Ans
 }
 
 /// Returns the answer of a thread.
-///
-/// # Errors
-/// It panicked.
 pub fn answered<T>(joined: std::thread::Result<T>) -> Result<T> {
     joined.map_err(|_| anyhow::anyhow!("a thread panicked"))
 }

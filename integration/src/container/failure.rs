@@ -20,9 +20,6 @@ pub struct Failure {
 impl Failure {
     /// Reads the log as engines do: the last object of level "error". crun writes an object on
     /// several lines.
-    ///
-    /// # Errors
-    /// The log is no JSON, or has a word that the engine does not know.
     pub fn last_in(log: &str) -> Result<Option<Self>> {
         let mut last = None;
         for object in serde_json::Deserializer::from_str(log).into_iter::<Value>() {
@@ -35,9 +32,6 @@ impl Failure {
     }
 
     /// Parses a failure in `operations.log`, a runtime's log or `--json`.
-    ///
-    /// # Errors
-    /// It has a word that the engine does not know.
     pub fn of(object: &Value) -> Result<Self> {
         let message = object["msg"].as_str().or(object["error"].as_str());
         Ok(Self {
@@ -49,9 +43,6 @@ impl Failure {
     }
 
     /// Parses a failure of `cuda-checkpoint --container`.
-    ///
-    /// # Errors
-    /// It ends with no kind and state that the engine knows.
     pub fn of_cuda_checkpoint(said: &str) -> Result<Self> {
         let end = said.trim_end().rsplit_once(" [");
         let words = end.and_then(|(_, words)| words.split_once("] state="));

@@ -36,9 +36,6 @@ while [ "$(cat /run/criu/hold 2>/dev/null)" = "$hold" ]; do sleep 0.02; done
 static HOLDS: AtomicU32 = AtomicU32::new(0);
 
 /// Runs checks in a host whose containerd takes our shim for its own.
-///
-/// # Errors
-/// The error of a check.
 pub fn in_host(
     kind: HostKind,
     checks: &[fn(&StasisHost, &Containerd) -> Result<()>],
@@ -63,9 +60,6 @@ pub fn into(directory: &str) -> CheckpointOptions {
 }
 
 /// Returns the answer to a call that has to come soon.
-///
-/// # Errors
-/// It came late.
 pub fn soon<T>(what: &str, call: impl FnOnce() -> Answer<T>) -> Result<Answer<T>> {
     let began = Instant::now();
     let answer = call();
@@ -75,9 +69,6 @@ pub fn soon<T>(what: &str, call: impl FnOnce() -> Answer<T>) -> Result<Answer<T>
 }
 
 /// Checks that a call is refused soon, in words with this part.
-///
-/// # Errors
-/// It came late, or was not refused so.
 pub fn refused<T: std::fmt::Debug>(
     what: &str,
     part: &str,
@@ -94,9 +85,6 @@ pub fn refused<T: std::fmt::Debug>(
 
 impl StasisHost {
     /// Makes a container with the GPU and without a task.
-    ///
-    /// # Errors
-    /// ctr fails.
     pub fn create_gpu_container(&self, id: &str, options: &[&str], command: &[&str]) -> Result<()> {
         let gpu = gpu_options(id);
         let gpu: Vec<&str> = gpu.iter().map(String::as_str).collect();
@@ -109,9 +97,6 @@ impl StasisHost {
 
     /// Makes a container with the GPU and starts its task, without streams; returns the pid of its
     /// first process.
-    ///
-    /// # Errors
-    /// ctr or containerd fails.
     pub fn start_gpu_task(
         &self,
         client: &Containerd,
@@ -124,26 +109,17 @@ impl StasisHost {
     }
 
     /// Starts a task of a container that has none, without streams; returns the init's pid.
-    ///
-    /// # Errors
-    /// containerd fails.
     pub fn start_task(&self, client: &Containerd, id: &str, options: Option<Any>) -> Result<u32> {
         client.create(id, &Streams::default(), options)?;
         Ok(client.start(id, INIT)?)
     }
 
     /// Holds the next GPU checkpoint of a container until [`StasisHost::let_gpu_checkpoint_go`].
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn hold_gpu_checkpoint(&self, id: &str) -> Result<()> {
         self.hold_driver(&format!("checkpoint {id}"), GPU_CHECKPOINT)
     }
 
     /// Lets that GPU checkpoint begin.
-    ///
-    /// # Errors
-    /// No GPU checkpoint was to be held.
     pub fn let_gpu_checkpoint_go(&self) -> Result<()> {
         self.let_driver_go(GPU_CHECKPOINT)
     }
@@ -173,9 +149,6 @@ impl StasisHost {
 
     /// From now on CRIU stops at this stage of its work ("post-dump", "post-restore", ...) until
     /// [`StasisHost::let_criu_go`].
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn hold_criu(&self, stage: &str) -> Result<()> {
         self.host.write("/run/criu/script", HOLD)?;
         self.host.run(&["chmod", "755", "/run/criu/script"])?;
@@ -200,9 +173,6 @@ impl StasisHost {
     }
 
     /// Lets CRIU go on, now and in future.
-    ///
-    /// # Errors
-    /// It was not to be held.
     pub fn let_criu_go(&self) -> Result<()> {
         fs::remove_file(self.host.path("/etc/criu/default.conf"))?;
         Ok(fs::remove_file(self.host.path("/run/criu/hold"))?)

@@ -8,9 +8,6 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 /// Returns every file of an image with a digest, without CRIU's logs and statistics.
-///
-/// # Errors
-/// A file cannot be read.
 pub fn contents(image: &Path) -> Result<BTreeMap<String, blake3::Hash>> {
     let mut contents = BTreeMap::new();
     for entry in fs::read_dir(image)? {
@@ -25,9 +22,6 @@ pub fn contents(image: &Path) -> Result<BTreeMap<String, blake3::Hash>> {
 }
 
 /// Returns the manifest of an image.
-///
-/// # Errors
-/// It has no manifest, or one that is not JSON.
 pub fn manifest(image: &Path) -> Result<Value> {
     let path = image.join("stasis.json");
     let text = fs::read(&path).with_context(|| path.display().to_string())?;
@@ -36,9 +30,6 @@ pub fn manifest(image: &Path) -> Result<Value> {
 
 /// Makes the manifest one of a checkpoint that was cut off, which lists no files: changes in them
 /// are then for CRIU and its plugin to find.
-///
-/// # Errors
-/// It has no manifest, or one that lists none.
 pub fn unlist(image: &Path) -> Result<()> {
     let mut manifest = manifest(image)?;
     let fields = manifest.as_object_mut().context("no object")?;

@@ -35,9 +35,6 @@ impl StasisHost {
     }
 
     /// Waits until no shim runs in the host.
-    ///
-    /// # Errors
-    /// One still runs in the end.
     pub fn until_no_shim_runs(&self) -> Result<()> {
         wait_until_clear(|| {
             let shims = self.shims()?;
@@ -47,9 +44,6 @@ impl StasisHost {
 
     /// Lists the remains of containers: mounts, bundles, runtime state, cgroups, and with no
     /// container but these in the host, shims.
-    ///
-    /// # Errors
-    /// The host cannot be looked at.
     pub fn left_of(&self, ids: &[&str]) -> Result<Vec<String>> {
         let shims = self.shims()?;
         let mut left = shims.iter().map(|pid| format!("shim {pid}")).collect();

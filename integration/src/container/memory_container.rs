@@ -33,9 +33,6 @@ pub type Inventory = BTreeMap<&'static str, Vec<String>>;
 impl<'l> MemoryContainer<'l> {
     /// Starts a container: a command of the workload `memcheck` or `plain` that answers at `port`.
     /// It goes through a runtime whose faults [`MemoryContainer::inject`] orders.
-    ///
-    /// # Errors
-    /// The runtime fails.
     pub fn start(stasis: &'l StasisHost, id: &str, command: &str, port: u16) -> Result<Self> {
         stasis.host.write(FAULT, "")?;
         stasis.host.write(
@@ -48,9 +45,6 @@ impl<'l> MemoryContainer<'l> {
     }
 
     /// Starts the container of a bundle.
-    ///
-    /// # Errors
-    /// The runtime fails.
     pub fn of(stasis: &'l StasisHost, bundle: Bundle<'l>, port: u16) -> Result<Self> {
         bundle.suit_crun()?;
         bundle.run()?;
@@ -65,17 +59,11 @@ impl<'l> MemoryContainer<'l> {
 
     /// Orders a fault of CRIU's plugin in all later operations: POINT:N:KIND
     /// (criu-plugin/src/fault_injection.rs); none if empty.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn inject(&self, fault: &str) -> Result<()> {
         self.stasis.host.write(FAULT, fault)
     }
 
     /// Checks that it has all its memory, and has not been asked since.
-    ///
-    /// # Errors
-    /// It has not.
     pub fn goes_on(&self) -> Result<()> {
         let answer = self.stasis.ask(self.port)?;
         let now = count(&answer.context("it does not answer")?)?;
@@ -96,17 +84,11 @@ impl<'l> MemoryContainer<'l> {
     }
 
     /// Ends and removes it.
-    ///
-    /// # Errors
-    /// Something is left of it.
     pub fn end(&self) -> Result<()> {
         self.bundle.delete()
     }
 
     /// Returns the processes in its cgroups, as the host numbers them.
-    ///
-    /// # Errors
-    /// The host cannot be looked at.
     pub fn processes(&self) -> Result<Vec<String>> {
         // Some of these files do not exist in a host.
         let script = format!(
@@ -119,9 +101,6 @@ impl<'l> MemoryContainer<'l> {
     }
 
     /// Returns the processes that its init process has made to copy with it, and its children.
-    ///
-    /// # Errors
-    /// The container does not run.
     pub fn workers(&self) -> Result<Vec<String>> {
         let children = format!("cat /proc/{}/task/*/children", self.bundle.pid()?);
         let children = self.stasis.host.run_for_text(&["sh", "-c", &children])?;
@@ -129,9 +108,6 @@ impl<'l> MemoryContainer<'l> {
     }
 
     /// Checks that nothing of a failed checkpoint is left.
-    ///
-    /// # Errors
-    /// Something is.
     pub fn nothing_left_of_dump(&self, image: &str) -> Result<()> {
         self.stasis.no_criu()?;
         let left = names_in(&self.bundle.image_path(image))?;
@@ -185,9 +161,6 @@ impl StasisHost {
 
     /// Lists processes, mounts, cgroups, and the memory that is stored apart from images, of a host
     /// as [`StasisHost::processes_at_rest`] wants it.
-    ///
-    /// # Errors
-    /// As of [`StasisHost::processes_at_rest`].
     pub fn inventory(&self) -> Result<Inventory> {
         let processes = self.processes_at_rest()?;
         let mounts = ["cut", "-d", " ", "-f", "5", "/proc/self/mountinfo"];
@@ -256,9 +229,6 @@ fn count(answer: &str) -> Result<u64> {
 }
 
 /// Returns the names in a directory; none if it does not exist.
-///
-/// # Errors
-/// It cannot be read.
 pub fn names_in(directory: &Path) -> Result<Vec<String>> {
     if !directory.exists() {
         return Ok(Vec::new());

@@ -25,9 +25,6 @@ pub fn options() -> [String; 3] {
 
 impl StasisHost {
     /// Whether the last container that was stopped was saved, and `kept` images are in `images`.
-    ///
-    /// # Errors
-    /// It was not saved, or its signal was delivered.
     pub fn was_saved_at_stop(&self, images: &str, kept: usize) -> Result<()> {
         self.nobody_is_stopped()?;
         let stopped = self.operation("stop")?;
@@ -38,9 +35,6 @@ impl StasisHost {
     }
 
     /// Whether `stasis verify` calls all images of stops in `images` whole.
-    ///
-    /// # Errors
-    /// One is not whole, or nothing shows that it is.
     pub fn has_whole_images(&self, images: &str) -> Result<()> {
         let verify = format!("exec {PROGRAM} verify --json {images}/*-stop");
         let rows = self.host.run_for_text(&["sh", "-c", &verify])?;

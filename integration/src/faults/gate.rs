@@ -35,9 +35,6 @@ pub struct Held {
 impl<'l> Gate<'l> {
     /// Puts a gate at the absolute path `at` before `program`. Only starts whose
     /// arguments match the shell's `pattern` are held.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn build(
         stasis: &'l StasisHost,
         name: &str,
@@ -74,17 +71,11 @@ impl<'l> Gate<'l> {
     }
 
     /// Has the next start of the program wait.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn close(&self) -> Result<()> {
         Ok(fs::write(self.file("closed"), "")?)
     }
 
     /// Lets all programs pass from now on.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn open(&self) -> Result<()> {
         if fs::remove_file(self.file("closed")).is_ok() {
             return Ok(());
@@ -98,9 +89,6 @@ impl<'l> Gate<'l> {
 
     /// Waits for a program that waits at its gate; `None` if none has come when `over` reports that
     /// none will, or after a minute.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn held(&self, over: impl Fn() -> bool) -> Result<Option<Held>> {
         let deadline = Instant::now() + Duration::from_mins(1);
         loop {
@@ -126,9 +114,6 @@ impl<'l> Gate<'l> {
 
 impl Held {
     /// Lets it go on.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub(super) fn let_go(&mut self) -> Result<()> {
         self.gate.write_all(b"\n").context("opening a gate")
     }

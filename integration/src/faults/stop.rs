@@ -30,9 +30,6 @@ pub(super) enum Stop {
 }
 
 /// Waits for the next stop of a thread that this thread traces.
-///
-/// # Errors
-/// The kernel's.
 pub(super) fn next() -> Result<Stop> {
     // Other threads have children and traced threads of their own.
     let of_this_thread = WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;

@@ -53,18 +53,12 @@ pub struct Traced {
 
 impl Trace {
     /// Traces a program that waits at its gate, from its first call on.
-    ///
-    /// # Errors
-    /// It cannot be traced.
     pub fn from_start(held: Held, plan: Plan, phase: Phase) -> Result<Self> {
         Self::of_descendant(held, &[], plan, phase)
     }
 
     /// Traces a program that is started by one that waits at its gate, or by a descendant of that:
     /// the command lines have these words, one after the other.
-    ///
-    /// # Errors
-    /// The program that waits cannot be traced.
     pub fn of_descendant(
         held: Held,
         words: &[&'static str],
@@ -79,9 +73,6 @@ impl Trace {
     }
 
     /// Traces a program that runs.
-    ///
-    /// # Errors
-    /// It cannot be traced.
     pub fn of_running(program: Pid, plan: Plan, phase: Phase) -> Result<Self> {
         Self::start(program, &[], plan, phase, Counts::AtOnce)
     }
@@ -118,18 +109,12 @@ impl Trace {
     }
 
     /// Returns the calls seen, once the program has ended or the action was carried out.
-    ///
-    /// # Errors
-    /// The tracer failed.
     pub fn seen(self) -> Result<Traced> {
         let seen = self.thread.join();
         seen.map_err(|_| anyhow!("a tracer panicked"))?
     }
 
     /// Returns the calls seen until now; the program goes on untraced.
-    ///
-    /// # Errors
-    /// The tracer failed.
     pub fn seen_so_far(self) -> Result<Traced> {
         self.enough.store(true, Ordering::SeqCst);
         // Wakes the tracer, and nothing else: without a tracer the signal is ignored. The program

@@ -46,9 +46,6 @@ struct Rules {
 impl BreakingProxy {
     /// Leads from one port of the host's own address to another one. The first `times` connections
     /// that have passed `after` bytes one way break.
-    ///
-    /// # Errors
-    /// Something else listens there.
     pub fn start(host: &Host, from: u16, to: u16, after: u64, times: u32) -> Result<Self> {
         let network = Arc::new(File::open(format!("/proc/{}/ns/net", host.init()))?);
         let [at, to] = [from, to].map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));

@@ -44,9 +44,6 @@ static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
 /// Returns the directory of compiled files: the stand-in's libraries in `lib64/`, the workloads and
 /// the pause program in `bin/`. `STASIS_NATIVE` names one for machines without a compiler; without
 /// it they are compiled once a process, which takes a second for all.
-///
-/// # Errors
-/// gcc fails.
 pub fn build() -> Result<&'static Path> {
     let built = BUILT.get_or_init(|| build_all().map_err(|error| format!("{error:#}")));
     match built {
@@ -57,9 +54,6 @@ pub fn build() -> Result<&'static Path> {
 
 /// Returns a workload on this machine itself, with the stand-in: its /dev has the nodes of this
 /// many GPUs and nothing else. The program replaces the shell, so the caller knows its pid.
-///
-/// # Errors
-/// As of [`build`].
 pub fn on_standin(program: &str, gpus: usize) -> Result<Command> {
     let built = build()?;
     let mut made = String::new();
@@ -76,9 +70,6 @@ pub fn on_standin(program: &str, gpus: usize) -> Result<Command> {
 }
 
 /// Returns the directory that cargo puts programs of this build into.
-///
-/// # Errors
-/// The running program is not where cargo puts programs and tests.
 pub fn programs() -> Result<PathBuf> {
     let own = std::env::current_exe()?;
     let mut directory = own.parent().context("this program is in no directory")?;
@@ -174,9 +165,6 @@ fn c_files(directory: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// Returns the plugin for CRIU, as cargo has built it.
-///
-/// # Errors
-/// cargo has not built it.
 pub fn plugin() -> Result<PathBuf> {
     let plugin = programs()?.join("libstasis_memory.so");
     ensure!(

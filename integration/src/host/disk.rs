@@ -46,9 +46,6 @@ pub enum FileSystemKind {
 
 impl Host {
     /// Mounts a file system with room for some images.
-    ///
-    /// # Errors
-    /// There is no loop device, or this machine has no program that makes it.
     pub fn mount_new(&self, kind: FileSystemKind, at: &str) -> Result<()> {
         match kind {
             FileSystemKind::Ext4 => self.mount_made(&EXT4, LARGE, at),
@@ -85,9 +82,6 @@ impl Host {
 
     /// Mounts a file system of this many bytes in memory, for root alone: the default mode of a
     /// tmpfs lets all users write, which is no place for stores.
-    ///
-    /// # Errors
-    /// It cannot be mounted.
     pub fn mount_memory(&self, bytes: u64, at: &str) -> Result<()> {
         let options = format!("size={bytes},mode=700");
         self.run(&["mkdir", "-p", at])?;
@@ -97,9 +91,6 @@ impl Host {
 
     /// Mounts a disk that reports sixteen times as many bytes as it takes: no write fails, as long
     /// as memory takes it, and the excess is reported when it is written back (ENOSPC or EIO).
-    ///
-    /// # Errors
-    /// As [`Host::mount_disk`].
     pub fn mount_failing_disk(&self, bytes: u64, at: &str) -> Result<()> {
         let below = format!("/run/below-{}", at.replace('/', "-"));
         let size = format!("size={}", bytes + OWN);
@@ -115,9 +106,6 @@ impl Host {
     }
 
     /// Mounts a file that has a file system.
-    ///
-    /// # Errors
-    /// There is no loop device.
     pub fn mount_file(&self, file: &str, at: &str) -> Result<()> {
         self.run(&["mkdir", "-p", at])?;
         self.run(&["bash", "-c", MOUNT, "mount", file, at])

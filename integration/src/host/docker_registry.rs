@@ -38,9 +38,6 @@ const USER: &str = "user:$2b$05$abcdefghijklmnopqrstuuOQiyCxlgf/oeuTqixKmWdcYUh4
 impl Host {
     /// Starts it, and has this host trust it, at these other ports of `localhost` as well. Its user
     /// is `user`, with the password `secret`.
-    ///
-    /// # Errors
-    /// It does not answer.
     pub fn docker_registry(&self, other_ports: &[u16]) -> Result<Daemon<'_>> {
         let ports: Vec<_> = other_ports
             .iter()
@@ -62,9 +59,6 @@ impl Host {
     }
 
     /// Starts it once more, after it was killed.
-    ///
-    /// # Errors
-    /// It does not answer.
     pub fn docker_registry_again(&self) -> Result<Daemon<'_>> {
         let probe = format!("exec 3<>/dev/tcp/127.0.0.1/{PORT}");
         self.start_daemon("registry", &["bash", "-c", &probe])
@@ -72,9 +66,6 @@ impl Host {
 
     /// Has another host know the registry that runs in this one, number 1 of their network, trust
     /// it, and log in there as root.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn is_registry_of(&self, other: &Host) -> Result<()> {
         let certificate = fs::read_to_string(self.path("/etc/registry/cert.pem"))?;
         let trusted = format!("/etc/docker/certs.d/{REGISTRY}/ca.crt");

@@ -16,9 +16,6 @@ const SURVEYED: &str = r#""surveys":"passed""#;
 
 impl StasisHost {
     /// Replaces the orders, one a line: `CALL TAG ACTION [COUNT]`.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn inject(&self, orders: &str) -> Result<()> {
         self.change_orders(|before| {
             *before = orders.lines().map(str::to_owned).collect();
@@ -28,9 +25,6 @@ impl StasisHost {
     }
 
     /// Adds an order with a COUNT to the existing ones.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn add_order(&self, order: &str) -> Result<()> {
         self.change_orders(|orders| {
             orders.push(order.to_owned());
@@ -40,9 +34,6 @@ impl StasisHost {
     }
 
     /// Takes the orders for a call back; returns how many calls they still were for.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn take_order(&self, call: &str, tag: &str) -> Result<u32> {
         let order = format!("{call} {tag} ");
         self.change_orders(|orders| {
@@ -54,9 +45,6 @@ impl StasisHost {
 
     /// Has the driver as one whose surveys have failed: what processes share is guessed then. It is
     /// tried again once the results ([`SELF_TESTS`]) are removed.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn surveys_have_failed(&self) -> Result<()> {
         for result in fs::read_dir(self.host.path(SELF_TESTS))? {
             let result = result?.path();
@@ -69,9 +57,6 @@ impl StasisHost {
     }
 
     /// Gives each GPU this many MiB; `None` for as many as it has without an order.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn set_gpu_memory(&self, mib: Option<u32>) -> Result<()> {
         self.change_orders(|orders| {
             orders.retain(|line| !line.starts_with(MEMORY));
@@ -82,9 +67,6 @@ impl StasisHost {
     }
 
     /// Returns how many MiB each GPU has by order.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn gpu_memory(&self) -> Result<Option<u32>> {
         let path = self.host.path(ORDERS);
         // The file does not exist before the first order.
@@ -124,17 +106,11 @@ impl StasisHost {
 
     /// Holds the next driver call that a line of the orders describes ("checkpoint TAG"), until
     /// [`StasisHost::let_driver_go`] is called with the same name.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn hold_driver(&self, call: &str, name: &str) -> Result<()> {
         self.hold_driver_at(&[(call, name)])
     }
 
     /// Holds the next driver calls of each of these descriptions, by a name for each.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn hold_driver_at(&self, holds: &[(&str, &str)]) -> Result<()> {
         let mut orders = String::new();
         for (call, name) in holds {
@@ -145,18 +121,12 @@ impl StasisHost {
     }
 
     /// Holds this many of the next driver calls that a line of the orders describes.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn hold_driver_for(&self, call: &str, name: &str, calls: usize) -> Result<()> {
         self.host.write(&format!("{DRIVER_ORDERS}/{name}"), "")?;
         self.inject(&format!("{call} hold:{name} {calls}"))
     }
 
     /// Lets a held driver call go on.
-    ///
-    /// # Errors
-    /// No call was to be held by that name.
     pub fn let_driver_go(&self, name: &str) -> Result<()> {
         let hold = self.host.path(format!("{DRIVER_ORDERS}/{name}"));
         Ok(fs::remove_file(hold)?)
@@ -164,17 +134,11 @@ impl StasisHost {
 
     /// Whether the driver has got all the calls that the last order is for. That order needs a
     /// COUNT, which the stand-in counts down.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn driver_is_called(&self) -> Result<bool> {
         Ok(self.orders()?.ends_with(" 0\n"))
     }
 
     /// Returns for how many more calls the last order is.
-    ///
-    /// # Errors
-    /// An I/O error, or it has no COUNT.
     pub fn calls_left(&self) -> Result<usize> {
         let orders = self.orders()?;
         let count = orders.trim_end().rsplit(' ').next();

@@ -9,17 +9,11 @@ use crate::host::installed::StasisHost;
 
 impl StasisHost {
     /// Returns how many descriptors of the GPU's device nodes processes of the host hold.
-    ///
-    /// # Errors
-    /// The host's `/proc` cannot be read.
     pub fn gpu_descriptors(&self) -> Result<usize> {
         Ok(self.gpu_descriptors_by_process()?.iter().sum())
     }
 
     /// Returns how many processes of the host have the GPU's device nodes open.
-    ///
-    /// # Errors
-    /// The host's `/proc` cannot be read.
     pub fn gpu_processes(&self) -> Result<usize> {
         let counts = self.gpu_descriptors_by_process()?;
         Ok(counts.iter().filter(|count| **count > 0).count())

@@ -54,17 +54,11 @@ pub struct StasisHost {
 
 impl StasisHost {
     /// Starts a host of this kind with stasis in it.
-    ///
-    /// # Errors
-    /// A part is missing.
     pub fn of(kind: HostKind) -> Result<Self> {
         Self::start(kind.suite, kind.cgroups, kind.low_level)
     }
 
     /// Starts a host with stasis in front of the low-level runtime `low_level`.
-    ///
-    /// # Errors
-    /// A part is missing.
     pub fn start(suite: Suite, cgroups: Cgroups, low_level: &str) -> Result<Self> {
         let built = c_build::build()?;
         let host = Host::start(suite, cgroups)?;
@@ -127,9 +121,6 @@ impl StasisHost {
     }
 
     /// Writes the settings: the low-level runtime, and more.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn set(&self, low_level: &str, more: &str) -> Result<()> {
         let lib = format!("{DRIVER}/lib64");
         let driver = format!(
@@ -153,9 +144,6 @@ impl StasisHost {
     }
 
     /// Starts such a host with containerd, which ends with the host.
-    ///
-    /// # Errors
-    /// As of [`Self::of`] and [`Self::containerd`].
     pub fn with_containerd(kind: HostKind) -> Result<Self> {
         let stasis = Self::of(kind)?;
         std::mem::forget(stasis.containerd()?);
@@ -163,9 +151,6 @@ impl StasisHost {
     }
 
     /// Starts containerd with the test image in it.
-    ///
-    /// # Errors
-    /// containerd or ctr fails.
     pub fn containerd(&self) -> Result<Daemon<'_>> {
         let daemon = self.host.containerd()?;
         let archive = self.install_image()?;
@@ -175,9 +160,6 @@ impl StasisHost {
     }
 
     /// Puts the test image's archive into the host; returns its path there.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn install_image(&self) -> Result<&'static str> {
         const ARCHIVE: &str = "/images/test.tar";
         self.host.install(&self.image, ARCHIVE)?;
@@ -186,25 +168,16 @@ impl StasisHost {
 
     /// Sends a packet to a workload and returns its answer; `None`: no process listens there, or
     /// there is no answer within a minute.
-    ///
-    /// # Errors
-    /// The packet cannot be sent.
     pub fn ask(&self, port: u16) -> Result<Option<String>> {
         self.ask_within(port, 60)
     }
 
     /// Whether a workload that is sent a packet has not answered after 2 s.
-    ///
-    /// # Errors
-    /// As [`StasisHost::ask`].
     pub fn is_silent(&self, port: u16) -> Result<bool> {
         Ok(self.ask_within(port, 2)?.is_none())
     }
 
     /// As [`StasisHost::ask`], within this many seconds.
-    ///
-    /// # Errors
-    /// As [`StasisHost::ask`].
     fn ask_within(&self, port: u16, seconds: u32) -> Result<Option<String>> {
         let script = format!(
             "exec 3<>/dev/udp/127.0.0.1/{port}; echo x >&3; timeout {seconds} head -n 1 <&3"
@@ -216,9 +189,6 @@ impl StasisHost {
 
     /// Asks until there is an answer, for at most two minutes: memory takes its time on a busy
     /// machine. A workload counts questions, so one that it has got is not asked again.
-    ///
-    /// # Errors
-    /// There was none.
     pub fn ask_until_up(&self, port: u16) -> Result<String> {
         let deadline = Instant::now() + Duration::from_secs(120);
         loop {
@@ -235,9 +205,6 @@ impl StasisHost {
     }
 
     /// Runs a command that has to fail; returns its standard error.
-    ///
-    /// # Errors
-    /// It succeeded.
     pub fn fails(&self, arguments: &[&str]) -> Result<String> {
         let (program, rest) = arguments.split_first().context("no command")?;
         let output = self.command(program).args(rest).output()?;
@@ -249,9 +216,6 @@ impl StasisHost {
 
     /// Has `stasis check` find the container `name` of an engine (`podman` or `docker`) by the
     /// beginning of its id alone, and nothing in the way of its checkpoint.
-    ///
-    /// # Errors
-    /// The engine or `stasis` fails.
     pub fn check(&self, engine: &str, name: &str) -> Result<()> {
         let inspect = [engine, "inspect", "--format", "{{.Id}}", name];
         let id = self.host.run_for_text(&inspect)?;

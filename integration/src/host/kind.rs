@@ -71,9 +71,6 @@ pub struct HostKind {
 
 impl HostKind {
     /// Runs a test on this kind of host; leaves it out where the machine cannot run such a host.
-    ///
-    /// # Errors
-    /// The error of the test.
     pub fn run(self, test: &str, scenario: impl FnOnce(Self) -> Result<()>) -> Result<()> {
         if self.cgroups.available()? {
             scenario(self)
@@ -90,9 +87,6 @@ macro_rules! kinds {
         impl HostKind {
             $(
                 /// The kind of this name.
-                ///
-                /// # Errors
-                /// The machine's cgroups cannot be read.
                 pub fn $name() -> Result<Self> {
                     let name = stringify!($name);
                     let (suite, cgroups, low_level) = (Suite::$suite, $cgroups, $low_level);
@@ -101,9 +95,6 @@ macro_rules! kinds {
             )+
 
             /// The kind of a name.
-            ///
-            /// # Errors
-            /// There is none, or the machine's cgroups cannot be read.
             pub fn named(name: &str) -> Result<Self> {
                 match name {
                     $(stringify!($name) => Self::$name(),)+

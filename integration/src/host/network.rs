@@ -20,9 +20,6 @@ pub struct Network<'h> {
 
 impl<'h> Network<'h> {
     /// Makes the network; the host is number 1 in it.
-    ///
-    /// # Errors
-    /// ip fails.
     pub fn around(hub: &'h Host) -> Result<Self> {
         ip(hub, &["link", "add", BRIDGE, "type", "bridge"])?;
         give_address(hub, 1)?;
@@ -30,9 +27,6 @@ impl<'h> Network<'h> {
     }
 
     /// Joins another host to it, as the one of this number.
-    ///
-    /// # Errors
-    /// ip fails; a host of this number exists.
     pub fn join(&self, host: &Host, number: u8) -> Result<()> {
         let (ours, theirs) = (format!("host{number}"), host.init().to_string());
         let pair = ["link", "add", &ours, "type", "veth"];
@@ -73,9 +67,6 @@ fn ip(host: &Host, arguments: &[&str]) -> Result<()> {
 
 impl StasisHost {
     /// Asks a workload, once it listens, in the network of a process of the host.
-    ///
-    /// # Errors
-    /// It does not listen, or does not answer.
     pub fn ask_inside(&self, pid: &str, port: u16) -> Result<String> {
         let inside = |script: &str| {
             let enter = ["nsenter", "--target", pid, "--net", "bash", "-c", script];

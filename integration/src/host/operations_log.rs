@@ -8,9 +8,6 @@ use crate::host::installed::{OPERATIONS_LOG, StasisHost};
 
 impl StasisHost {
     /// Returns the last line about an operation ("checkpoint", "restore") in the engine's log.
-    ///
-    /// # Errors
-    /// There is none.
     pub fn operation(&self, name: &str) -> Result<serde_json::Value> {
         let log = fs::read_to_string(self.host.path(OPERATIONS_LOG))?;
         for line in log.lines().rev() {
@@ -43,9 +40,6 @@ impl StasisHost {
     }
 
     /// Returns the last line of the engine's log of operations.
-    ///
-    /// # Errors
-    /// There is none.
     pub fn last_operation(&self) -> Result<serde_json::Value> {
         let log = fs::read_to_string(self.host.path(OPERATIONS_LOG))?;
         let line = log.lines().last().context("no operation is logged")?;

@@ -10,9 +10,6 @@ use super::Host;
 
 impl Host {
     /// Returns the process that has the pid `inside` in the host, maybe in a pid namespace below.
-    ///
-    /// # Errors
-    /// It has ended.
     pub fn outside(&self, inside: &str) -> Result<Pid> {
         let gone = || format!("the host has no process {inside}");
         let wanted = Innermost::of(&self.path(format!("/proc/{inside}"))).with_context(gone)?;

@@ -25,9 +25,6 @@ impl StasisHost {
     /// Returns the files of all records; none where nothing is under way and nothing has to be put
     /// right. A lock file counts while it is held: a runtime that is killed before it writes its
     /// intent leaves one, and the next operation on the container takes it over.
-    ///
-    /// # Errors
-    /// The host cannot be looked at.
     pub fn records(&self) -> Result<String> {
         let is_held = "! -exec flock --nonblock {} true ';'";
         // The directory does not exist before the first operation, and find fails if a directory

@@ -40,9 +40,6 @@ struct Blobs {
 
 impl Registry {
     /// Serves the image of an archive that [`crate::host::image::Image::write`] made.
-    ///
-    /// # Errors
-    /// The archive cannot be read, or something else listens there.
     pub fn start(host: &Host, archive: &Path) -> Result<Self> {
         let blobs = Arc::new(Blobs::read(archive)?);
         let network = Arc::new(File::open(format!("/proc/{}/ns/net", host.init()))?);

@@ -104,9 +104,6 @@ impl Size {
 
     /// Puts the load on a host, whose containerd runs, under a runtime of containerd's, whose
     /// shims' program is `program`.
-    ///
-    /// # Errors
-    /// A container or a process cannot be started, or does not end as it should.
     pub fn carry_out(
         self,
         stasis: &StasisHost,

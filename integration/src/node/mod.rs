@@ -42,9 +42,6 @@ struct Running {
 
 impl Node {
     /// Boots a new node with stasis, the stand-in driver and containerd's test image on it.
-    ///
-    /// # Errors
-    /// A part is missing.
     pub fn boot() -> Result<Self> {
         let base = Base::obtain()?;
         let directory = tempfile::tempdir()?;
@@ -62,9 +59,6 @@ impl Node {
 
     /// Takes the power away, in the middle of whatever the node does, and boots again. Data that
     /// had not reached the disk are lost.
-    ///
-    /// # Errors
-    /// It does not boot.
     pub fn lose_power(mut self) -> Result<Self> {
         self.running.end()?;
         self.running = Running::start(&self.base, self.directory.path())?;
@@ -72,9 +66,6 @@ impl Node {
     }
 
     /// Runs a shell script as root, which has to succeed; returns its standard output.
-    ///
-    /// # Errors
-    /// It fails, with all of its output.
     pub fn run(&mut self, script: &str) -> Result<String> {
         let output = self.try_run(script)?;
         ensure!(output.code == Some(0), "{script}\n{output:#?}");
@@ -82,9 +73,6 @@ impl Node {
     }
 
     /// Runs a shell script as root.
-    ///
-    /// # Errors
-    /// The node does not answer.
     pub fn try_run(&mut self, script: &str) -> Result<Output> {
         // The agent's own environment is empty.
         let script = format!(

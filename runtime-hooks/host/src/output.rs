@@ -7,17 +7,11 @@ use std::io::{self, Read, Seek};
 use rustix::fs::{MemfdFlags, memfd_create};
 
 /// Makes the file.
-///
-/// # Errors
-/// An I/O error.
 pub fn file_for_output() -> io::Result<File> {
     Ok(memfd_create("stasis-output", MemfdFlags::CLOEXEC)?.into())
 }
 
 /// Reads the output in the file, up to `limit` bytes.
-///
-/// # Errors
-/// An I/O error.
 pub fn output_in(mut file: &File, limit: u64) -> io::Result<String> {
     let mut text = Vec::new();
     file.rewind()?;

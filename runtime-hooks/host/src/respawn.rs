@@ -75,9 +75,6 @@ pub fn start_apart(verb: &str, job: &impl Serialize, streams: [Stdio; 2]) -> io:
 
 /// As [`start_transfer`], of a transfer that talks with this process; returns it, its input, and
 /// the lines of its output.
-///
-/// # Errors
-/// As of [`start_transfer`].
 pub fn start_talking_transfer(
     verb: &str,
     job: &impl Serialize,

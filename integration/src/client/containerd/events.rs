@@ -207,9 +207,6 @@ impl Events {
 
     /// Counts how often each [`Event::brief`] of a container has come, once all of these have, or
     /// none has come for 30 s.
-    ///
-    /// # Errors
-    /// containerd has ended.
     pub fn counts_until(&mut self, mut awaited: HashSet<Told>) -> Result<HashMap<Told, usize>> {
         let mut counts = HashMap::new();
         let mut seen = std::mem::take(&mut self.seen).into_iter();
@@ -230,9 +227,6 @@ impl Events {
     }
 
     /// Counts all that a containerd has delivered up to its end.
-    ///
-    /// # Errors
-    /// containerd does not end.
     pub fn counts_until_the_end(&mut self) -> Result<HashMap<Told, usize>> {
         let mut counts = HashMap::new();
         let mut count = |event: &Event| {

@@ -12,9 +12,6 @@ use serde_json::{Value, json};
 use super::{Answer, Status};
 
 /// An options message as a request carries it.
-///
-/// # Errors
-/// It cannot be encoded.
 pub fn to_any<M: MessageFull>(message: &M) -> Answer<Any> {
     let name = M::descriptor().full_name().to_owned();
     let bytes = message.write_to_bytes();

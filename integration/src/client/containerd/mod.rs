@@ -74,9 +74,6 @@ impl<T> Beside<T> {
     }
 
     /// Returns the result of the calls, once they are over.
-    ///
-    /// # Errors
-    /// They panicked.
     pub fn outcome(self) -> Result<T> {
         let joined = self.0.join();
         joined.map_err(|_| anyhow::anyhow!("calls in another thread panicked"))
@@ -90,17 +87,11 @@ pub fn code<T>(answer: &Answer<T>) -> Code {
 
 impl Containerd {
     /// Connects to the containerd that runs in a host.
-    ///
-    /// # Errors
-    /// None runs there.
     pub fn connect(host: &Host) -> Result<Self> {
         Self::connect_to(&host.path(SOCKET))
     }
 
     /// Makes calls in another thread, through a client of its own.
-    ///
-    /// # Errors
-    /// containerd does not run any longer.
     pub fn beside<T: Send + 'static>(
         &self,
         calls: impl FnOnce(&Containerd) -> T + Send + 'static,
@@ -110,17 +101,11 @@ impl Containerd {
     }
 
     /// Connects another client to the same containerd, for another thread.
-    ///
-    /// # Errors
-    /// containerd does not run any longer.
     pub fn again(&self) -> Result<Self> {
         Self::connect_to(&self.socket)
     }
 
     /// Connects to the containerd at this socket.
-    ///
-    /// # Errors
-    /// None answers there.
     pub fn connect_to(socket: &Path) -> Result<Self> {
         let runtime = new_runtime()?;
         let channel = runtime
@@ -134,9 +119,6 @@ impl Containerd {
     }
 
     /// Subscribes to the events of tasks; events from now on are received.
-    ///
-    /// # Errors
-    /// containerd does not deliver any.
     pub fn events(&self) -> Result<Events> {
         Events::subscribe(self)
     }

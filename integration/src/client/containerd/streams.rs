@@ -77,17 +77,11 @@ struct Received {
 
 impl Output {
     /// Makes the pipe; its reader waits for the shim to open it.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn new(host: &Host, path: &str) -> Result<Self> {
         Self::reached_at(host.path(path), path)
     }
 
     /// Makes the pipe where this process sees it at `reached`.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn reached_at(reached: PathBuf, path: &str) -> Result<Self> {
         make_fifo(&reached)?;
         let shared = Arc::new(Shared::default());
@@ -199,9 +193,6 @@ pub struct Input {
 
 impl Input {
     /// Makes the pipe.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn new(host: &Host, path: &str) -> Result<Self> {
         let reached = host.path(path);
         make_fifo(&reached)?;

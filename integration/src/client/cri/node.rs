@@ -26,9 +26,6 @@ pub struct Node<'host> {
 /// Its cgroups have to be those of [`Cgroups::oldest`](crate::host::Cgroups::oldest): CRI sets a
 /// share of the processor for every pod, and version 2 has no controller for it on a machine that
 /// also has version 1.
-///
-/// # Errors
-/// The error of a check.
 pub fn on_a_node(kind: HostKind, checks: &[fn(&StasisHost, &Cri) -> Result<()>]) -> Result<()> {
     let stasis = StasisHost::of(kind)?;
     let node = stasis.node(kind.suite)?;
@@ -44,17 +41,11 @@ pub fn on_a_node(kind: HostKind, checks: &[fn(&StasisHost, &Cri) -> Result<()>])
 impl StasisHost {
     /// Starts containerd with the shipped settings for CRI and the shim under test where they name
     /// it.
-    ///
-    /// # Errors
-    /// containerd fails.
     pub fn node(&self, suite: Suite) -> Result<Node<'_>> {
         self.node_with(suite, LAST_OPTION)
     }
 
     /// Starts containerd with another option of the runtime.
-    ///
-    /// # Errors
-    /// containerd fails.
     pub fn node_with(&self, suite: Suite, option: &str) -> Result<Node<'_>> {
         let shipped = settings::shipped(suite).replace(LAST_OPTION, option);
         let snippet = match Shim::under_test() {

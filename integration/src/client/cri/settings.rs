@@ -32,9 +32,6 @@ pub fn shipped(suite: Suite) -> &'static str {
 ///
 /// Nothing lowers the score that a sandbox has with the kernel's OOM killer: only a privileged root
 /// may, and the root of a test machine that is a container itself is not privileged.
-///
-/// # Errors
-/// An I/O error.
 pub fn write(host: &Host, suite: Suite, snippet: &str) -> Result<()> {
     let image = Image::DEFAULT_NAME;
     host.write(&format!("{CERTS}/localhost/hosts.toml"), PLAIN)?;

@@ -11,18 +11,12 @@ impl Bundle<'_> {
     /// From now on a checkpoint runs this script after the engine's part and before CRIU is
     /// started, until [`StasisHost::set`](crate::host::installed::StasisHost::set) is called. In it
     /// `$pid` is the container's init process.
-    ///
-    /// # Errors
-    /// The container does not run, or an I/O error.
     pub fn before_criu(&self, script: &str, settings: &str) -> Result<()> {
         self.before("checkpoint", script, settings)
     }
 
     /// Runs it before another verb of the low-level runtime, also of a container that does not
     /// exist yet.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn before(&self, verb: &str, script: &str, settings: &str) -> Result<()> {
         let low_level = &self.stasis.low_level;
         let wrapper = format!(

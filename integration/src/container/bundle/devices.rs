@@ -10,9 +10,6 @@ use crate::check::wait::wait_until_clear;
 
 impl Bundle<'_> {
     /// Changes the specification, as an engine does that writes it anew for a restore.
-    ///
-    /// # Errors
-    /// The file cannot be read or written.
     pub fn change(&self, change: impl FnOnce(&mut Value)) -> Result<()> {
         let mut spec = self.spec()?;
         change(&mut spec);
@@ -21,9 +18,6 @@ impl Bundle<'_> {
     }
 
     /// Mounts a directory of the host in it, at `destination`.
-    ///
-    /// # Errors
-    /// As [`Bundle::change`].
     pub fn mount(&self, source: &str, destination: &str) -> Result<()> {
         self.change(|spec| {
             let mounts = spec["mounts"].as_array_mut();
@@ -36,18 +30,12 @@ impl Bundle<'_> {
     }
 
     /// Limits its memory to this many bytes, swap included.
-    ///
-    /// # Errors
-    /// As [`Bundle::change`].
     pub fn limit_memory(&self, bytes: u64) -> Result<()> {
         let limit = json!({ "limit": bytes, "swap": bytes });
         self.change(|spec| spec["linux"]["resources"]["memory"] = limit)
     }
 
     /// Changes what crun needs for checkpoints, and nothing that matters to runc.
-    ///
-    /// # Errors
-    /// As [`Bundle::change`].
     pub fn suit_crun(&self) -> Result<()> {
         if self.stasis.low_level == "crun" {
             // crun 1.28 makes checkpoints of masked paths and fails to restore them.
@@ -63,9 +51,6 @@ impl Bundle<'_> {
     }
 
     /// Returns the specification as it is now.
-    ///
-    /// # Errors
-    /// The file cannot be read.
     pub fn spec(&self) -> Result<Value> {
         let path = self.stasis.host.path(self.directory()).join("config.json");
         Ok(serde_json::from_slice(&std::fs::read(path)?)?)
@@ -73,9 +58,6 @@ impl Bundle<'_> {
 
     /// Gives the container these GPUs of the stand-in and no other device but the usual ones, as
     /// engines do.
-    ///
-    /// # Errors
-    /// As [`Bundle::change`].
     pub fn give(&self, gpus: &[usize]) -> Result<()> {
         let mut spec = self.spec()?;
         spec::give(&mut spec, gpus).context("there are not so many GPUs")?;
@@ -83,17 +65,11 @@ impl Bundle<'_> {
     }
 
     /// Waits until its program has made `/ready`.
-    ///
-    /// # Errors
-    /// It has made none for a long time.
     pub fn until_ready(&self) -> Result<()> {
         wait_until_clear(|| Ok(self.exec("cat /ready").err().map(|error| error.to_string())))
     }
 
     /// Runs a script in a shell in the container, and returns its output.
-    ///
-    /// # Errors
-    /// The script failed.
     pub fn exec(&self, script: &str) -> Result<String> {
         // The container may make nodes; the device cgroup decides whether they open.
         let arguments = [
@@ -116,9 +92,6 @@ impl Bundle<'_> {
     }
 
     /// Returns the GPUs that the container's init process has open, as it names them.
-    ///
-    /// # Errors
-    /// The container does not run.
     pub fn open_gpus(&self) -> Result<Vec<String>> {
         let descriptors = self.stasis.host.path(format!("/proc/{}/fd", self.pid()?));
         let mut gpus = Vec::new();

@@ -35,9 +35,6 @@ pub struct Bundle<'l> {
 impl<'l> Bundle<'l> {
     /// Makes the bundle of a container that runs `command` with the GPU on the host's network.
     /// Needs containerd in the test host, for the image's files.
-    ///
-    /// # Errors
-    /// ctr or the low-level runtime fails.
     pub fn make(stasis: &'l StasisHost, id: &str, command: &[&str]) -> Result<Self> {
         let bundle = Self::laid_out(stasis, id);
         let directory = bundle.directory();
@@ -93,9 +90,6 @@ impl<'l> Bundle<'l> {
     }
 
     /// Returns the manifest of an image of this container.
-    ///
-    /// # Errors
-    /// It has no manifest, or one that is not JSON.
     pub fn manifest(&self, name: &str) -> Result<Value> {
         image_files::manifest(&self.image_path(name))
     }
@@ -114,9 +108,6 @@ impl<'l> Bundle<'l> {
     }
 
     /// Returns a command for an operation: [`Bundle::failure`] is its report, if it fails.
-    ///
-    /// # Errors
-    /// The log of the operation before cannot be emptied.
     pub fn operation(&self, arguments: &[&str]) -> Result<Command> {
         let log = self.log();
         std::fs::write(self.stasis.host.path(&log), "")?;
@@ -125,18 +116,12 @@ impl<'l> Bundle<'l> {
     }
 
     /// Starts the container.
-    ///
-    /// # Errors
-    /// The runtime fails.
     pub fn run(&self) -> Result<()> {
         let directory = self.directory();
         self.quiet(&["run", "--detach", "--bundle", &directory, &self.id])
     }
 
     /// Checkpoints the container into an image directory.
-    ///
-    /// # Errors
-    /// The runtime fails.
     pub fn checkpoint(&self, name: &str, options: &[&str]) -> Result<()> {
         let image = self.image(name);
         let arguments = ["checkpoint", "--image-path", &image, "--work-path", &image];
@@ -153,9 +138,6 @@ impl<'l> Bundle<'l> {
     }
 
     /// Begins a checkpoint.
-    ///
-    /// # Errors
-    /// The runtime cannot be started.
     pub fn begin_checkpoint(&self, name: &str, options: &[&str]) -> Result<Child> {
         let image = self.image(name);
         let arguments = ["checkpoint", "--image-path", &image];
@@ -167,9 +149,6 @@ impl<'l> Bundle<'l> {
     }
 
     /// Makes a checkpoint that has to fail; returns its message.
-    ///
-    /// # Errors
-    /// It succeeded.
     pub fn checkpoint_fails(&self, name: &str, options: &[&str]) -> Result<String> {
         match self.checkpoint(name, options) {
             Ok(()) => anyhow::bail!("a checkpoint succeeded that had to fail"),
@@ -192,9 +171,6 @@ impl<'l> Bundle<'l> {
     }
 
     /// Returns "running", "paused", "stopped"; empty if there is no such container.
-    ///
-    /// # Errors
-    /// The runtime gives no JSON.
     pub fn status(&self) -> Result<String> {
         let output = self
             .runtime(&["state", &self.id])
@@ -208,9 +184,6 @@ impl<'l> Bundle<'l> {
     }
 
     /// Returns the pid of the container's init process in the host.
-    ///
-    /// # Errors
-    /// The container does not run.
     pub fn pid(&self) -> Result<i64> {
         let output = self
             .runtime(&["state", &self.id])
@@ -252,17 +225,11 @@ impl<'l> Bundle<'l> {
     }
 
     /// Returns the failure that the last operation has reported.
-    ///
-    /// # Errors
-    /// The log is no JSON.
     pub fn failure(&self) -> Result<Option<Failure>> {
         Failure::last_in(&std::fs::read_to_string(self.stasis.host.path(self.log()))?)
     }
 
     /// Returns the message of that failure.
-    ///
-    /// # Errors
-    /// The log is no JSON.
     pub fn message(&self) -> Result<Option<String>> {
         Ok(self.failure()?.map(|failure| failure.message))
     }

@@ -8,26 +8,17 @@ use super::Bundle;
 
 impl Bundle<'_> {
     /// Restores the container from an image directory, detached.
-    ///
-    /// # Errors
-    /// The runtime fails.
     pub fn restore(&self, name: &str) -> Result<()> {
         let restore = self.begin_restore(name)?;
         self.end_quietly("restore", restore)
     }
 
     /// Begins a restore; [`Bundle::message`] is valid once it is over.
-    ///
-    /// # Errors
-    /// The runtime cannot be started.
     pub fn begin_restore(&self, name: &str) -> Result<Child> {
         self.begin_restore_from(&self.image(name))
     }
 
     /// Begins a restore from a directory of the host, which may be another container's image.
-    ///
-    /// # Errors
-    /// As [`Bundle::begin_restore`].
     pub fn begin_restore_from(&self, image: &str) -> Result<Child> {
         let bundle = self.directory();
         let work = format!("{bundle}/work");
@@ -46,9 +37,6 @@ impl Bundle<'_> {
     }
 
     /// Makes a restore that has to fail and leave no container; returns its message.
-    ///
-    /// # Errors
-    /// It succeeded, or left something.
     pub fn restore_fails(&self, name: &str) -> Result<String> {
         let Err(error) = self.restore(name) else {
             anyhow::bail!("a restore succeeded that had to fail");
@@ -62,9 +50,6 @@ impl Bundle<'_> {
 
     /// Freezes the container. With version 1 of cgroups runc looks a thousand times, a moment
     /// apart, and thaws it then ("unable to freeze"): a loaded machine may need longer.
-    ///
-    /// # Errors
-    /// The runtime fails, each time.
     pub fn pause(&self) -> Result<()> {
         for _ in 1..20 {
             if self.quiet(&["pause", &self.id]).is_ok() {
@@ -75,9 +60,6 @@ impl Bundle<'_> {
     }
 
     /// Resumes a frozen container.
-    ///
-    /// # Errors
-    /// The runtime fails.
     pub fn resume(&self) -> Result<()> {
         self.quiet(&["resume", &self.id])
     }

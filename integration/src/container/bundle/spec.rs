@@ -8,9 +8,6 @@ use crate::host::installed::{DEVICES, DRIVER, StasisHost};
 
 /// Lays out a bundle in a directory of the host: the test image's files, and the specification that
 /// `runc spec` writes, which is returned. The test host's containerd must run.
-///
-/// # Errors
-/// ctr or runc fails.
 pub fn lay_out(stasis: &StasisHost, directory: &str) -> Result<Value> {
     let rootfs = format!("{directory}/rootfs");
     stasis.host.run(&["mkdir", "-p", &rootfs])?;

@@ -14,9 +14,6 @@ const PROGRAMS: [&str; 3] = ["containerd", "ctr", "containerd-shim-runc-v2"];
 
 impl StasisHost {
     /// Puts the programs of containerd 1.6 in the place of the host's, which must not run yet.
-    ///
-    /// # Errors
-    /// They cannot be fetched.
     pub fn install_older_containerd(&self) -> Result<()> {
         let older = Cached::obtain("containerd-1.6", RECIPE, fetch)?;
         for program in PROGRAMS {

@@ -17,9 +17,6 @@ use stasis_locate::engine::{Engine, Known};
 use super::{CheckError, CheckReport, check, docker, packing, runtime};
 
 /// Runs the pre-flight of a checkpoint by the container's engine, with these options.
-///
-/// # Errors
-/// As [`check`].
 pub fn check_by_engine(
     settings: &Settings,
     located: &Located,

@@ -35,9 +35,6 @@ pub fn root_of(directory: &Path) -> PathBuf {
 }
 
 /// The directories of all containers, by root.
-///
-/// # Errors
-/// An I/O error of reading them.
 pub fn directories(state_dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for root in entries(&state_dir.join(CONTAINERS))? {
