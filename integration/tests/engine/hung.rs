@@ -2,8 +2,11 @@
 //! operation is undone, and the message names the hung program.
 
 use anyhow::{Context, Result};
+use nix::sys::signal::{Signal, kill};
 use stasis_engine::error::kind::{Kind, State};
 use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::check::process_tree::descendant;
+use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{RUNTIME, StasisHost};
@@ -37,9 +40,10 @@ fn all_cases(kind: HostKind) -> Result<()> {
     here.nothing_stops()?;
     job.run()?;
     assert_eq!(stasis.ask_until_up(PORT)?, "ok 0");
-    let cases: [(&str, Case); 5] = [
+    let cases: [(&str, Case); 6] = [
         ("runc, checkpoint", runc_in_a_checkpoint),
         ("criu, checkpoint", criu_in_a_checkpoint),
+        ("criu, killed checkpoint", criu_in_a_killed_checkpoint),
         ("runc, resume", runc_in_a_resume),
         ("runc, restore", runc_in_a_restore),
         ("criu, restore", criu_in_a_restore),
@@ -119,6 +123,25 @@ fn criu_in_a_checkpoint(here: &Hung<'_>) -> Result<()> {
     here.job.checkpoint_fails("failed", &["--leave-running"])?;
     let parts = ["(criu) was stopped", "runs on as before, with its GPU"];
     here.says(State::Unharmed, &parts)
+}
+
+/// Its keeper waits for the dump, and ends it as well.
+fn criu_in_a_killed_checkpoint(here: &Hung<'_>) -> Result<()> {
+    here.stops("", "dump:1:stop")?;
+    here.set("deadlines.stalled_s = 3\n", "")?;
+    let mut checkpoint = here.job.begin_checkpoint("killed", &["--leave-running"])?;
+    wait_until_clear(|| {
+        let states = here
+            .stasis
+            .host
+            .run_for_text(&["ps", "-C", "criu", "-o", "stat="]);
+        let is_stopped = states.is_ok_and(|states| states.contains('T'));
+        Ok((!is_stopped).then(|| "CRIU has not stopped".to_owned()))
+    })?;
+    let engine = descendant(&checkpoint, "stasis-runtime")?.context("it is over")?;
+    kill(engine, Signal::SIGKILL)?;
+    checkpoint.wait()?;
+    Ok(())
 }
 
 fn runc_in_a_resume(here: &Hung<'_>) -> Result<()> {

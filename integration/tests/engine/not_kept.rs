@@ -19,7 +19,6 @@ const FACTS: &str = "good/stasis-not-kept.img";
 
 fn they_come_back(kind: HostKind) -> Result<()> {
     let stasis = &StasisHost::with_containerd(kind)?;
-    stasis.set(&stasis.low_level, "restore.at_create = \"/images\"\n")?;
     let nice = "taskset -c 0 ionice -c 3 choom -n 300 --";
     let script = format!("#!/bin/sh\nexec {nice} {RUNTIME} \"$@\"\n");
     stasis.host.write(CALLER, &script)?;
@@ -41,6 +40,7 @@ fn they_come_back(kind: HostKind) -> Result<()> {
     what_cannot_come_back_is_noted(stasis, threads)?;
     of_a_gpu(stasis)?;
     an_alarm_that_is_pending_is_noted(stasis)?;
+    stasis.set(&stasis.low_level, "restore.at_create = \"/images\"\n")?;
     threads.begin_with("threads-good")?;
     threads.create()?;
     threads.start()?;

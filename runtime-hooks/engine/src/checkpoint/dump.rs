@@ -20,6 +20,7 @@ use crate::low_level::criu_log::CriuLog;
 use crate::low_level::criu_plugins::Environment;
 use crate::low_level::criu_stats::frozen_time;
 use crate::low_level::{self, Ran};
+use crate::operation::Operation;
 use crate::operation::estimate::ProgressEstimate;
 use crate::operation::timeline::Timeline;
 use crate::request::{CheckpointRequest, LowLevelArgs, PreDump};
@@ -30,6 +31,7 @@ const NEXT_TO_NOTHING: u64 = 64 << 10;
 /// One run of the low-level runtime and CRIU.
 pub(crate) struct Dump<'a, 'm> {
     pub(crate) context: &'a Context,
+    pub(crate) operation: &'a Operation,
     pub(crate) options: &'a CheckpointRequest,
     pub(crate) container: &'a Container,
     pub(crate) image: &'a NewImage,
@@ -84,7 +86,13 @@ impl Dump<'_, '_> {
                     mounted: &mounted,
                     ..self.memory.environment()
                 };
-                low_level::dump(&context.low_level, &args, environment, limit)
+                low_level::dump(
+                    &context.low_level,
+                    &args,
+                    environment,
+                    limit,
+                    self.operation,
+                )
             });
             let ran = dumped
                 .map_err(Failure::start(&context.low_level))

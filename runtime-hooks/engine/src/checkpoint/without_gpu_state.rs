@@ -100,6 +100,7 @@ impl PlainDump<'_> {
             .map_err(|error| failed(error.into()))?;
         let mut dump = Dump {
             context,
+            operation,
             options,
             container,
             image,

@@ -36,6 +36,7 @@ pub(crate) fn write_image(
     describe(manifest, plan.image.path())?;
     let mut dump = Dump {
         context: plan.context,
+        operation: &plan.operation,
         options: plan.options,
         container: &plan.container,
         image: &plan.image,

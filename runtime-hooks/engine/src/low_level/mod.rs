@@ -40,6 +40,7 @@ use stasis_linux::pdeathsig::kill_with_parent;
 use crate::low_level::at_restore::AtRestore;
 use crate::low_level::criu_plugins::Environment;
 use crate::low_level::watch::{Hung, Victims, Watch};
+use crate::operation::Operation;
 use crate::request::RestoreMode;
 
 /// Where the low-level runtime keeps its containers without `--root`; the defaults of runc and
@@ -79,12 +80,15 @@ pub(crate) fn dump(
     args: &[OsString],
     criu: Environment<'_>,
     limit: Duration,
+    operation: &Operation,
 ) -> io::Result<Ran> {
     let mut command = command(low_level, args);
     criu_program::give(&mut command);
     criu.give(&mut command);
     command.stdin(Stdio::inherit()).process_group(0);
-    capture(&mut command, limit, Victims::WithChildren)
+    let child = spawn_captured(&mut command)?;
+    operation.has_started(&child);
+    capture(child, limit, Victims::WithChildren)
 }
 
 /// Returns its answer to a question about a container.
@@ -94,7 +98,8 @@ pub(crate) fn dump(
 /// longer than `limit`, and was ended.
 pub fn answer(low_level: &LowLevel, args: &[OsString], limit: Duration) -> io::Result<Output> {
     let mut command = command(low_level, args);
-    let Ran { output, hung } = capture(command.stdin(Stdio::null()), limit, Victims::All)?;
+    let child = spawn_captured(command.stdin(Stdio::null()))?;
+    let Ran { output, hung } = capture(child, limit, Victims::All)?;
     hung.map_or(Ok(output), |hung| Err(timed_out(hung)))
 }
 
@@ -102,10 +107,15 @@ fn timed_out(hung: Hung) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, hung)
 }
 
-/// Runs a program to its end, with its output captured, under watch.
-fn capture(command: &mut Command, limit: Duration, victims: Victims) -> io::Result<Ran> {
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn()?;
+fn spawn_captured(command: &mut Command) -> io::Result<Child> {
+    command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+}
+
+/// Waits for the end of a program, under watch. Returns its output.
+fn capture(mut child: Child, limit: Duration, victims: Victims) -> io::Result<Ran> {
     let mut watch = Watch::of(&child, limit, victims);
     let (stdout, stderr) = (read(child.stdout.take()), read(child.stderr.take()));
     let mut hung = watch.wait().err();

@@ -9,7 +9,8 @@ fn a_hung_program_leaves_nothing_in_its_process_group() {
     let script = "(sleep 300 & echo $!); sleep 300";
     command.args(["-c", script]).process_group(0);
     let limit = Duration::from_secs(2);
-    let ran = capture(&mut command, limit, Victims::WithChildren).unwrap();
+    let child = spawn_captured(&mut command).unwrap();
+    let ran = capture(child, limit, Victims::WithChildren).unwrap();
     assert!(ran.hung.is_some());
     let written = String::from_utf8(ran.output.stdout).unwrap();
     let orphan: i32 = written.lines().next().unwrap().parse().unwrap();

@@ -67,7 +67,11 @@ impl Watch {
     /// Watches a child that has just been started.
     pub(crate) fn of(child: &Child, limit: Duration, victims: Victims) -> Self {
         let program = i32::try_from(child.id()).map(ProcessRef::open);
-        let program = program.ok().and_then(Result::ok).flatten();
+        Self::over(program.ok().and_then(Result::ok).flatten(), limit, victims)
+    }
+
+    /// Watches a program of another process.
+    pub(crate) fn over(program: Option<ProcessRef>, limit: Duration, victims: Victims) -> Self {
         let tree = program.iter().map(|process| Seen::new(process.clone(), 0));
         Self {
             limit,

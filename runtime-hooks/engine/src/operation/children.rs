@@ -1,20 +1,26 @@
 //! The processes that an operation has started, and that a rollback or recovery waits for.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::process::Child;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags, open};
+use stasis_gpu::cuda::process_set::initial_state::ProcessId;
 use stasis_host::file_lock::{Sharing, Tried, lock_soon, try_lock};
+use stasis_linux::ProcessRef;
+use stasis_linux::file;
 
 use crate::operation::undo::Undo;
 use crate::operation::{Operation, OperationError};
 
-/// The file that every process which an operation starts holds locked.
+/// The file that every process which an operation starts holds locked. It names the one that makes
+/// a dump.
 pub(super) const CHILDREN: &str = "children";
+const MAX_BYTES: u64 = 1 << 10;
 /// How often it is checked whether they have ended.
 const POLL: Duration = Duration::from_millis(20);
 
@@ -38,7 +44,24 @@ impl Operation {
         Ok(())
     }
 
-    fn has_orphans(&self) -> Result<bool, OperationError> {
+    /// Records the program that makes a dump, so that the keeper can end it if it hangs. If it cannot
+    /// be recorded, only this process sees that it does.
+    pub(crate) fn has_started(&self, program: &Child) {
+        let process = i32::try_from(program.id()).map(ProcessRef::open);
+        if let Ok(Ok(Some(process))) = process {
+            let text = serde_json::to_vec(&ProcessId::of(&process));
+            let _ = text.map(|text| fs::write(self.directory.join(CHILDREN), text));
+        }
+    }
+
+    /// Returns the program that makes a dump, if it was recorded and lives.
+    pub(crate) fn started(&self) -> Option<ProcessRef> {
+        let text = file::read(&self.directory.join(CHILDREN), MAX_BYTES).ok()??;
+        let process: ProcessId = serde_json::from_slice(&text).ok()?;
+        process.open().ok()?
+    }
+
+    pub(crate) fn has_orphans(&self) -> Result<bool, OperationError> {
         let path = self.directory.join(CHILDREN);
         let is_held = || match File::open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),

@@ -12,8 +12,9 @@ use std::time::Duration;
 use stasis_host::cancel::Cancel;
 use stasis_host::respawn;
 
+use crate::low_level::watch::{Victims, Watch};
 use crate::operation::undo::Undo;
-use crate::operation::{DONE, KEEPER, Operation, show_trying};
+use crate::operation::{DONE, KEEPER, Operation, OperationError, show_trying};
 use crate::recovery::report::{LogWhen, Recovered, recover_and_report};
 use crate::recovery::waiting::waits_for;
 
@@ -110,8 +111,7 @@ impl Keeper {
 
 fn undo_left(operation: Operation, undo: &Undo, report: &mut LogWhen) -> Tried {
     let operation = operation.in_place_of(undo.clone());
-    // No limit: CRIU may take long for the dump that the operation has started.
-    if operation.wait_for_orphans(undo, Duration::MAX).is_err() {
+    if wait_for_orphans(&operation, undo).is_err() {
         return Tried::NotYet;
     }
     let recovered = recover_and_report(&operation, undo, *report);
@@ -121,4 +121,20 @@ fn undo_left(operation: Operation, undo: &Undo, report: &mut LogWhen) -> Tried {
         Recovered::NotYet(_) => Tried::NotYet,
         Recovered::Undone(_) | Recovered::Lost(_) => Tried::Over,
     }
+}
+
+/// Waits without a limit, since CRIU may take long for the dump that the operation has started, but
+/// ends a dump that hangs, as the operation would have.
+fn wait_for_orphans(operation: &Operation, undo: &Undo) -> Result<(), OperationError> {
+    let limit = undo
+        .context(Cancel::not_needed())
+        .settings
+        .deadlines
+        .stalled();
+    let mut watch = Watch::over(operation.started(), limit, Victims::WithChildren);
+    while operation.has_orphans()? && !undo.is_up() {
+        watch.look();
+        sleep(watch.interval().min(FIRST_PAUSE));
+    }
+    Ok(())
 }

@@ -98,6 +98,7 @@ impl Task<'_, '_, '_> {
         let mut manifest = self.idle.manifest_in(self.image)?;
         let mut dump = Dump {
             context,
+            operation: &self.idle.operation,
             options,
             container,
             image: self.image,

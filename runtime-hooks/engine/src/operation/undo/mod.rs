@@ -164,7 +164,7 @@ impl Undo {
     }
 
     /// Returns whether the started low-level runtime has done its work, though it has not ended.
-    pub(super) fn is_up(&self) -> bool {
+    pub(crate) fn is_up(&self) -> bool {
         match &self.begun {
             Begun::Restore(restore) => restore.pid_file.as_ref().is_some_and(|file| file.exists()),
             _ => false,
