@@ -44,7 +44,7 @@ impl Operation {
         Ok(())
     }
 
-    /// Records the program that makes a dump, so that the keeper can end it if it hangs. If it cannot
+    /// Records the program that makes a dump, so that the keeper ends it if it hangs. If it cannot
     /// be recorded, only this process sees that it does.
     pub(crate) fn has_started(&self, program: &Child) {
         let process = i32::try_from(program.id()).map(ProcessRef::open);
