@@ -45,15 +45,18 @@ use stasis_gpu::gpu_path;
 /// Asks the driver for the state of each process, and does not depend on the step at which the
 /// operation was killed; so it may itself be interrupted at any point, and repeated.
 pub(crate) fn recover(context: &Context, operation: &Operation, undo: &Undo) -> RolledBack {
-    // Code of ours that stays in a process is harmless: its calls work as by the driver alone.
-    let _ = gpu_path::put_back(operation.directory());
-    match &undo.begun {
-        Begun::Restore(restore) => match &restore.shared {
+    if let Begun::Restore(restore) = &undo.begun {
+        return match &restore.shared {
             Some(outcome) => {
                 shared::restore::recover(context, operation, &undo.id, restore, outcome)
             }
+            // Its processes are ended, wherever code of ours waits in them.
             None => end::of_restore(context, operation, &undo.id, restore).into(),
-        },
+        };
+    }
+    // Code of ours that stays in a process is harmless: its calls work as by the driver alone.
+    let _ = gpu_path::put_back(operation.directory());
+    match &undo.begun {
         Begun::Checkpoint {
             shared: Some(outcome),
             ..

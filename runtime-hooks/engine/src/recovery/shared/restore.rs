@@ -2,6 +2,7 @@
 //! decided.
 
 use stasis_gpu::cuda::failure::Cause;
+use stasis_gpu::gpu_path;
 use stasis_linux::cgroup::FreezerState;
 
 use crate::container::Container;
@@ -31,7 +32,11 @@ pub(in crate::recovery) fn recover(
         Err(error) => AfterFailure::Unknown(error.into()).into(),
         Ok(Decision::Abandoned) => of_restore(context, operation, id, restore).into(),
         Ok(Decision::Complete) => match context.container(id) {
-            Ok(Some(container)) => resume_restored(context, operation, &container),
+            Ok(Some(container)) => {
+                // Code of ours that stays in a process is harmless.
+                let _ = gpu_path::put_back(operation.directory());
+                resume_restored(context, operation, &container)
+            }
             Ok(None) => {
                 operation.clear();
                 AfterFailure::Ended.into()
