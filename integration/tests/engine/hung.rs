@@ -16,6 +16,8 @@ const PORT: u16 = 10250;
 /// A runc that stops at the verb in the file.
 const STOPPING: &str = "/usr/local/bin/stopping-runc";
 const VERB: &str = "/run/stop-at";
+/// A runc that waits at a checkpoint.
+const HANGING: &str = "/usr/local/bin/hanging-runc";
 /// The engine, whose CRIU gets the fault from the file.
 const FAULTY: &str = "/usr/local/bin/faulty-stasis-runtime";
 const FAULT: &str = "/run/memory-fault";
@@ -31,7 +33,9 @@ fn all_cases(kind: HostKind) -> Result<()> {
          exec runc \"$@\"\n"
     );
     let faulty = format!("#!/bin/sh\nSTASIS_MEMORY_FAULT=$(cat {FAULT}) exec {RUNTIME} \"$@\"\n");
-    for (program, script) in [(STOPPING, stops), (FAULTY, faulty)] {
+    let hangs = "#!/bin/sh\nfor word; do [ \"$word\" = checkpoint ] && exec sleep 600; done\n\
+                 exec runc \"$@\"\n";
+    for (program, script) in [(STOPPING, stops), (FAULTY, faulty), (HANGING, hangs.into())] {
         stasis.host.write(program, &script)?;
         stasis.host.run(&["chmod", "755", program])?;
     }
@@ -43,7 +47,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
     let cases: [(&str, Case); 6] = [
         ("runc, checkpoint", runc_in_a_checkpoint),
         ("criu, checkpoint", criu_in_a_checkpoint),
-        ("criu, killed checkpoint", criu_in_a_killed_checkpoint),
+        ("runc, killed checkpoint", runc_in_a_killed_checkpoint),
         ("runc, resume", runc_in_a_resume),
         ("runc, restore", runc_in_a_restore),
         ("criu, restore", criu_in_a_restore),
@@ -125,23 +129,22 @@ fn criu_in_a_checkpoint(here: &Hung<'_>) -> Result<()> {
     here.says(State::Unharmed, &parts)
 }
 
-/// Its keeper waits for the dump, and ends it as well.
-fn criu_in_a_killed_checkpoint(here: &Hung<'_>) -> Result<()> {
-    here.stops("", "dump:1:stop")?;
-    here.set("deadlines.stalled_s = 3\n", "")?;
+/// Its keeper waits for the dump, and ends it as well. One that is stopped would get SIGHUP from the
+/// kernel, since its process group is orphaned.
+fn runc_in_a_killed_checkpoint(here: &Hung<'_>) -> Result<()> {
+    let host = &here.stasis.host;
+    let settings = format!("runtime.flavor = \"runc\"\ndeadlines.stalled_s = 3\n{BY_DRIVER}");
+    here.stasis.set(HANGING, &settings)?;
     let mut checkpoint = here.job.begin_checkpoint("killed", &["--leave-running"])?;
-    wait_until_clear(|| {
-        let states = here
-            .stasis
-            .host
-            .run_for_text(&["ps", "-C", "criu", "-o", "stat="]);
-        let is_stopped = states.is_ok_and(|states| states.contains('T'));
-        Ok((!is_stopped).then(|| "CRIU has not stopped".to_owned()))
-    })?;
+    let hangs = descendant(&checkpoint, "sleep")?;
+    hangs.context("runc does not hang")?;
     let engine = descendant(&checkpoint, "stasis-runtime")?.context("it is over")?;
     kill(engine, Signal::SIGKILL)?;
     checkpoint.wait()?;
-    Ok(())
+    wait_until_clear(|| {
+        let there = host.run_for_text(&["pgrep", "-x", "sleep"]);
+        Ok(there.ok().filter(|there| !there.is_empty()))
+    })
 }
 
 fn runc_in_a_resume(here: &Hung<'_>) -> Result<()> {
