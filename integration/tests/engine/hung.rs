@@ -129,8 +129,8 @@ fn criu_in_a_checkpoint(here: &Hung<'_>) -> Result<()> {
     here.says(State::Unharmed, &parts)
 }
 
-/// Its keeper waits for the dump, and ends it as well. One that is stopped would get SIGHUP from the
-/// kernel, since its process group is orphaned.
+/// Its keeper waits for the dump, and ends it as well. The kernel would send SIGHUP to one that is
+/// stopped, since its process group is orphaned.
 fn runc_in_a_killed_checkpoint(here: &Hung<'_>) -> Result<()> {
     let host = &here.stasis.host;
     let settings = format!("runtime.flavor = \"runc\"\ndeadlines.stalled_s = 3\n{BY_DRIVER}");
