@@ -25,7 +25,8 @@ const MAX_BYTES: u64 = 1 << 10;
 const POLL: Duration = Duration::from_millis(20);
 
 impl Operation {
-    /// Waits until all processes that a killed operation had started have ended.
+    /// Waits until all processes that a killed operation had started have ended. Has the caller
+    /// `look` at them now and then.
     ///
     /// # Errors
     /// [`OperationError::Orphans`] if that takes longer than `wait`; or an I/O error.
@@ -33,12 +34,14 @@ impl Operation {
         &self,
         undo: &Undo,
         wait: Duration,
+        mut look: impl FnMut(),
     ) -> Result<(), OperationError> {
         let deadline = Instant::now().checked_add(wait);
         while self.has_orphans()? && !undo.is_up() {
             if deadline.is_some_and(|deadline| Instant::now() > deadline) {
                 return Err(OperationError::Orphans);
             }
+            look();
             sleep(POLL);
         }
         Ok(())
@@ -61,7 +64,7 @@ impl Operation {
         process.open().ok()?
     }
 
-    pub(crate) fn has_orphans(&self) -> Result<bool, OperationError> {
+    fn has_orphans(&self) -> Result<bool, OperationError> {
         let path = self.directory.join(CHILDREN);
         let is_held = || match File::open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),

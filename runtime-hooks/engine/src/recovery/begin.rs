@@ -67,7 +67,7 @@ pub fn begin_to_start(
         match operation.left_behind()? {
             // Processes that do not answer yet, or lack room, have a keeper that waits for them.
             Some(undo) if waits_for(&undo.context(context.cancel.clone()), &undo).is_none() => {
-                operation.wait_for_orphans(&undo, for_recovery)?;
+                operation.wait_for_orphans(&undo, for_recovery, || {})?;
                 match take_up(&operation, &undo)? {
                     Recovered::NotYet(error) if began.elapsed() >= wait => {
                         return Err(OperationError::Unfinished(error.to_string()));
@@ -98,7 +98,7 @@ pub fn begin_recovery(directory: &Path) -> Result<Operation, OperationError> {
 
 /// Undoes the changes of a killed operation whose keeper was killed as well.
 pub fn take_up(operation: &Operation, undo: &Undo) -> Result<Recovered, OperationError> {
-    operation.wait_for_orphans(undo, PATIENCE)?;
+    operation.wait_for_orphans(undo, PATIENCE, || {})?;
     // This process may be killed in its turn, or leave processes that do not answer.
     operation.keep(undo.clone())?;
     Ok(recover_and_report(operation, undo, LogWhen::Always))

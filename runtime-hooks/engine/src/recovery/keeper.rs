@@ -14,7 +14,7 @@ use stasis_host::respawn;
 
 use crate::low_level::watch::{Victims, Watch};
 use crate::operation::undo::Undo;
-use crate::operation::{DONE, KEEPER, Operation, OperationError, show_trying};
+use crate::operation::{DONE, KEEPER, Operation, show_trying};
 use crate::recovery::report::{LogWhen, Recovered, recover_and_report};
 use crate::recovery::waiting::waits_for;
 
@@ -111,7 +111,19 @@ impl Keeper {
 
 fn undo_left(operation: Operation, undo: &Undo, report: &mut LogWhen) -> Tried {
     let operation = operation.in_place_of(undo.clone());
-    if wait_for_orphans(&operation, undo).is_err() {
+    // No limit: CRIU may take long for the dump that the operation has started. One that hangs is
+    // ended, as the operation would have done.
+    let limit = undo
+        .context(Cancel::not_needed())
+        .settings
+        .deadlines
+        .stalled();
+    let mut watch = Watch::over(operation.started(), limit, Victims::WithChildren);
+    let look = || drop(watch.look());
+    if operation
+        .wait_for_orphans(undo, Duration::MAX, look)
+        .is_err()
+    {
         return Tried::NotYet;
     }
     let recovered = recover_and_report(&operation, undo, *report);
@@ -121,20 +133,4 @@ fn undo_left(operation: Operation, undo: &Undo, report: &mut LogWhen) -> Tried {
         Recovered::NotYet(_) => Tried::NotYet,
         Recovered::Undone(_) | Recovered::Lost(_) => Tried::Over,
     }
-}
-
-/// Waits without a limit, since CRIU may take long for the dump that the operation has started, but
-/// ends a dump that hangs, as the operation would have.
-fn wait_for_orphans(operation: &Operation, undo: &Undo) -> Result<(), OperationError> {
-    let limit = undo
-        .context(Cancel::not_needed())
-        .settings
-        .deadlines
-        .stalled();
-    let mut watch = Watch::over(operation.started(), limit, Victims::WithChildren);
-    while operation.has_orphans()? && !undo.is_up() {
-        watch.look();
-        sleep(watch.interval().min(FIRST_PAUSE));
-    }
-    Ok(())
 }

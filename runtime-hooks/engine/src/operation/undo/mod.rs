@@ -164,7 +164,7 @@ impl Undo {
     }
 
     /// Returns whether the started low-level runtime has done its work, though it has not ended.
-    pub(crate) fn is_up(&self) -> bool {
+    pub(super) fn is_up(&self) -> bool {
         match &self.begun {
             Begun::Restore(restore) => restore.pid_file.as_ref().is_some_and(|file| file.exists()),
             _ => false,
@@ -201,8 +201,8 @@ impl Undo {
     /// Returns whether changes are to undo and no process does it: the operation was killed, and so
     /// was its keeper, which has the lock for its first try, and shows that it tries until its end.
     pub fn is_cut_off(directory: &Path) -> bool {
-        let is_begun = Self::read(directory).ok().flatten().is_some();
-        is_begun && !lock::is_held(directory) && matches!(is_trying(directory), Ok(false))
+        let is_left = Self::read(directory).ok().flatten().is_some();
+        is_left && !lock::is_held(directory) && matches!(is_trying(directory), Ok(false))
     }
 
     /// Returns all records below a state directory, by container.
