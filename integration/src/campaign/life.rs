@@ -39,6 +39,12 @@ impl Subject<'_> {
         Ok(end)
     }
 
+    /// Whether no image was found for it when it was created.
+    pub(super) fn begins_cold(&self) -> bool {
+        let first = self.lives.as_ref().map(|lives| &lives.first);
+        matches!(first, Some(First::Nothing))
+    }
+
     fn judge_stop(&mut self, fault: &Fault, over: &Over) -> Result<End> {
         let said = self.logged("stop", over.log_began)?;
         let notes = notes(said.as_ref());
