@@ -4,7 +4,6 @@ use std::fs::{self, DirBuilder, DirEntry};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use stasis_linux::directory::Directory;
 use stasis_linux::file;
@@ -22,8 +21,6 @@ pub struct Stored {
     pub bytes: u64,
     /// Whether it has an index; a dump that was cut off leaves none.
     pub complete: bool,
-    /// When it was written.
-    pub modified: SystemTime,
 }
 
 /// Lists the checkpoints of a store, in the order of their ids; nothing without such a directory.
@@ -43,14 +40,13 @@ pub fn list(store: &Path) -> Result<Vec<Stored>, StoreError> {
 
 /// Describes a directory; `None`: it has been removed meanwhile.
 fn stored(image_id: ImageId, directory: PathBuf) -> Result<Option<Stored>, StoreError> {
-    let Ok(metadata) = fs::symlink_metadata(&directory) else {
+    if fs::symlink_metadata(&directory).is_err() {
         return Ok(None);
-    };
+    }
     let mut stored = Stored {
         image_id,
         bytes: 0,
         complete: false,
-        modified: metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH),
         directory,
     };
     for entry in entries(&stored.directory)? {

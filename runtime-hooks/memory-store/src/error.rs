@@ -166,7 +166,7 @@ fn full(source: &io::Error) -> &'static str {
 
 impl StoreError {
     /// For `map_err`: the error of an action on a file.
-    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+    pub fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
         let path = path.to_owned();
         move |source| Self::Io {
             action,

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
 use stasis_engine::bulk_memory::apart;
-use stasis_engine::bulk_memory::places::Places;
 use stasis_engine::image::manifest::FILE_NAME;
 
 use crate::command_error::CommandError;
@@ -20,7 +19,7 @@ const OF_DOCKER: &str = "/var/lib/docker/containers";
 /// Finds the directories that have an image, in the order of their checkpoints, the oldest first.
 pub(super) fn directories(settings: &Settings) -> Result<Vec<PathBuf>, CommandError> {
     let mut found = logged(settings)?;
-    for apart in apart::all(&Places::of(settings))? {
+    for apart in apart::all(settings)? {
         let path = apart
             .image_path
             .filter(|path| path.join(FILE_NAME).is_file());

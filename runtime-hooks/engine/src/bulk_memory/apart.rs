@@ -1,17 +1,18 @@
 //! GPU contents that lie apart from their images, and where those images are.
 
-use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
+use stasis_config::Settings;
 use stasis_host::time::parsed;
 use stasis_memory_store::{ImageId, ImagePlace, Index, StoreError};
 
 use crate::bulk_memory::origin::Origin;
 use crate::bulk_memory::places::{self, Places, Store};
+use crate::bulk_memory::request::stores;
 use crate::image::directory;
-
-/// Contents that were not written to for this long are not being written.
-const CUT_OFF: Duration = Duration::from_secs(3600);
+use crate::operation::directories;
 
 /// The contents of one image.
 #[derive(Debug)]
@@ -32,17 +33,37 @@ pub struct Apart {
     image: Option<ImagePlace>,
     /// Whether all of them exist: otherwise their operation was interrupted, or is under way.
     complete: bool,
-    /// The time since the last write to them.
-    idle: Duration,
+    /// Whether no operation writes them any more.
+    settled: bool,
 }
 
 /// All contents apart from images on this node, in the order of their checkpoints.
-pub fn all(places: &Places) -> Result<Vec<Apart>, StoreError> {
+pub fn all(settings: &Settings) -> Result<Vec<Apart>, StoreError> {
+    let places = Places::of(settings);
     let Some(parent) = &places.apart else {
         return Ok(Vec::new());
     };
-    let stores = places::all_in(parent)?;
-    Ok(stores.into_iter().map(Apart::of).collect())
+    // In this order: an operation writes its request before it makes the store, and removes it when
+    // the store has its index and its origin.
+    let failed = |path: &Path| StoreError::io("read", path);
+    let begun = places::names_in(parent).map_err(failed(parent))?;
+    let state_dir = &settings.paths.state_dir;
+    let requested = requested(state_dir).map_err(failed(state_dir))?;
+    let mut all: Vec<_> = places::all_in(parent)?.into_iter().map(Apart::of).collect();
+    for apart in &mut all {
+        let was_there = begun.iter().any(|(_, path)| *path == apart.directory);
+        apart.settled = was_there && !requested.contains(&apart.directory);
+    }
+    Ok(all)
+}
+
+/// The stores of all operations that are under way or interrupted.
+fn requested(state_dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut requested = Vec::new();
+    for directory in directories(state_dir)? {
+        requested.extend(stores(&directory)?);
+    }
+    Ok(requested)
 }
 
 impl Apart {
@@ -59,7 +80,7 @@ impl Apart {
             image_path: origin.map(|origin| origin.image_path),
             image,
             complete: stored.complete,
-            idle: stored.modified.elapsed().unwrap_or_default(),
+            settled: false,
             directory: stored.directory,
         }
     }
@@ -74,15 +95,13 @@ impl Apart {
     /// an engine that has packed it.
     pub fn why_orphaned(&self) -> Option<&'static str> {
         match &self.image {
-            _ if !self.complete => {
-                (self.idle > CUT_OFF).then_some("their checkpoint was interrupted")
-            }
+            _ if !self.settled => None,
+            _ if !self.complete => Some("their checkpoint was interrupted"),
             Some(ImagePlace::At(_)) => None,
             Some(ImagePlace::OfAnother) => Some("another image is where theirs was written"),
             Some(ImagePlace::Nowhere) => Some("their image is not where it was written"),
-            // An operation that is under way writes it last.
             None | Some(ImagePlace::Unknown(_)) => {
-                (self.idle > CUT_OFF).then_some("it is not known where their image was written")
+                Some("it is not known where their image was written")
             }
         }
     }
@@ -91,9 +110,12 @@ impl Apart {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bulk_memory::places::tests::fixtures::{node, store_holes};
+    use std::fs::{self, File, FileTimes};
+
+    use crate::bulk_memory::places::tests::fixtures::{node, request, store_holes};
     use crate::bulk_memory::places::tests::store;
-    use std::fs;
+    use crate::bulk_memory::request::RequestFiles;
+    use crate::operation::directory_of;
 
     #[test]
     fn contents_without_an_image_are_told_and_those_of_one_are_not() {
@@ -105,7 +127,7 @@ mod tests {
         let origin = Origin::new("c1", &image, SystemTime::now());
         origin.write(&its).unwrap();
         let orphaned = || -> Vec<_> {
-            let all = all(&Places::of(&node.settings)).unwrap();
+            let all = all(&node.settings).unwrap();
             let why = |apart: &Apart| Some((apart.image_id, apart.why_orphaned()?));
             all.iter().filter_map(why).collect()
         };
@@ -116,8 +138,30 @@ mod tests {
         fs::remove_dir_all(&image).unwrap();
         let gone = "their image is not where it was written";
         assert_eq!(orphaned(), [1, 2].map(|id| (ImageId::new(id), gone)));
-        // It may be written just now.
-        fs::create_dir(places::of_image(&node.apart, ImageId::new(3))).unwrap();
-        assert_eq!(orphaned().len(), 2);
+    }
+
+    /// A disk may take hours for the memory of eight GPUs.
+    #[test]
+    fn contents_that_an_operation_requests_are_not_orphaned_however_old_they_are() {
+        let node = node();
+        let parts = [1, 2].map(|id| places::of_image(&node.apart, ImageId::new(id)));
+        let long_ago = FileTimes::new().set_modified(SystemTime::UNIX_EPOCH);
+        for part in &parts {
+            fs::create_dir(part).unwrap();
+            File::open(part).unwrap().set_times(long_ago).unwrap();
+        }
+        let operation = directory_of(&node.settings.paths.state_dir, Path::new("/run"), "c1");
+        fs::create_dir_all(&operation).unwrap();
+        let files = RequestFiles::of_staged(&operation);
+        let directory = Some(parts[0].clone());
+        files.write(&request(directory, 1)).unwrap();
+        let orphaned = || -> Vec<_> {
+            let mut all = all(&node.settings).unwrap();
+            all.retain(|apart| apart.why_orphaned().is_some());
+            all.iter().map(|apart| apart.image_id).collect()
+        };
+        assert_eq!(orphaned(), [ImageId::new(2)]);
+        drop(files);
+        assert_eq!(orphaned(), [1, 2].map(ImageId::new));
     }
 }

@@ -32,11 +32,7 @@ pub(crate) fn hold(directory: &Path) -> io::Result<Option<InUse>> {
 /// Removes a store, if no process uses it. A store that does not exist is no error.
 pub(crate) fn remove(directory: &Path) -> Result<Removed, StoreError> {
     let locked =
-        lock_directory(directory, Sharing::Exclusive).map_err(|source| StoreError::Io {
-            action: "lock",
-            path: directory.to_owned(),
-            source,
-        })?;
+        lock_directory(directory, Sharing::Exclusive).map_err(StoreError::io("lock", directory))?;
     if let Locked::Held = locked {
         return Ok(Removed::InUse);
     }

@@ -9,9 +9,16 @@ use serde::Serialize;
 use stasis_config::Settings;
 use stasis_host::file_lock::{Sharing, lock_within};
 use stasis_linux::file::{self, Access, Durability};
+use stasis_memory_store::DumpRequest;
 
 use crate::bulk_memory::places;
 use crate::operation::OperationError;
+
+/// A request lists every CUDA process by its pid.
+const MAX_REQUEST_BYTES: u64 = 16 << 20;
+const REQUEST: &str = "memory-request.json";
+/// For contents that are stored once the processes resume ([`super::dump`]).
+const REQUEST_OF_STAGED: &str = "memory-request-of-staged.json";
 
 /// The files of one request, which are removed when this value is dropped.
 #[derive(Debug)]
@@ -24,15 +31,15 @@ impl RequestFiles {
     /// The files in an operation's directory.
     pub(crate) fn of(directory: &Path) -> Self {
         Self {
-            request: directory.join("memory-request.json"),
+            request: directory.join(REQUEST),
             progress: directory.join("memory-progress"),
         }
     }
 
-    /// The files for contents that are stored once the processes resume ([`super::dump`]).
+    /// The files for contents that are stored once the processes resume.
     pub(crate) fn of_staged(directory: &Path) -> Self {
         Self {
-            request: directory.join("memory-request-of-staged.json"),
+            request: directory.join(REQUEST_OF_STAGED),
             progress: directory.join("memory-progress-of-staged"),
         }
     }
@@ -68,6 +75,22 @@ impl Drop for RequestFiles {
             let _ = file::remove(file);
         }
     }
+}
+
+/// Reads the request of a checkpoint; `None` also for one of a restore.
+pub(crate) fn of_dump(request: &Path) -> io::Result<Option<DumpRequest>> {
+    let text = file::read(request, MAX_REQUEST_BYTES)?;
+    Ok(text.and_then(|text| serde_json::from_slice(&text).ok()))
+}
+
+/// The stores that an operation writes, or wrote when it was interrupted, by its directory.
+pub(crate) fn stores(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut stores = Vec::new();
+    for name in [REQUEST, REQUEST_OF_STAGED] {
+        let request = of_dump(&directory.join(name))?;
+        stores.extend(request.and_then(|request| request.directory));
+    }
+    Ok(stores)
 }
 
 /// Returns the number of threads that move contents to or from a directory apart, or an image.

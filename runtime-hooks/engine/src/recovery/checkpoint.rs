@@ -4,21 +4,17 @@ use std::io;
 use std::path::Path;
 
 use stasis_gpu::gpu_path::detached::{self, are_detached};
-use stasis_linux::file;
 use stasis_memory_store::{DumpRequest, Index, STORE_INDEX_FILE};
 
 use crate::bulk_memory::origin::Origin;
 use crate::bulk_memory::places::Places;
-use crate::bulk_memory::request::RequestFiles;
+use crate::bulk_memory::request::{RequestFiles, of_dump};
 use crate::container::Container;
 use crate::context::Context;
 use crate::error::after_failure::AfterFailure;
 use crate::image::directory::{self, Rest};
 use crate::operation::Operation;
 use crate::operation::undo::{Begun, Undo};
-
-/// A request lists every CUDA process by its pid.
-const MAX_REQUEST_BYTES: u64 = 16 << 20;
 
 /// Removes the files of an image, once the processes have their GPU contents back: the container
 /// lives, and the image was not verified. If contents do not come back, the packs have the only
@@ -94,8 +90,7 @@ fn give_back(operation: &Operation, container: &Container) -> io::Result<()> {
 }
 
 fn read(files: &RequestFiles) -> Option<DumpRequest> {
-    let text = file::read(&files.request, MAX_REQUEST_BYTES).ok()??;
-    serde_json::from_slice(&text).ok()
+    of_dump(&files.request).ok().flatten()
 }
 
 /// The container has ended. If a checkpoint has ended it, its image is whole, and takes the place

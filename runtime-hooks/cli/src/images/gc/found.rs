@@ -48,7 +48,7 @@ pub(super) struct Image {
 /// restore puts into its place.
 pub(super) fn images(settings: &Settings) -> Result<Vec<Image>, CommandError> {
     let places = Places::of(settings);
-    let mut stored = apart::all(&places)?;
+    let mut stored = apart::all(settings)?;
     let logged = known::logged(settings)?;
     let mut images: Vec<Image> = Vec::new();
     for directory in known::directories(settings)? {
@@ -173,7 +173,7 @@ mod tests {
             manifest.memory = Some(StoredMemory { image_id, packs_in });
             manifest.write(&image).unwrap();
             let places = Places::of(&node.settings);
-            let mut stored = apart::all(&places).unwrap();
+            let mut stored = apart::all(&node.settings).unwrap();
             let found = Image::of(image.clone(), manifest, &places, &mut stored);
             found.remove(&places).unwrap();
             let left = [image, contents].map(|directory| directory.exists());

@@ -104,7 +104,7 @@ impl Arguments {
 /// The machine's images and contents cannot be listed.
 pub fn run(settings: &Settings, arguments: &Arguments) -> Result<Exit, CommandError> {
     let mut images = found::images(settings)?;
-    let mut orphaned = apart::all(&Places::of(settings))?;
+    let mut orphaned = apart::all(settings)?;
     let before = arguments.rule().before;
     orphaned.retain(|apart| before.is_none_or(|before| apart.is_from_before(before)));
     // An image may refer to an image of another container.

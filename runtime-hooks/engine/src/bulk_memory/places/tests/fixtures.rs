@@ -100,7 +100,7 @@ pub(crate) fn store_holes(image: &Path, directory: Option<PathBuf>, id: u8) -> I
     writer.finish(&stored.unwrap().0).unwrap()
 }
 
-fn request(directory: Option<PathBuf>, id: u8) -> DumpRequest {
+pub(crate) fn request(directory: Option<PathBuf>, id: u8) -> DumpRequest {
     DumpRequest {
         image_id: ImageId::new(id.into()),
         directory,
