@@ -33,7 +33,8 @@ fn all_cases(kind: HostKind) -> Result<()> {
          exec runc \"$@\"\n"
     );
     let faulty = format!("#!/bin/sh\nSTASIS_MEMORY_FAULT=$(cat {FAULT}) exec {RUNTIME} \"$@\"\n");
-    let hangs = "#!/bin/sh\nfor word; do [ \"$word\" = checkpoint ] && exec sleep 600; done\n\
+    // It waits for a program as CRIU waits for one that its script runs.
+    let hangs = "#!/bin/sh\nfor word; do [ \"$word\" = checkpoint ] && sh -c 'sleep 600; :'; done\n\
                  exec runc \"$@\"\n";
     for (program, script) in [(STOPPING, stops), (FAULTY, faulty), (HANGING, hangs.into())] {
         stasis.host.write(program, &script)?;

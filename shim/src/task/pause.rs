@@ -22,10 +22,13 @@ impl Task {
         let _lock = self.verb_lock.lock().await;
         self.record().state.may_pause()?;
         let paused = self.runtime.pause(&self.id, self.useless()).await;
-        // The clean-up after the init process thaws no task that it has not seen paused.
-        let paused = paused.and_then(|()| match *self.init_exit.borrow() {
-            Some(_) => Err(Error::Finished(self.id.clone())),
-            None => Ok(()),
+        let paused = paused.and_then(|()| {
+            // In this order: the clean-up after the init process thaws only what it sees paused.
+            self.set_state(LifecycleState::Paused);
+            match *self.init_exit.borrow() {
+                Some(_) => Err(Error::Finished(self.id.clone())),
+                None => Ok(()),
+            }
         });
         if let Err(Error::Killed { .. } | Error::Finished(_)) = &paused
             && let Err(error) = self.runtime.thaw(&self.id).await
@@ -33,7 +36,6 @@ impl Task {
             log::error!("{} may be half paused: {error}", self.id);
         }
         paused?;
-        self.set_state(LifecycleState::Paused);
         self.record().paused_until = deadline;
         self.events().publish(TaskPaused {
             container_id: self.id.clone(),

@@ -30,8 +30,6 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
 use stasis_config::{Flavor, LowLevel};
 use stasis_host::environment;
 use stasis_linux::open_files::keep_callers_limit;
@@ -119,9 +117,6 @@ fn capture(mut child: Child, limit: Duration, victims: Victims) -> io::Result<Ra
     let mut watch = Watch::of(&child, limit, victims);
     let (stdout, stderr) = (read(child.stdout.take()), read(child.stderr.take()));
     let mut hung = watch.wait().err();
-    if hung.is_some() {
-        kill_group(&child);
-    }
     let mut written = |receiver: Receiver<Vec<u8>>| loop {
         // Its children may still write.
         match receiver.recv_timeout(watch.interval()) {
@@ -137,16 +132,6 @@ fn capture(mut child: Child, limit: Duration, victims: Victims) -> io::Result<Ra
         stderr,
     };
     Ok(Ran { output, hung })
-}
-
-/// Kills the remaining processes in the process group of a program that was ended, if it has one of
-/// its own: a child of CRIU that outlived CRIU has no parent that would end it. The daemon of our
-/// plugin is in a session of its own. Until the program is waited for, its number is no other
-/// group's.
-fn kill_group(program: &Child) {
-    if let Ok(group) = i32::try_from(program.id()) {
-        let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
-    }
 }
 
 /// Reads on a thread of its own: a process with the other end may hang.

@@ -10,6 +10,7 @@ use std::fs;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
+use nix::unistd::{Pid, getpgid};
 use stasis_linux::ProcessRef;
 use stasis_linux::procfs::{Stat, TaskState, children};
 
@@ -22,7 +23,8 @@ const INTERVAL: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Victims {
     /// The program and its children: CRIU resumes the tasks of a dump when its runc has ended, and
-    /// a process that it leaves behind gives them their memory back.
+    /// a process that it leaves behind gives them their memory back, in a session of its own. What
+    /// is left of the program's process group is killed.
     WithChildren,
     /// All processes that it has started, half-restored tasks included.
     All,
@@ -187,9 +189,24 @@ impl Watch {
         }
         self.wait_for(CleanUp::InTime, |seen| seen.depth == 0);
         match self.victims {
-            Victims::WithChildren => self.wait_for(CleanUp::AsLongAsItMoves, |seen| seen.depth < 2),
+            Victims::WithChildren => {
+                self.wait_for(CleanUp::AsLongAsItMoves, |seen| seen.depth < 2);
+                self.kill_group();
+            }
             // Restored tasks that run would stay active for ever.
             Victims::All => self.wait_for(CleanUp::InTime, |_| true),
+        }
+    }
+
+    /// Kills those in the process group of the program, if it has one of its own: a child of CRIU
+    /// that outlived CRIU has no parent that would end it.
+    fn kill_group(&self) {
+        let Some(program) = &self.program else { return };
+        for seen in self.alive() {
+            let group = getpgid(Some(Pid::from_raw(seen.process.pid())));
+            if group.is_ok_and(|group| group.as_raw() == program.pid()) {
+                let _ = seen.process.kill();
+            }
         }
     }
 

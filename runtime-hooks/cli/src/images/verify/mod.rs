@@ -232,15 +232,8 @@ impl VerifyReport {
     /// Reads bulk memory, as a restore does while it gives it to the processes.
     fn read_memory(&mut self, memory: &FoundMemory) {
         let packs = memory.store().unwrap_or(&self.image).to_owned();
-        let (mut first, mut places) = (None, 0_usize);
-        contents::read_all(memory.index(), &packs, |damage| {
-            first.get_or_insert(damage);
-            places += 1;
-        });
-        if let Some(first) = first {
-            let text =
-                format!("its GPU contents are damaged in {places} places; the first: {first}");
-            self.add(Kind::ImageDamaged, text);
+        for unusable in contents::read_all(memory.index(), &packs) {
+            self.add(unusable.kind, unusable.to_string());
         }
         self.memory = Some(packs);
     }
