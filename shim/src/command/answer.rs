@@ -2,14 +2,7 @@
 
 use std::io::{self, Write};
 
-use containerd_shim::protos::protobuf::Message;
-
 use crate::error::{Error, Result};
-
-/// Encodes a message.
-pub(super) fn encode(message: &impl Message) -> Result<Vec<u8>> {
-    Ok(message.write_to_bytes()?)
-}
 
 /// Writes an answer to containerd.
 pub(super) fn write(answer: &[u8]) -> Result<()> {

@@ -12,7 +12,6 @@ use containerd_shim::protos::protobuf::Message;
 use containerd_shim::protos::protobuf::well_known_types::any::Any;
 use containerd_shim::{Flags, StartOpts};
 
-use crate::command::answer;
 use crate::command::serve::TTRPC_ADDRESS;
 use crate::error::{Error, Result};
 
@@ -81,12 +80,15 @@ impl Reply {
     pub(crate) fn encode(self, address: &str) -> Result<Vec<u8>> {
         match self {
             Reply::Address => Ok(address.as_bytes().to_vec()),
-            Reply::Message => answer::encode(&BootstrapResult {
-                version: VERSION,
-                address: address.to_owned(),
-                protocol: "ttrpc".to_owned(),
-                ..BootstrapResult::default()
-            }),
+            Reply::Message => {
+                let result = BootstrapResult {
+                    version: VERSION,
+                    address: address.to_owned(),
+                    protocol: "ttrpc".to_owned(),
+                    ..BootstrapResult::default()
+                };
+                Ok(result.write_to_bytes()?)
+            }
         }
     }
 }

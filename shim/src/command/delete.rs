@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use containerd_shim::Flags;
 use containerd_shim::api::DeleteResponse;
+use containerd_shim::protos::protobuf::{Message, MessageField};
 use stasis_linux::cgroup::Everywhere;
 use stasis_linux::error_chain;
 
@@ -14,7 +15,6 @@ use crate::bundle::Bundle;
 use crate::cgroup;
 use crate::child::reaper::{Exit, Reaper};
 use crate::command::{answer, socket};
-use crate::containerd::timestamp;
 use crate::error::{Error, Result};
 use crate::runtime::OciRuntime;
 use crate::runtime::options;
@@ -41,7 +41,7 @@ pub(crate) async fn delete(flags: &Flags, reaper: &Arc<Reaper>) -> Result<()> {
     socket::remove_dead(bundle.path());
     // The one thing for which there is no answer: containerd would remove what is mounted.
     bundle.unmount()?;
-    answer::write(&answer::encode(&response(&bundle))?)
+    answer::write(&response(&bundle).write_to_bytes()?)
 }
 
 /// Tries every step, also after one has failed.
@@ -78,7 +78,7 @@ fn response(bundle: &Bundle) -> DeleteResponse {
     DeleteResponse {
         pid: Bundle::read_pid(&bundle.init_pid_file()).unwrap_or_default(),
         exit_status: killed.status,
-        exited_at: timestamp::field(killed.at),
+        exited_at: MessageField::some(killed.at.into()),
         ..DeleteResponse::default()
     }
 }

@@ -24,7 +24,7 @@ pub(crate) async fn info(reaper: &Arc<Reaper>) -> Result<()> {
     let options = Any::parse_from_bytes(&input)
         .map_err(|error| Error::Other(format!("standard input holds no options: {error}")))?;
     let options = Some(options).filter(|options| !options.type_url.is_empty());
-    let features = features(&options::of_task(options.as_ref())?, reaper).await;
+    let features = features(&options::decode(options.as_ref())?, reaper).await;
     let program = std::env::args_os().next().map(PathBuf::from);
     let program = program.unwrap_or_default();
     let info = RuntimeInfo {
@@ -41,5 +41,5 @@ pub(crate) async fn info(reaper: &Arc<Reaper>) -> Result<()> {
         })),
         ..RuntimeInfo::default()
     };
-    answer::write(&answer::encode(&info)?)
+    answer::write(&info.write_to_bytes()?)
 }

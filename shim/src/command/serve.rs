@@ -84,7 +84,7 @@ pub(crate) async fn serve(flags: &Flags) -> io::Result<()> {
 /// 1.7 know only `containerd.task.v2.Task`, which has the same methods and messages.
 fn v2_and_v3(service: &Arc<Service>) -> HashMap<String, TtrpcService> {
     let counted = |(name, mut answers): (String, TtrpcService)| {
-        answers.methods = service.calls().counted(answers.methods);
+        answers.methods = service.calls.counted(answers.methods);
         (name, answers)
     };
     let third = create_task(Arc::clone(service) as Arc<_>);
@@ -155,7 +155,7 @@ fn log_tasks_at_signal(service: Arc<Service>) -> io::Result<impl Future<Output =
     let mut asked = signal(SignalKind::user_defined1())?;
     Ok(async move {
         while asked.recv().await.is_some() {
-            service.log_tasks();
+            service.tasks.log();
         }
     })
 }
@@ -169,9 +169,9 @@ async fn wait_for_end(shutdown: &Notify, service: &Service) -> io::Result<Durati
         loop {
             shutdown.notified().await;
             // Calls end by deadlines of their own, or with their caller's connection.
-            service.calls().answered().await;
+            service.calls.answered().await;
             // A Create may have come meanwhile.
-            if service.is_unused() {
+            if service.tasks.is_unused() {
                 break;
             }
         }

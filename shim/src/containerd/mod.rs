@@ -1,10 +1,9 @@
-//! The messages to containerd: the events of tasks, and times in their form.
+//! The messages to containerd: the events of tasks.
 
 use std::ffi::OsStr;
 use std::path::Path;
 
 pub(crate) mod events;
-pub(crate) mod timestamp;
 
 /// The name of the runtime, by which containerd finds this program.
 pub(crate) const RUNTIME: &str = "io.containerd.stasis.v2";

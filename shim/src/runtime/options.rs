@@ -19,12 +19,6 @@ const FILE: &str = "options.json";
 /// The file from which containerd's own shim takes the low-level runtime's name when it cleans up.
 const RUNTIME_FILE: &str = "runtime";
 
-/// The runtime options of a Create request. Options of another type are an error: read as
-/// runc's they would mean something else.
-pub(crate) fn of_task(any: Option<&Any>) -> Result<Options> {
-    decode(any)
-}
-
 /// The options of a Checkpoint request.
 ///
 /// An unknown option is refused: containerd 2.4 has a parent image, without which the dump is
@@ -39,7 +33,9 @@ pub(crate) fn of_checkpoint(any: Option<&Any>) -> Result<CheckpointOptions> {
     }
 }
 
-fn decode<M: MessageFull>(any: Option<&Any>) -> Result<M> {
+/// Reads the options of a request. Options of another type are an error: read as runc's they would
+/// mean something else.
+pub(crate) fn decode<M: MessageFull>(any: Option<&Any>) -> Result<M> {
     let Some(any) = any.filter(|any| !any.type_url.is_empty()) else {
         return Ok(M::new());
     };
@@ -128,11 +124,11 @@ mod tests {
             ..Options::new()
         };
         let ours = packed("containerd.runc.v1.Options", &options);
-        assert_eq!(of_task(Some(&ours)).unwrap(), options);
+        assert_eq!(decode::<Options>(Some(&ours)).unwrap(), options);
         let foreign = packed("runtimeoptions.v1.Options", &options);
-        let error = of_task(Some(&foreign)).unwrap_err();
+        let error = decode::<Options>(Some(&foreign)).unwrap_err();
         assert!(error.to_string().contains("runtimeoptions.v1.Options"));
-        assert_eq!(of_task(None).unwrap(), Options::new());
+        assert_eq!(decode::<Options>(None).unwrap(), Options::new());
     }
 
     #[test]

@@ -6,7 +6,6 @@ use containerd_shim::protos::events::task::{TaskCreate, TaskDelete, TaskIO};
 use containerd_shim::protos::protobuf::{EnumOrUnknown, MessageField};
 
 use crate::child::reaper::Exit;
-use crate::containerd::timestamp;
 use crate::task::Task;
 use crate::task::exec_process::Snapshot;
 
@@ -36,7 +35,7 @@ pub(crate) fn task_delete(id: &str, snapshot: Snapshot) -> TaskDelete {
         container_id: id.to_owned(),
         pid: snapshot.pid,
         exit_status: exit.status,
-        exited_at: timestamp::field(exit.at),
+        exited_at: MessageField::some(exit.at.into()),
         ..TaskDelete::default()
     }
 }
@@ -62,7 +61,7 @@ pub(crate) fn state_response(
     };
     if let Some(exit) = snapshot.exit {
         response.exit_status = exit.status;
-        response.exited_at = timestamp::field(exit.at);
+        response.exited_at = MessageField::some(exit.at.into());
     }
     response
 }
@@ -75,7 +74,7 @@ pub(crate) fn delete_response(snapshot: Snapshot) -> DeleteResponse {
     };
     if let Some(exit) = snapshot.exit {
         response.exit_status = exit.status;
-        response.exited_at = timestamp::field(exit.at);
+        response.exited_at = MessageField::some(exit.at.into());
     }
     response
 }

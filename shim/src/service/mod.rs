@@ -20,7 +20,6 @@ use self::calls::Calls;
 use self::deadline::deadline;
 use self::tasks::Tasks;
 use self::waiter::Waiter;
-use crate::containerd::timestamp;
 use crate::error::{Error, Result};
 use crate::runtime::Target;
 use crate::task::ShimContext;
@@ -37,8 +36,9 @@ mod waiter;
 /// The service.
 #[derive(Debug, Clone)]
 pub(crate) struct Service {
-    tasks: Tasks,
-    calls: Calls,
+    pub(crate) tasks: Tasks,
+    /// Its calls, which are still to be counted.
+    pub(crate) calls: Calls,
 }
 
 impl Service {
@@ -48,23 +48,6 @@ impl Service {
             tasks: Tasks::new(context, shutdown),
             calls: Calls::none(),
         }
-    }
-}
-
-impl Service {
-    /// Whether Shutdown came, and no task has since.
-    pub(crate) fn is_unused(&self) -> bool {
-        self.tasks.is_unused()
-    }
-
-    /// Its calls, which are still to be counted.
-    pub(crate) fn calls(&self) -> &Calls {
-        &self.calls
-    }
-
-    /// Logs the tasks, their processes, and what is under way.
-    pub(crate) fn log_tasks(&self) {
-        self.tasks.log();
     }
 }
 
@@ -227,10 +210,7 @@ impl TaskService for Service {
                 io.close_input();
             }
         } else {
-            task.exec(&request.exec_id)?.with_io(|io| {
-                io.close_input();
-                Ok(())
-            })?;
+            task.exec(&request.exec_id)?.close_input()?;
         }
         Ok(Empty::default())
     }
@@ -253,7 +233,7 @@ impl TaskService for Service {
         };
         Ok(WaitResponse {
             exit_status: exit.status,
-            exited_at: timestamp::field(exit.at),
+            exited_at: MessageField::some(exit.at.into()),
             ..WaitResponse::default()
         })
     }

@@ -16,7 +16,7 @@ use crate::task::{ShimContext, Task};
 
 /// The tasks of the shim.
 #[derive(Debug, Clone)]
-pub(super) struct Tasks {
+pub(crate) struct Tasks {
     context: ShimContext,
     entries: Arc<Mutex<HashMap<String, Entry>>>,
     /// Notified when the shim may end.
@@ -77,7 +77,7 @@ impl Tasks {
     }
 
     /// Whether Shutdown came, and no task has since.
-    pub(super) fn is_unused(&self) -> bool {
+    pub(crate) fn is_unused(&self) -> bool {
         self.shutdown_wanted.load(Ordering::Relaxed) && self.entries().is_empty()
     }
 
@@ -116,8 +116,8 @@ impl Tasks {
         Ok(pid)
     }
 
-    /// Logs each task and what is under way.
-    pub(super) fn log(&self) {
+    /// Logs the tasks, their processes, and what is under way.
+    pub(crate) fn log(&self) {
         let entries = self.entries();
         log::warn!("the shim has {} tasks", entries.len());
         for (id, entry) in entries.iter() {

@@ -52,7 +52,7 @@ impl Streams {
 }
 
 /// The shim's ends of a process's streams, until the process exists.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct PendingIo {
     wanted: Wanted,
     stdin: Option<OwnedFd>,
@@ -94,41 +94,29 @@ pub(crate) async fn prepare(
     let mut streams = Streams::default();
     let mut pending_io = PendingIo {
         wanted: wanted.clone(),
-        stdin: None,
-        stdout: None,
-        stderr: None,
-        console: None,
-        logger: None,
+        ..PendingIo::default()
     };
     let named = wanted.stdout.clone();
     let target = run_blocking(move || Target::parse(&named)).await?;
     if wanted.terminal {
         pending_io.console = Some(ConsoleSocket::open()?);
-        if let Target::Logger(uri) = &target {
-            let (logger, ends) = Logger::start(uri, owner, reaper).await?;
-            pending_io.logger = Some(logger);
-            pending_io.stdout = Some(ends.stdout);
-        }
-        return Ok((streams, pending_io));
     }
     if let Target::Logger(uri) = &target {
         let (logger, ends) = Logger::start(uri, owner, reaper).await?;
         pending_io.logger = Some(logger);
-        streams.stdout = Some(ends.stdout);
-        streams.stderr = Some(ends.stderr);
-        return Ok((streams, pending_io));
-    }
-    if !wanted.stdin.is_empty() {
-        let (theirs, ours) = owned_pipe(owner, End::Reader)?;
-        (streams.stdin, pending_io.stdin) = (Some(theirs), Some(ours));
-    }
-    if !wanted.stdout.is_empty() {
-        let (theirs, ours) = owned_pipe(owner, End::Writer)?;
-        (streams.stdout, pending_io.stdout) = (Some(theirs), Some(ours));
-    }
-    if !wanted.stderr.is_empty() {
-        let (theirs, ours) = owned_pipe(owner, End::Writer)?;
-        (streams.stderr, pending_io.stderr) = (Some(theirs), Some(ours));
+        if wanted.terminal {
+            pending_io.stdout = Some(ends.stdout);
+        } else {
+            (streams.stdout, streams.stderr) = (Some(ends.stdout), Some(ends.stderr));
+        }
+    } else if !wanted.terminal {
+        let pipe = |named: &str, theirs| match named.is_empty() {
+            true => Ok((None, None)),
+            false => owned_pipe(owner, theirs).map(|(theirs, ours)| (Some(theirs), Some(ours))),
+        };
+        (streams.stdin, pending_io.stdin) = pipe(&wanted.stdin, End::Reader)?;
+        (streams.stdout, pending_io.stdout) = pipe(&wanted.stdout, End::Writer)?;
+        (streams.stderr, pending_io.stderr) = pipe(&wanted.stderr, End::Writer)?;
     }
     Ok((streams, pending_io))
 }

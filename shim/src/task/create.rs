@@ -30,7 +30,7 @@ pub(crate) async fn create(
             "a checkpoint with a parent cannot be restored by this shim".to_owned(),
         ));
     }
-    let options = options::of_task(request.options.as_ref())?;
+    let options = options::decode(request.options.as_ref())?;
     let bundle = Bundle::new(&request.bundle);
     let runtime = OciRuntime::find(options, &bundle, &context.namespace, &context.reaper)?;
     options::write(bundle.path(), runtime.options(), runtime.program())?;

@@ -169,10 +169,13 @@ impl ExecProcess {
         }
     }
 
-    /// Calls `act` with its streams, which it has only once it runs.
-    pub(crate) fn with_io<T>(&self, act: impl FnOnce(&Io) -> Result<T>) -> Result<T> {
+    /// Closes its standard input, which it has only once it runs.
+    pub(crate) fn close_input(&self) -> Result<()> {
         match &*self.state() {
-            ExecState::Running { io, .. } | ExecState::Stopped { io: Some(io), .. } => act(io),
+            ExecState::Running { io, .. } | ExecState::Stopped { io: Some(io), .. } => {
+                io.close_input();
+                Ok(())
+            }
             _ => Err(Error::FailedPrecondition(format!(
                 "process {} does not run",
                 self.id

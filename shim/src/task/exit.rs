@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use containerd_shim::api::Status;
 use containerd_shim::protos::events::task::TaskExit;
+use containerd_shim::protos::protobuf::MessageField;
 use tokio::time::{sleep, timeout};
 
 use crate::bundle::Through;
 use crate::cgroup::{Cgroup, controllers};
 use crate::child::reaper::{Exit, PendingExit};
-use crate::containerd::timestamp;
 use crate::error::Error;
 use crate::run_blocking::run_blocking;
 use crate::runtime::Target;
@@ -134,7 +134,7 @@ impl Task {
             id,
             pid,
             exit_status: exit.status,
-            exited_at: timestamp::field(exit.at),
+            exited_at: MessageField::some(exit.at.into()),
             ..TaskExit::default()
         });
     }

@@ -174,20 +174,14 @@ impl LifecycleState {
         Ok(())
     }
 
-    /// Leaves the state Checkpointing and returns the operation. Whether the checkpoint ended the
-    /// processes shows when their exits come.
-    pub(crate) fn end_checkpoint(&mut self) -> Option<Operation> {
-        let before = match self {
-            LifecycleState::Checkpointing { before, .. } => *before,
-            _ => return None,
-        };
-        let after = match before {
-            Before::Running => LifecycleState::Running,
-            Before::Paused => LifecycleState::Paused,
-        };
-        match std::mem::replace(self, after) {
-            LifecycleState::Checkpointing { operation, .. } => Some(operation),
-            _ => None,
+    /// Leaves the state Checkpointing. Whether the checkpoint ended the processes shows when their
+    /// exits come.
+    pub(crate) fn end_checkpoint(&mut self) {
+        if let LifecycleState::Checkpointing { before, .. } = self {
+            *self = match before {
+                Before::Running => LifecycleState::Running,
+                Before::Paused => LifecycleState::Paused,
+            };
         }
     }
 
@@ -205,18 +199,17 @@ impl LifecycleState {
 
     /// Leaves the state Restoring: the task runs, or can be restored again.
     pub(crate) fn end_restore(&mut self, succeeded: Result<(), ()>) -> Option<Operation> {
-        let LifecycleState::Restoring { image, .. } = self else {
-            return None;
-        };
-        let after = match succeeded {
-            Ok(()) => LifecycleState::Running,
-            Err(()) => LifecycleState::Prepared {
-                image: std::mem::take(image),
-            },
-        };
-        match std::mem::replace(self, after) {
-            LifecycleState::Restoring { operation, .. } => Some(operation),
-            _ => None,
+        match std::mem::replace(self, LifecycleState::Running) {
+            LifecycleState::Restoring { operation, image } => {
+                if succeeded.is_err() {
+                    *self = LifecycleState::Prepared { image };
+                }
+                Some(operation)
+            }
+            other => {
+                *self = other;
+                None
+            }
         }
     }
 
