@@ -83,54 +83,22 @@ impl Deadlines {
     }
 
     pub(crate) fn check(&self) -> Result<(), (&'static str, &'static str)> {
-        let (hour, day) = (3600, 86_400);
-        let rules = [
-            (
-                "deadlines.lock_ms",
-                self.lock_ms,
-                1..=3_600_000,
-                "must be between 1 and 3600000",
-            ),
-            (
-                "deadlines.driver_s",
-                self.driver_s,
-                1..=day,
-                "must be between 1 and 86400",
-            ),
-            (
-                "deadlines.nvml_s",
-                self.nvml_s,
-                1..=hour,
-                "must be between 1 and 3600",
-            ),
-            (
-                "deadlines.room_s",
-                self.room_s,
-                0..=hour,
-                "must be at most 3600",
-            ),
-            (
-                "deadlines.stalled_s",
-                self.stalled_s,
-                1..=day,
-                "must be between 1 and 86400",
-            ),
-            (
-                "deadlines.group_s",
-                self.group_s,
-                1..=day,
-                "must be between 1 and 86400",
-            ),
-            (
-                "deadlines.resume_s",
-                self.resume_s,
-                0..=day,
-                "must be at most 86400",
-            ),
-        ];
-        let broken = rules
-            .into_iter()
-            .find(|(_, value, sane, _)| !sane.contains(value));
-        broken.map_or(Ok(()), |(key, _, _, rule)| Err((key, rule)))
+        let day = (1..=86_400, "must be between 1 and 86400");
+        let up_to_day = (0..=86_400, "must be at most 86400");
+        let hour = (1..=3600, "must be between 1 and 3600");
+        let up_to_hour = (0..=3600, "must be at most 3600");
+        let hour_in_ms = (1..=3_600_000, "must be between 1 and 3600000");
+        let mut rules = [
+            ("deadlines.lock_ms", self.lock_ms, hour_in_ms),
+            ("deadlines.driver_s", self.driver_s, day.clone()),
+            ("deadlines.nvml_s", self.nvml_s, hour),
+            ("deadlines.room_s", self.room_s, up_to_hour),
+            ("deadlines.stalled_s", self.stalled_s, day.clone()),
+            ("deadlines.group_s", self.group_s, day),
+            ("deadlines.resume_s", self.resume_s, up_to_day),
+        ]
+        .into_iter();
+        let broken = rules.find(|(_, value, (sane, _))| !sane.contains(value));
+        broken.map_or(Ok(()), |(key, _, (_, rule))| Err((key, rule)))
     }
 }

@@ -18,14 +18,15 @@ const DIRECTORIES: [&str; 6] = [
     "/bin",
 ];
 
-/// The command line and state format of a low-level runtime.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Flavor {
-    /// runc's.
-    Runc,
-    /// crun's.
-    Crun,
+crate::words! {
+    /// The command line and state format of a low-level runtime.
+    #[derive(Deserialize)]
+    Flavor {
+        /// runc's.
+        Runc = "runc",
+        /// crun's.
+        Crun = "crun",
+    }
 }
 
 /// An installed low-level runtime.

@@ -205,11 +205,7 @@ pub(super) fn stasis_runtime(
     }
     let of_settings = settings.runtime.resolve();
     if !of_settings.is_ok_and(|low_level| low_level.flavor == flavor) {
-        let other = match flavor {
-            Flavor::Runc => "runc",
-            Flavor::Crun => "crun",
-        };
-        command = command.with("--stasis-low-level").with(other);
+        command = command.with("--stasis-low-level").with(flavor.name());
     }
     Ok(command)
 }

@@ -95,10 +95,7 @@ impl Takes {
                 who: self.who.clone(),
                 what: self.what,
                 option: *option,
-                file: match self.flavor {
-                    Flavor::Runc => "/etc/criu/runc.conf",
-                    Flavor::Crun => "/etc/criu/crun.conf",
-                },
+                flavor: self.flavor,
             })
         })
     }
@@ -107,14 +104,14 @@ impl Takes {
 /// A command does not have a requested option.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{who} has no option --{option} for a {what}; write a line \"{option}\" into {file}: CRIU reads \
-     it for every caller"
+    "{who} has no option --{option} for a {what}; write a line \"{option}\" into \
+     /etc/criu/{flavor}.conf: CRIU reads it for every caller"
 )]
 pub(super) struct NoOption {
     who: String,
     what: Verb,
     option: CriuOption,
-    file: &'static str,
+    flavor: Flavor,
 }
 
 /// Formats the options, which are spelled the same in all commands that have any.
