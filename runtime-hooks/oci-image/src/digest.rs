@@ -59,16 +59,16 @@ impl FromStr for Digest {
     type Err = NoDigest;
 
     fn from_str(text: &str) -> Result<Self, NoDigest> {
-        let hex = text.strip_prefix("sha256:").ok_or(NoDigest)?.as_bytes();
-        let (pairs, rest) = hex.as_chunks::<2>();
-        if pairs.len() != 32 || !rest.is_empty() {
-            return Err(NoDigest);
-        }
+        let hex = text.strip_prefix("sha256:").ok_or(NoDigest)?;
         let mut bytes = [0; 32];
-        for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
-            *byte = value(*high)? << 4 | value(*low)?;
+        for (number, byte) in bytes.iter_mut().enumerate() {
+            let digits = hex.get(2 * number..2 * number + 2).ok_or(NoDigest)?;
+            *byte = u8::from_str_radix(digits, 16).map_err(|_| NoDigest)?;
         }
-        Ok(Self(bytes))
+        // Capitals are refused: a blob has one name.
+        Some(Self(bytes))
+            .filter(|digest| digest.hex() == hex)
+            .ok_or(NoDigest)
     }
 }
 
@@ -77,15 +77,6 @@ impl TryFrom<String> for Digest {
 
     fn try_from(text: String) -> Result<Self, NoDigest> {
         text.parse()
-    }
-}
-
-/// Capitals are refused: a blob has one name.
-fn value(digit: u8) -> Result<u8, NoDigest> {
-    match digit {
-        b'0'..=b'9' => Ok(digit - b'0'),
-        b'a'..=b'f' => Ok(digit - b'a' + 10),
-        _ => Err(NoDigest),
     }
 }
 

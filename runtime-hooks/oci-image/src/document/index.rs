@@ -1,5 +1,6 @@
 //! `index.json`: the manifests of a layout, ours and others', which are kept as they are.
 
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::annotations::NAME;
@@ -53,7 +54,7 @@ impl LayoutIndex {
     /// Returns the manifests that can be understood, newest first: new ones are added at the end.
     pub fn manifests(&self) -> impl Iterator<Item = Descriptor> {
         let newest = self.manifests.iter().rev();
-        newest.filter_map(Descriptor::deserialize_from)
+        newest.filter_map(|value| Descriptor::deserialize(value).ok())
     }
 
     /// Returns the manifest of this tag.
@@ -77,12 +78,6 @@ impl LayoutIndex {
         self.manifests.retain(|one| one["annotations"][NAME] != tag);
         manifest.annotations.insert(NAME.to_owned(), tag.to_owned());
         self.manifests.push(json!(manifest));
-    }
-}
-
-impl Descriptor {
-    fn deserialize_from(value: &Value) -> Option<Self> {
-        serde::Deserialize::deserialize(value).ok()
     }
 }
 
