@@ -15,8 +15,6 @@ const MOST_EXTENSION: u64 = 1 << 20;
 const MOST_ENTRIES: usize = 200_000;
 /// Engines' archives have three levels.
 const DEEPEST: usize = 16;
-/// The bytes of the checksum in the header, which count as spaces.
-const CHECKSUM: std::ops::Range<usize> = 148..156;
 
 /// The entries; the contents of each are read after it.
 pub(crate) struct Entries<R> {
@@ -101,7 +99,9 @@ impl<R: Read> Entries<R> {
         if header.iter().all(|byte| *byte == 0) {
             return Ok(None);
         }
-        match Header::from_byte_slice(&header).cksum()? == checksum(&header) {
+        let mut right = Header::from_byte_slice(&header).clone();
+        right.set_cksum();
+        match Header::from_byte_slice(&header).cksum()? == right.cksum()? {
             true => Ok(Some(header)),
             false => Err(refused("it is no tar, or damaged")),
         }
@@ -192,15 +192,6 @@ fn until_nul(mut name: Vec<u8>) -> Vec<u8> {
     let end = name.iter().position(|byte| *byte == 0);
     name.truncate(end.unwrap_or(name.len()));
     name
-}
-
-fn checksum(header: &[u8; BLOCK]) -> u32 {
-    let bytes = header.iter().enumerate();
-    let counted = bytes.map(|(at, byte)| match CHECKSUM.contains(&at) {
-        true => u32::from(b' '),
-        false => u32::from(*byte),
-    });
-    counted.sum()
 }
 
 fn cut_off(error: io::Error) -> io::Error {

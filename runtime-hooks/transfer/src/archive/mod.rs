@@ -114,17 +114,11 @@ pub(crate) fn compress(mut from: impl Read, into: impl Write) -> io::Result<()> 
 /// An I/O error; [`io::ErrorKind::InvalidData`] for data that is not zstd's, or has more than
 /// `most` bytes.
 pub(crate) fn decompress(from: impl Read, mut into: impl Write, most: u64) -> io::Result<()> {
-    let mut from = zstd::Decoder::new(from).map_err(unreadable)?;
-    let mut buffer = vec![0; BUFFER];
-    let mut left = most;
-    loop {
-        let read = from.read(&mut buffer).map_err(unreadable)?;
-        if read == 0 {
-            return into.flush();
-        }
-        let after = left.checked_sub(read as u64);
-        left = after.ok_or_else(|| refused(format!("it has more than {most} bytes")))?;
-        into.write_all(&buffer[..read])?;
+    let from = zstd::Decoder::new(from).map_err(unreadable)?;
+    let mut from = BufReader::with_capacity(BUFFER, from.take(most.saturating_add(1)));
+    match io::copy(&mut from, &mut into).map_err(unreadable)? > most {
+        true => Err(refused(format!("it has more than {most} bytes"))),
+        false => into.flush(),
     }
 }
 
@@ -175,13 +169,10 @@ pub(crate) fn write(
         io::ErrorKind::AlreadyExists => refused(format!("{:?} is there twice", entry.name)),
         _ => error,
     })?;
-    let mut buffer = vec![0; BUFFER];
-    loop {
-        match entries.read(&mut buffer).map_err(unreadable)? {
-            0 => return Ok(()),
-            read => file.write_all(&buffer[..read])?,
-        }
-    }
+    let mut contents = BufReader::with_capacity(BUFFER, entries);
+    io::copy(&mut contents, &mut file)
+        .map(drop)
+        .map_err(unreadable)
 }
 
 /// Files before directories, by name.

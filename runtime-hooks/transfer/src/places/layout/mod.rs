@@ -177,8 +177,11 @@ impl Elsewhere for Layout {
     fn images(&self, _: &str, most: usize) -> Result<Vec<Manifest>, OciImageError> {
         let index = self.index()?;
         // Other programs that copy images leave the type out.
-        let artifact = |one: &Descriptor| one.artifact_type.as_deref().is_none_or(is_artifact);
-        let is_ours = |one: &Descriptor| one.media_type == MANIFEST && artifact(one);
+        let is_artifact = |one: &Descriptor| {
+            let named = one.artifact_type.as_deref();
+            named.is_none_or(|named| named == ARTIFACT)
+        };
+        let is_ours = |one: &Descriptor| one.media_type == MANIFEST && is_artifact(one);
         let ours = index.manifests().filter(is_ours).take(most);
         Ok(ours
             .filter_map(|one| self.read_manifest(&one).ok())
@@ -233,10 +236,6 @@ impl Elsewhere for Layout {
         self.write_index(&index)?;
         Ok(digest)
     }
-}
-
-fn is_artifact(named: &str) -> bool {
-    named == ARTIFACT
 }
 
 fn make(path: &Path) -> Result<(), OciImageError> {
