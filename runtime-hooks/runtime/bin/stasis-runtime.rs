@@ -38,7 +38,6 @@ use stasis_lifecycle::at_stop::process::StopProcess;
 use stasis_lifecycle::at_stop::{self, kill};
 use stasis_lifecycle::request::CreateRequest;
 use stasis_linux::open_files;
-use stasis_runtime::oci::log::ErrorLog;
 use stasis_runtime::oci::pass_on::exec;
 use stasis_runtime::oci::runtime_error::RuntimeError;
 use stasis_runtime::oci::{Action, Invocation};
@@ -66,31 +65,26 @@ fn main() -> ExitCode {
 /// Verifies a dump. Prints to CRIU's log, in the format of that log.
 fn verify(dump: &PostDump) -> u8 {
     if let Err(error) = dump.verify() {
-        let _ = writeln!(io::stderr(), "Error (stasis): {}", chain(&error));
+        tell("Error", &chain(&error));
         return 1;
     }
     match dump.store_not_kept() {
         Ok(None) => {}
         // The image is whole: no reason to let the tasks go on.
         Ok(Some(error)) => {
-            let _ = writeln!(
-                io::stderr(),
-                "Warn  (stasis): what CRIU does not keep is not in the image: {error}"
-            );
+            let what = "what CRIU does not keep is not in the image";
+            tell("Warn ", &format!("{what}: {error}"));
         }
         Err(error) => {
-            let _ = writeln!(
-                io::stderr(),
-                "Error (stasis): cannot put the files of the container's mounts into the image: \
-                 {error}"
-            );
+            let what = "cannot put the files of the container's mounts into the image";
+            tell("Error", &format!("{what}: {error}"));
             return 1;
         }
     }
     if let Err(error) = dump.unlock_network() {
-        let _ = writeln!(
-            io::stderr(),
-            "Warn  (stasis): the network may still be locked: {error}"
+        tell(
+            "Warn ",
+            &format!("the network may still be locked: {error}"),
         );
     }
     0
@@ -101,14 +95,18 @@ fn set_up(restore: &RestoreScript) -> u8 {
     let Err(error) = restore.run() else {
         return 0;
     };
-    let _ = writeln!(io::stderr(), "Error (stasis): {error}");
+    tell("Error", &error.to_string());
     1
+}
+
+fn tell(level: &str, text: &str) {
+    let _ = writeln!(io::stderr(), "{level} (stasis): {text}");
 }
 
 fn carry_out() -> u8 {
     let invocation = Invocation::parse(env::args_os().skip(1).collect());
     run(&invocation).unwrap_or_else(|error| {
-        ErrorLog::new(&invocation.global).error(&error);
+        invocation.global.log_error(&error);
         1
     })
 }
@@ -236,7 +234,7 @@ fn create_from(
         Created::FromImage => Outcome::Done(0),
         Created::Cold(why) => {
             if let Some(why) = why {
-                ErrorLog::new(&invocation.global).warning(&why);
+                invocation.global.log_warning(&why);
             }
             Outcome::PassThrough
         }
@@ -253,7 +251,7 @@ fn settings_for(invocation: &Invocation) -> Result<Settings, RuntimeError> {
     let (settings, error) = Settings::load_usable(path);
     if let Some(error) = error {
         let text = format!("{}; the defaults are used in its place", chain(&error));
-        ErrorLog::new(&invocation.global).warning(&text);
+        invocation.global.log_warning(&text);
     }
     Ok(settings)
 }

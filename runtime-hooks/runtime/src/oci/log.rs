@@ -19,29 +19,18 @@ use time::format_description::well_known::Rfc3339;
 use crate::oci::runtime_error::RuntimeError;
 use crate::oci::{GlobalOptions, LogFormat};
 
-/// The outputs for errors.
-#[derive(Debug)]
-pub struct ErrorLog<'a> {
-    options: &'a GlobalOptions,
-}
-
-impl<'a> ErrorLog<'a> {
-    /// Reports to the log that the command line names, and to standard error.
-    #[must_use]
-    pub fn new(options: &'a GlobalOptions) -> Self {
-        Self { options }
-    }
-
-    /// Reports an error with its sources, in one line. The path of CRIU's log is a separate field
-    /// for the shim, which otherwise keeps a log itself.
-    pub fn error(&self, error: &RuntimeError) {
+impl GlobalOptions {
+    /// Reports an error with its sources, in one line, to the log that the command line names and
+    /// to standard error. The path of CRIU's log is a separate field for the shim, which otherwise
+    /// keeps a log itself.
+    pub fn log_error(&self, error: &RuntimeError) {
         let message = message(error);
         let Diagnosis { kind, state, image } = error.diagnosis();
         let mut fields = vec![("kind", kind.name().into()), ("state", state.name().into())];
         if image == Image::Complete {
             fields.push(("image_complete", true.into()));
         }
-        if let (LogFormat::Json, Some(criu_log)) = (self.options.log_format, error.criu_log()) {
+        if let (LogFormat::Json, Some(criu_log)) = (self.log_format, error.criu_log()) {
             fields.push(("criu_log", criu_log.to_string_lossy().into()));
         }
         // The caller can still read standard error.
@@ -50,18 +39,18 @@ impl<'a> ErrorLog<'a> {
     }
 
     /// Writes a warning to the log only: standard error may be the container's.
-    pub fn warning(&self, text: &str) {
+    pub fn log_warning(&self, text: &str) {
         self.append("warning", text, &[]);
     }
 
     /// Appends a line in the format of runc's JSON logger or of its text logger.
     fn append(&self, level: &str, message: &str, fields: &[(&str, Value)]) {
-        let Some(log) = &self.options.log else {
+        let Some(log) = &self.log else {
             return;
         };
         let time = OffsetDateTime::now_utc().format(&Rfc3339);
         let time = time.unwrap_or_default();
-        let line = match self.options.log_format {
+        let line = match self.log_format {
             LogFormat::Json => {
                 let mut line = serde_json::json!({"level": level, "msg": message, "time": time});
                 for (name, value) in fields {
@@ -116,7 +105,7 @@ mod tests {
             log_format: format,
             ..GlobalOptions::default()
         };
-        ErrorLog::new(&options).error(&error.into());
+        options.log_error(&error.into());
         let text = std::fs::read_to_string(&log).unwrap();
         let (earlier, ours) = text.split_once('\n').unwrap();
         assert_eq!(earlier, "earlier");
@@ -176,7 +165,7 @@ mod tests {
                 log_format,
                 ..GlobalOptions::default()
             };
-            ErrorLog::new(&options).warning("a \"typo\"");
+            options.log_warning("a \"typo\"");
             let line = std::fs::read_to_string(&log).unwrap();
             assert!(line.contains(level) && line.contains("typo"), "{line}");
             assert!(!line.contains("error") && line.ends_with('\n'), "{line}");
