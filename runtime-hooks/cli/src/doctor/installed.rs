@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use stasis_config::Settings;
 
 use super::{Finding, ok};
-use crate::programs::{Program, Version, in_path, version_at};
+use crate::programs::{Version, in_path, version_at};
 
 const RUNTIME: &str = "low-level-runtime";
 
@@ -16,8 +16,8 @@ pub(super) struct Installed {
     id: &'static str,
     /// Where it is.
     pub(super) path: PathBuf,
-    /// The program, whatever its file is called, and its version, if it reports them.
-    version: Option<(Program, Version)>,
+    /// Its own name, whatever its file is called, and its version, if it reports them.
+    version: Option<(String, Version)>,
 }
 
 /// Finds the low-level runtime of the settings, and the containerd in `PATH`.
@@ -37,7 +37,7 @@ impl Installed {
     /// settings.
     pub(super) fn finding(&self) -> Option<Finding> {
         let path = self.path.display();
-        let evidence = match self.version {
+        let evidence = match &self.version {
             Some((program, version)) => format!("{program} {version}, {path}"),
             None => format!("of unknown version, {path}"),
         };

@@ -38,25 +38,15 @@ pub struct Finding {
     pub remedy: String,
 }
 
-/// How bad a finding is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Verdict {
-    /// Something does not work.
-    Fault,
-    /// Possibly harmless, or it costs something.
-    Warning,
-    /// In order.
-    Ok,
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Fault => "fault",
-            Self::Warning => "warning",
-            Self::Ok => "ok",
-        })
+stasis_config::words! {
+    /// How bad a finding is.
+    Verdict {
+        /// Something does not work.
+        Fault = "fault",
+        /// Possibly harmless, or it costs something.
+        Warning = "warning",
+        /// In order.
+        Ok = "ok",
     }
 }
 
@@ -170,7 +160,8 @@ fn finding(verdict: Verdict, id: &str, evidence: String, remedy: String) -> Find
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:7} {}: {}", self.verdict, self.id, self.evidence)?;
+        let verdict = self.verdict.name();
+        write!(f, "{verdict:7} {}: {}", self.id, self.evidence)?;
         match self.remedy.as_str() {
             "" => Ok(()),
             remedy => write!(f, "\n        {remedy}"),

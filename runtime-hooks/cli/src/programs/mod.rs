@@ -2,30 +2,33 @@
 
 mod version;
 
-use std::fs;
 use std::io::{self, Read};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use stasis_config::is_program;
 use stasis_host::environment;
-pub(crate) use version::{Program, Version};
+pub(crate) use version::Version;
 
 /// An answer to `--version` comes at once, and is a few lines.
 const DEADLINE: Duration = Duration::from_secs(5);
 const MOST_BYTES: u64 = 4096;
+/// The interval of looks for a program's end.
+const LOOK: Duration = Duration::from_millis(5);
 
-/// Returns which program this is, whatever its file is called, and its version; `None` if unknown.
-pub(crate) fn version_at(path: &Path) -> Option<(Program, Version)> {
-    version::read(&ask(path).ok()?)
+/// Returns a program's own name, whatever its file is called, and its version; `None` if unknown.
+pub(crate) fn version_at(path: &Path) -> Option<(String, Version)> {
+    let (_, answer) = run(path, "--version").ok()?;
+    let (program, version) = version::read(&answer)?;
+    Some((program.to_owned(), version))
 }
 
-/// Returns the version of the program of this name in `PATH`, if it is the expected one.
-pub(crate) fn version_of(name: &str, program: Program) -> Option<Version> {
-    let (found, version) = version_at(&in_path(name)?)?;
-    (found == program).then_some(version)
+/// Returns the version of the program of this name in `PATH`, if that is its own name.
+pub(crate) fn version_of(name: &str) -> Option<Version> {
+    let (program, version) = version_at(&in_path(name)?)?;
+    (program == name).then_some(version)
 }
 
 /// Runs a program with this argument; returns its exit status. `None` if it does not end, or does
@@ -42,17 +45,6 @@ pub(crate) fn in_path(name: &str) -> Option<PathBuf> {
     files.find(|file| is_program(file))
 }
 
-fn is_program(file: &Path) -> bool {
-    let metadata = fs::metadata(file);
-    metadata.is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
-}
-
-/// Returns a program's answer to `--version`.
-fn ask(program: &Path) -> io::Result<String> {
-    let (_, answer) = run(program, "--version")?;
-    Ok(answer)
-}
-
 /// Runs a program and returns its exit status and its answer. A program that does not end is
 /// killed, and no output after its end is waited for.
 fn run(program: &Path, argument: &str) -> io::Result<(ExitStatus, String)> {
@@ -61,13 +53,7 @@ fn run(program: &Path, argument: &str) -> io::Result<(ExitStatus, String)> {
     command.arg(argument);
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = command.stderr(Stdio::null()).spawn()?;
-    let ended = wait(&mut child);
-    if ended.is_err() {
-        // It may have ended just now.
-        let _ = child.kill();
-        let _ = child.wait();
-    }
-    let status = ended?;
+    let status = end_within(DEADLINE, &mut child)?.ok_or(io::ErrorKind::TimedOut)?;
     let mut answer = Vec::new();
     if let Some(stdout) = child.stdout.take() {
         // A process that it has left behind may hold the other end.
@@ -80,21 +66,26 @@ fn run(program: &Path, argument: &str) -> io::Result<(ExitStatus, String)> {
     Ok((status, String::from_utf8_lossy(&answer).into_owned()))
 }
 
-fn wait(child: &mut Child) -> io::Result<ExitStatus> {
-    let deadline = Instant::now() + DEADLINE;
+/// Waits for the end of a program, which is killed once the limit has passed: `None` then.
+pub(crate) fn end_within(limit: Duration, child: &mut Child) -> io::Result<Option<ExitStatus>> {
+    let start = Instant::now();
     loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(status);
+        match child.try_wait()? {
+            Some(status) => return Ok(Some(status)),
+            None if start.elapsed() < limit => sleep(LOOK),
+            None => {
+                child.kill()?;
+                child.wait()?;
+                return Ok(None);
+            }
         }
-        if Instant::now() > deadline {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        sleep(Duration::from_millis(5));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use stasis_linux::ProcessRef;
 
     use super::*;
@@ -114,6 +105,7 @@ mod tests {
     fn an_answer_is_bounded() {
         let directory = tempfile::tempdir().unwrap();
         let path = script(directory.path(), "yes runc version | head -c 20000; exit 3");
+        let ask = |path: &Path| run(path, "--version").map(|(_, answer)| answer);
         assert_eq!(ask(&path).unwrap().len(), 4096);
         // The process that is left behind is not waited for.
         let leaves = r#"echo runc version 1.3.6; sleep 60 & echo $! >"$0.left""#;

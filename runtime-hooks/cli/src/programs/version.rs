@@ -10,22 +10,8 @@ pub(crate) struct Version {
     patch: u32,
 }
 
-/// A program that others know by its version.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Program {
-    /// runc.
-    Runc,
-    /// crun.
-    Crun,
-    /// containerd.
-    Containerd,
-    /// podman.
-    Podman,
-    /// CRI-O.
-    Crio,
-    /// Docker's client.
-    Docker,
-}
+/// The programs that print "NAME version VERSION".
+const PROGRAMS: [&str; 5] = ["runc", "crun", "podman", "crio", "Docker"];
 
 impl Version {
     /// Makes a version of these numbers.
@@ -49,21 +35,16 @@ impl Version {
     }
 }
 
-/// Reads which program has answered `--version`, and its version. A program in front of runc
-/// (nvidia-container-runtime) prints its own version before runc's, and is skipped.
-pub(super) fn read(answer: &str) -> Option<(Program, Version)> {
+/// Reads the name of the program that has answered `--version`, and its version. A program in front
+/// of runc (nvidia-container-runtime) prints its own version before runc's, and is skipped.
+pub(super) fn read(answer: &str) -> Option<(&str, Version)> {
     answer.lines().find_map(|line| {
         let mut words = line.split_ascii_whitespace();
-        let (program, version) = match (words.next()?, words.next()?) {
-            ("runc", "version") => (Program::Runc, words.next()?),
-            ("crun", "version") => (Program::Crun, words.next()?),
-            ("podman", "version") => (Program::Podman, words.next()?),
-            ("crio", "version") => (Program::Crio, words.next()?),
-            ("Docker", "version") => (Program::Docker, words.next()?),
-            ("containerd", _source) => (Program::Containerd, words.next()?),
-            _ => return None,
-        };
-        Some((program, Version::parse(version)?))
+        let (program, second) = (words.next()?, words.next()?);
+        let is_one = second == "version" && PROGRAMS.contains(&program);
+        // containerd names its source before its version.
+        let version = words.next().filter(|_| is_one || program == "containerd");
+        Some((program, Version::parse(version?)?))
     })
 }
 
@@ -73,73 +54,56 @@ impl fmt::Display for Version {
     }
 }
 
-impl fmt::Display for Program {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Runc => "runc",
-            Self::Crun => "crun",
-            Self::Containerd => "containerd",
-            Self::Podman => "podman",
-            Self::Crio => "crio",
-            Self::Docker => "docker",
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const ANSWERS: [(&str, Program, Version); 10] = [
+    const ANSWERS: [(&str, &str, Version); 10] = [
         (
             "runc version 1.1.15+ds1\ncommit: 1.1.15+ds1-2+b4\nspec: 1.0.2-dev\ngo: go1.24.4\n",
-            Program::Runc,
+            "runc",
             Version::of(1, 1, 15),
         ),
         (
             "runc version 1.4.0-rc.3\ncommit: v1.4.0-rc.3-0-g6bae6cad\nspec: 1.3.0\n",
-            Program::Runc,
+            "runc",
             Version::of(1, 4, 0),
         ),
         (
             "NVIDIA Container Runtime version 1.17.8\ncommit: f202b80a9b9d0db00d9b1d73c0128c8962c\n\
              spec: 1.2.1\n\nrunc version 1.2.5\ncommit: v1.2.5-0-g59923ef\nspec: 1.2.0\n",
-            Program::Runc,
+            "runc",
             Version::of(1, 2, 5),
         ),
         (
             "crun version 1.21\ncommit: 10269840aa07fb7e6b7e1acff6198692d8ff5c88\n",
-            Program::Crun,
+            "crun",
             Version::of(1, 21, 0),
         ),
         (
             "containerd github.com/containerd/containerd 1.7.24~ds1 1.7.24~ds1-6+deb13u1\n",
-            Program::Containerd,
+            "containerd",
             Version::of(1, 7, 24),
         ),
         (
             "containerd github.com/containerd/containerd/v2 v2.3.4 \n",
-            Program::Containerd,
+            "containerd",
             Version::of(2, 3, 4),
         ),
         (
             "containerd containerd.io 1.6.33 d2d58213f83a351ca8f528a95fbd145f5654e957\n",
-            Program::Containerd,
+            "containerd",
             Version::of(1, 6, 33),
         ),
-        (
-            "podman version 5.4.2\n",
-            Program::Podman,
-            Version::of(5, 4, 2),
-        ),
+        ("podman version 5.4.2\n", "podman", Version::of(5, 4, 2)),
         (
             "crio version 1.35.0\nGitCommit: x\n",
-            Program::Crio,
+            "crio",
             Version::of(1, 35, 0),
         ),
         (
             "Docker version 26.1.5+dfsg1, build a72d7cd\n",
-            Program::Docker,
+            "Docker",
             Version::of(26, 1, 5),
         ),
     ];

@@ -6,7 +6,7 @@ use toml_edit::Item;
 use super::in_use;
 use super::tables::Toml;
 use super::{SetupError, Way};
-use crate::programs::{Program, Version, version_of};
+use crate::programs::{Version, version_of};
 
 pub(super) const SETTINGS: &str = "/etc/containerd/config.toml";
 const NAME: &str = "stasis";
@@ -72,7 +72,7 @@ fn version(toml: &Toml) -> Result<i64, SetupError> {
     match toml.find(&["version"]).and_then(Item::as_integer) {
         Some(version @ (2 | 3)) => Ok(version),
         None if toml.text().is_none() => {
-            let containerd = version_of("containerd", Program::Containerd);
+            let containerd = version_of("containerd");
             let is_new = containerd.is_none_or(|containerd| containerd >= VERSION_3);
             Ok(if is_new { 3 } else { 2 })
         }

@@ -5,7 +5,7 @@ use toml_edit::{Array, InlineTable, Value};
 
 use super::tables::Toml;
 use super::{SetupError, Way};
-use crate::programs::{Program, Version, version_of};
+use crate::programs::{Version, version_of};
 
 pub(super) const SETTINGS: &str = "/etc/containers/containers.conf.d/stasis.conf";
 /// The runtimes that report errors as JSON: podman requests that of no other.
@@ -17,7 +17,7 @@ const NAME: &str = "stasis";
 const ADDS_TO_LISTS: Version = Version::of(5, 0, 0);
 
 pub(super) fn edit(toml: &mut Toml, runtime: &str, way: Way) -> Result<(), SetupError> {
-    let podman = version_of("podman", Program::Podman);
+    let podman = version_of("podman");
     let adds = podman.is_some_and(|podman| podman >= ADDS_TO_LISTS);
     let lists = if adds { Lists::Added } else { Lists::Replaced };
     edit_for(toml, runtime, way, lists)

@@ -5,16 +5,16 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 use stasis_engine::low_level::criu_program;
 use stasis_host::output::{file_for_output, output_in};
 
+use crate::programs::end_within;
+
 /// The longest wait for the answer of an engine.
 const PATIENCE: Duration = Duration::from_secs(20);
-const LOOK: Duration = Duration::from_millis(10);
 /// More bytes than any list that is read.
 const MOST_ANSWERED: u64 = 16 << 20;
 /// The most bytes that are passed on of its message on failure.
@@ -98,18 +98,7 @@ impl EngineCommand {
         let mut command = self.command();
         command.stdin(Stdio::null()).stderr(said.try_clone()?);
         let mut child = command.stdout(answer.try_clone()?).spawn()?;
-        let start = Instant::now();
-        let status = loop {
-            match child.try_wait()? {
-                Some(status) => break status,
-                None if start.elapsed() < PATIENCE => thread::sleep(LOOK),
-                None => {
-                    child.kill()?;
-                    child.wait()?;
-                    return Err(NoAnswer::Late);
-                }
-            }
-        };
+        let status = end_within(PATIENCE, &mut child)?.ok_or(NoAnswer::Late)?;
         match status.success() {
             true => Ok(output_in(&answer, MOST_ANSWERED)?),
             false => Err(NoAnswer::Said(output_in(&said, MOST_SAID)?)),
