@@ -93,7 +93,7 @@ mod tests {
     fn text(settings: &Settings) -> String {
         let mut parts = Parts::new();
         let mut families = families(settings, &mut parts);
-        families.push(parts.family());
+        families.push(parts.family);
         families.iter().map(Family::to_string).collect()
     }
 

@@ -86,7 +86,7 @@ fn page(settings: &Settings) -> String {
     }
     families.extend(containers::families(&ps::all(settings)));
     families.extend(contents::families(settings, &mut parts));
-    families.push(parts.family());
+    families.push(parts.family);
     families.iter().map(Family::to_string).collect()
 }
 

@@ -8,37 +8,30 @@ use stasis_engine::error::operations_log::Distribution;
 use crate::answer::show_note;
 use crate::command_error::CommandError;
 
-/// The type of a family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Type {
-    Counter,
-    Gauge,
-    Histogram,
-}
-
 /// The samples of one name.
 #[derive(Debug)]
 pub(super) struct Family {
     name: &'static str,
-    kind: Type,
+    /// Its type.
+    kind: &'static str,
     help: &'static str,
     samples: String,
 }
 
 impl Family {
     pub(super) fn counter(name: &'static str, help: &'static str) -> Self {
-        Self::new(name, Type::Counter, help)
+        Self::new(name, "counter", help)
     }
 
     pub(super) fn gauge(name: &'static str, help: &'static str) -> Self {
-        Self::new(name, Type::Gauge, help)
+        Self::new(name, "gauge", help)
     }
 
     pub(super) fn histogram(name: &'static str, help: &'static str) -> Self {
-        Self::new(name, Type::Histogram, help)
+        Self::new(name, "histogram", help)
     }
 
-    fn new(name: &'static str, kind: Type, help: &'static str) -> Self {
+    fn new(name: &'static str, kind: &'static str, help: &'static str) -> Self {
         Self {
             name,
             kind,
@@ -107,13 +100,8 @@ fn quoted(value: &str) -> String {
 
 impl fmt::Display for Family {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self.kind {
-            Type::Counter => "counter",
-            Type::Gauge => "gauge",
-            Type::Histogram => "histogram",
-        };
         writeln!(f, "# HELP {} {}", self.name, self.help)?;
-        writeln!(f, "# TYPE {} {kind}", self.name)?;
+        writeln!(f, "# TYPE {} {}", self.name, self.kind)?;
         f.write_str(&self.samples)
     }
 }
@@ -121,7 +109,7 @@ impl fmt::Display for Family {
 /// Which parts could be read: an unreadable part hides no other.
 #[derive(Debug)]
 pub(super) struct Parts {
-    family: Family,
+    pub(super) family: Family,
 }
 
 impl Parts {
@@ -140,10 +128,6 @@ impl Parts {
         let success = f64::from(u8::from(read.is_ok()));
         self.family.add(&[("part", part)], success);
         read.inspect_err(|error| show_note(&chain(error))).ok()
-    }
-
-    pub(super) fn family(self) -> Family {
-        self.family
     }
 }
 

@@ -2,7 +2,7 @@
 //! delays no other, and is shown as such.
 
 use std::collections::HashSet;
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, Instant, SystemTime};
@@ -12,7 +12,7 @@ use stasis_gpu::cuda::nvml::Inventory;
 use stasis_host::deadline::left_behind;
 use stasis_locate::Located;
 
-use super::row::Row;
+use super::row::{Known, Row};
 use crate::log::past::Past;
 
 /// Seconds until a container counts as not answering; an answer takes a fraction of one.
@@ -25,15 +25,6 @@ pub(super) struct Looks {
     /// The first processes of containers that were asked and have not answered: with `--watch` they
     /// are not asked again before that.
     waiting: Arc<Mutex<HashSet<i32>>>,
-}
-
-/// Facts known without asking a container.
-#[derive(Debug)]
-struct Known {
-    settings: Arc<Settings>,
-    inventory: Inventory,
-    past: Past,
-    now: SystemTime,
 }
 
 impl Looks {
@@ -56,60 +47,44 @@ impl Looks {
             past,
             now: SystemTime::now(),
         });
-        let found: Vec<Arc<Located>> = found.into_iter().map(Arc::new).collect();
-        let (answer, answers) = mpsc::channel();
-        let mut rows: Vec<Option<Option<Row>>> = Vec::new();
-        for (number, located) in found.iter().enumerate() {
-            rows.push(None);
-            self.ask(number, located, &known, answer.clone());
-        }
-        drop(answer);
-        let (began, limit) = (Instant::now(), Duration::from_secs(PATIENCE.into()));
-        // An error: all have answered, or the others have not in time.
-        while let Ok((number, row)) = answers.recv_timeout(limit.saturating_sub(began.elapsed())) {
-            if let Some(place) = rows.get_mut(number) {
-                *place = Some(row);
-            }
-        }
-        let unanswered = |located: &Located| {
-            left_behind();
-            let why = format!("no answer within {PATIENCE} s from the driver, or about a process");
-            Row::unknown(located, &known.past, known.now, why)
+        let found = found.into_iter().map(Arc::new);
+        let asked: Vec<_> = found
+            .map(|located| (self.ask(&located, &known), located))
+            .collect();
+        let deadline = Instant::now() + Duration::from_secs(PATIENCE.into());
+        let row = |(answer, located): (Option<Receiver<_>>, Arc<Located>)| {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let answer = answer.and_then(|answer| answer.recv_timeout(left).ok());
+            answer.unwrap_or_else(|| {
+                left_behind();
+                let why =
+                    format!("no answer within {PATIENCE} s from the driver, or about a process");
+                Some(Row::unknown(&known, &located, why))
+            })
         };
-        let rows = found.iter().zip(rows);
-        rows.filter_map(|(located, row)| row.unwrap_or_else(|| Some(unanswered(located))))
-            .collect()
+        asked.into_iter().filter_map(row).collect()
     }
 
-    /// Has a thread look at a container. No answer is sent while one is awaited, or without thread.
-    fn ask(
-        &self,
-        number: usize,
-        located: &Arc<Located>,
-        known: &Arc<Known>,
-        answer: Sender<(usize, Option<Row>)>,
-    ) {
+    /// Has a thread look at a container; `None` while an earlier answer is awaited. Without a
+    /// thread no answer comes.
+    fn ask(&self, located: &Arc<Located>, known: &Arc<Known>) -> Option<Receiver<Option<Row>>> {
         let pid = located.container.init().pid();
         if !lock(&self.waiting).insert(pid) {
-            return;
+            return None;
         }
+        let (answer, answered) = mpsc::channel();
         let (located, known) = (Arc::clone(located), Arc::clone(known));
         let waiting = Arc::clone(&self.waiting);
         let look = move || {
-            let Known {
-                settings,
-                inventory,
-                past,
-                now,
-            } = &*known;
-            let row = Row::of(settings, &located, inventory, past, *now);
+            let row = Row::of(&known, &located);
             lock(&waiting).remove(&pid);
             // An answer that comes too late has no receiver.
-            let _ = answer.send((number, row));
+            let _ = answer.send(row);
         };
         if Builder::new().spawn(look).is_err() {
             lock(&self.waiting).remove(&pid);
         }
+        Some(answered)
     }
 }
 

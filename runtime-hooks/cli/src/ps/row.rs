@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde::Serialize;
@@ -16,7 +17,7 @@ use stasis_gpu::cuda::gpu_use::{GpuBytes, add};
 use stasis_gpu::cuda::nvml::Inventory;
 use stasis_host::cancel::Cancel;
 use stasis_locate::Located;
-use stasis_locate::engine::{Engine, Known};
+use stasis_locate::engine::Engine;
 
 use super::state::{ContainerState, Recorded};
 use crate::check::{CheckError, CheckReport, Process, check};
@@ -62,22 +63,26 @@ pub(crate) struct Used {
     pub(crate) memory_bytes: u64,
 }
 
+/// Facts known without asking a container.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) settings: Arc<Settings>,
+    pub(super) inventory: Inventory,
+    pub(super) past: Past,
+    pub(super) now: SystemTime,
+}
+
 impl Row {
     /// Looks at a container; `None` if it uses no GPU.
-    pub(crate) fn of(
-        settings: &Settings,
-        located: &Located,
-        inventory: &Inventory,
-        past: &Past,
-        now: SystemTime,
-    ) -> Option<Self> {
+    pub(super) fn of(known: &Known, located: &Located) -> Option<Self> {
+        let (settings, inventory) = (&known.settings, &known.inventory);
         let recorded = Recorded::of(settings, located);
         let snapshot = located.container.snapshot().ok()?;
         let candidates = snapshot.candidates();
         if candidates.is_empty() && recorded.under_way.is_none() {
             return None;
         }
-        let mut row = Self::begun(located, past, now);
+        let mut row = Self::begun(known, located);
         if let Some(state) = recorded.at_work(located) {
             row.state = state;
         } else {
@@ -104,20 +109,20 @@ impl Row {
     }
 
     /// Makes the row from facts known without a query of processes or driver.
-    fn begun(located: &Located, past: &Past, now: SystemTime) -> Self {
+    fn begun(known: &Known, located: &Located) -> Self {
         let (container, id) = (&located.container, located.container.id());
-        let Known { engine, name } = located.known();
+        let (past, called) = (&known.past, located.known());
         Self {
             id: id.to_owned(),
-            name,
-            engine,
+            name: called.name,
+            engine: called.engine,
             root: located.root.clone(),
             pid: container.init().pid(),
             state: ContainerState::Unknown,
             operation: None,
             gpus: Vec::new(),
             processes: Vec::new(),
-            last_image: past.last_image(id, now),
+            last_image: past.last_image(id, known.now),
             checkpointable: None,
             blockers: Vec::new(),
             kind: None,
@@ -128,11 +133,11 @@ impl Row {
     }
 
     /// Makes the row of a container that cannot be inspected.
-    pub(super) fn unknown(located: &Located, past: &Past, now: SystemTime, why: String) -> Self {
+    pub(super) fn unknown(known: &Known, located: &Located, why: String) -> Self {
         Self {
             kind: Some(Kind::Hung),
             error: Some(why),
-            ..Self::begun(located, past, now)
+            ..Self::begun(known, located)
         }
     }
 

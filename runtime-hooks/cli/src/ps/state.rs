@@ -1,9 +1,5 @@
 //! The state of a container that uses a GPU, in its operators' terms.
 
-use std::fmt;
-
-use clap::ValueEnum;
-use serde::Serialize;
 use stasis_config::Settings;
 use stasis_engine::operation::progress::UnderWay;
 use stasis_engine::operation::undo::{Begun, Undo};
@@ -13,37 +9,37 @@ use stasis_gpu::cuda::CudaState;
 use stasis_linux::cgroup::FreezerState;
 use stasis_locate::Located;
 
-/// The state of a container that uses a GPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum ContainerState {
-    /// It may use its GPUs.
-    Running,
-    /// Its CUDA calls block; its GPU contents are on its GPUs.
-    Locked,
-    /// Its GPU contents are in host memory, and its GPUs are free.
-    Suspended,
-    /// Its processes are frozen.
-    Paused,
-    Checkpointing,
-    Restoring,
-    Resuming,
-    /// The operator's `stasis suspend` or `resume` is at work.
-    Suspending,
-    /// An operation was killed or has failed, and is undone.
-    Recovering,
-    /// An operation was killed, and no keeper undoes it: `stasis recover`.
-    CutOff,
-    /// Its GPU contents go back as soon as its GPUs have room.
-    WaitingForRoom,
-    /// Its GPU contents go back as soon as all its processes answer the driver.
-    WaitingForAnswers,
-    /// The driver has lost a process: it has to be killed.
-    Failed,
-    /// Its processes are in different states.
-    Mixed,
-    /// It cannot be inspected.
-    Unknown,
+stasis_config::words! {
+    /// The state of a container that uses a GPU.
+    ContainerState {
+        /// It may use its GPUs.
+        Running = "running",
+        /// Its CUDA calls block; its GPU contents are on its GPUs.
+        Locked = "locked",
+        /// Its GPU contents are in host memory, and its GPUs are free.
+        Suspended = "suspended",
+        /// Its processes are frozen.
+        Paused = "paused",
+        Checkpointing = "checkpointing",
+        Restoring = "restoring",
+        Resuming = "resuming",
+        /// The operator's `stasis suspend` or `resume` is at work.
+        Suspending = "suspending",
+        /// An operation was killed or has failed, and is undone.
+        Recovering = "recovering",
+        /// An operation was killed, and no keeper undoes it: `stasis recover`.
+        CutOff = "cut-off",
+        /// Its GPU contents go back as soon as its GPUs have room.
+        WaitingForRoom = "waiting-for-room",
+        /// Its GPU contents go back as soon as all its processes answer the driver.
+        WaitingForAnswers = "waiting-for-answers",
+        /// The driver has lost a process: it has to be killed.
+        Failed = "failed",
+        /// Its processes are in different states.
+        Mixed = "mixed",
+        /// It cannot be inspected.
+        Unknown = "unknown",
+    }
 }
 
 /// The records of operations on a container.
@@ -112,27 +108,5 @@ impl ContainerState {
             Some(CudaState::Unknown(_)) => Self::Unknown,
             Some(_) => Self::Mixed,
         }
-    }
-}
-
-impl fmt::Display for ContainerState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Running => "running",
-            Self::Locked => "locked",
-            Self::Suspended => "suspended",
-            Self::Paused => "paused",
-            Self::Checkpointing => "checkpointing",
-            Self::Restoring => "restoring",
-            Self::Resuming => "resuming",
-            Self::Suspending => "suspending",
-            Self::Recovering => "recovering",
-            Self::CutOff => "cut off",
-            Self::WaitingForRoom => "waiting for room",
-            Self::WaitingForAnswers => "waiting for answers",
-            Self::Failed => "failed",
-            Self::Mixed => "mixed",
-            Self::Unknown => "unknown",
-        })
     }
 }

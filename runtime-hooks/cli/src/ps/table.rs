@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use comfy_table::{Cell, Color};
-use stasis_engine::operation::progress::UnderWay;
 
 use super::row::Row;
 use super::state::ContainerState;
 use crate::answer::amount::{age, size};
 use crate::answer::table::{BAD, BUSY, GOOD, cell, id, or_none, table};
 use crate::log::past::Predicted;
+use crate::through_engine::progress::share;
 
 /// The columns, and the order in which a narrow terminal leaves them out.
 const COLUMNS: [(&str, u8); 10] = [
@@ -49,8 +49,8 @@ fn row(row: &Row) -> Vec<Cell> {
         state(row),
         blockers(row),
         or_none(last_image(row)),
-        or_none(predicted(row.predicted_checkpoint.as_ref())),
-        or_none(predicted(row.predicted_restore.as_ref())),
+        or_none(row.predicted_checkpoint.as_ref().map(Predicted::text)),
+        or_none(row.predicted_restore.as_ref().map(Predicted::text)),
     ]
 }
 
@@ -65,19 +65,14 @@ fn state(row: &Row) -> Cell {
         ContainerState::Suspended | ContainerState::Paused | ContainerState::Locked => Color::Reset,
         _ => BUSY,
     };
-    let mut text = row.state.to_string();
+    let mut text = row.state.name().replace('-', " ");
     if let Some(under_way) = &row.operation {
         text += &format!(": {}", under_way.phase);
-        if let Some(percent) = percent(under_way) {
+        if let Some(percent) = share(under_way) {
             text += &format!(" {percent} %");
         }
     }
     cell(text).fg(tone)
-}
-
-fn percent(under_way: &UnderWay) -> Option<u64> {
-    let (done, total) = (under_way.bytes_done?, under_way.bytes_total?);
-    Some(done.saturating_mul(100).checked_div(total)?.min(100))
 }
 
 fn blockers(row: &Row) -> Cell {
@@ -93,8 +88,4 @@ fn blockers(row: &Row) -> Cell {
 fn last_image(row: &Row) -> Option<String> {
     let seconds = row.last_image.as_ref()?.age_seconds?;
     Some(format!("{} ago", age(Duration::from_secs(seconds))))
-}
-
-fn predicted(predicted: Option<&Predicted>) -> Option<String> {
-    predicted.map(Predicted::text)
 }

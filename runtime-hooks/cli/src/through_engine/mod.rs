@@ -14,7 +14,7 @@ mod dry_run;
 pub(crate) mod group;
 mod no_way;
 mod outcome;
-mod progress;
+pub(crate) mod progress;
 pub mod restore;
 mod restore_dry_run;
 mod restore_way;

@@ -152,7 +152,7 @@ fn left(under_way: &UnderWay, rate: u64) -> Option<Duration> {
 }
 
 /// Returns the share of the phase's bytes that is moved, in percent.
-fn share(under_way: &UnderWay) -> Option<u64> {
+pub(crate) fn share(under_way: &UnderWay) -> Option<u64> {
     let (done, total) = (under_way.bytes_done?, under_way.bytes_total?);
     let share = done.saturating_mul(100).checked_div(total)?;
     Some(share.min(100))
