@@ -125,7 +125,7 @@ pub fn run(
     let way = CheckpointWay::of(settings, &located, known.engine, wanted);
     let past = Past::read(&settings.paths.log_dir).map_err(CommandError::Log)?;
     let id = Some(located.container.id().to_owned());
-    let mut begun = Outcome::begun(container, id, &known);
+    let mut begun = Outcome::begun(container, id, known.engine);
     if arguments.dry_run {
         let report = check_by_engine(settings, &located, &options)?;
         let answer = DryRun::of(settings, &located, report, begun, way, wanted.after, &past)?;
@@ -226,7 +226,7 @@ fn checkpoint(
         return outcome;
     }
     outcome.image = way.image.or_else(|| {
-        let path = outcome.image_path();
+        let path = outcome.image_path.as_ref();
         path.map(|path| path.display().to_string())
     });
     if uses_gpu && !outcome.is_logged() {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 use stasis_engine::error::kind::{Diagnosis, Kind, State};
 use stasis_engine::operation::verb::Verb;
-use stasis_locate::engine::{Engine, Known};
+use stasis_locate::engine::Engine;
 
 use super::command::EngineCommand;
 use crate::answer::amount::{size, took};
@@ -44,8 +44,9 @@ pub(super) struct Outcome {
     /// The container's state now.
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<String>,
+    /// The image's path, according to the log.
     #[serde(skip)]
-    image_path: Option<PathBuf>,
+    pub(super) image_path: Option<PathBuf>,
     /// The error without what the message shows anyway.
     #[serde(skip)]
     cause: Option<String>,
@@ -72,11 +73,11 @@ impl Word {
 
 impl Outcome {
     /// Makes the outcome of a container before its operation.
-    pub(super) fn begun(name: &str, container: Option<String>, known: &Known) -> Self {
+    pub(super) fn begun(name: &str, container: Option<String>, engine: Option<Engine>) -> Self {
         Self {
             name: name.to_owned(),
             container,
-            engine: known.engine,
+            engine,
             command: None,
             result: Word::Done,
             image: None,
@@ -106,11 +107,6 @@ impl Outcome {
     /// Returns whether stasis has logged the operation.
     pub(super) fn is_logged(&self) -> bool {
         self.seconds.is_some()
-    }
-
-    /// Returns the image's path, according to the log.
-    pub(super) fn image_path(&self) -> Option<&PathBuf> {
-        self.image_path.as_ref()
     }
 
     /// Records the failure, with this reason if the log has none.

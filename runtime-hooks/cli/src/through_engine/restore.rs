@@ -7,7 +7,7 @@ use stasis_config::Settings;
 use stasis_engine::error::kind::State;
 use stasis_engine::operation::verb::Verb;
 use stasis_engine::request::CriuOption;
-use stasis_locate::engine::{self, Engine};
+use stasis_locate::engine::Engine;
 use stasis_locate::locate;
 
 use super::attempt::Attempt;
@@ -111,14 +111,11 @@ pub fn run(
     }
     let way = way(settings, arguments, config);
     let found = way.as_ref().ok();
-    let known = engine::Known {
-        engine: found.and_then(|way| way.engine),
-        name: None,
-    };
+    let engine = found.and_then(|way| way.engine);
     let id = found.and_then(|way| way.id.clone());
     let past = Past::read(&settings.paths.log_dir).map_err(CommandError::Log)?;
     let predicted = id.as_ref().and_then(|id| past.predicted(Verb::Restore, id));
-    let mut begun = Outcome::begun(arguments.name(), id, &known);
+    let mut begun = Outcome::begun(arguments.name(), id, engine);
     if arguments.dry_run {
         let answer = DryRun::of(settings, begun, way, predicted);
         show(&answer, arguments.output.format())?;

@@ -123,7 +123,7 @@ pub(super) fn dry_run(settings: &Settings, wanted: &GroupWanted<'_>) -> Result<E
         };
         let way = runtime(settings, &member.located, of_one);
         let id = Some(member.located.container.id().to_owned());
-        let begun = Outcome::begun(&member.name, id, &member.known);
+        let begun = Outcome::begun(&member.name, id, member.known.engine);
         let (located, after) = (&member.located, wanted.after);
         let context = located.context(settings.clone(), Cancel::not_needed());
         let report = check(&context, &located.container, wanted.options)?;

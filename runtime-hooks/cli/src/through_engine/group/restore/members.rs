@@ -10,9 +10,8 @@ use stasis_engine::low_level::default_root;
 use stasis_group::file::{self, GroupMember, NewGroup};
 use stasis_group::parent::Child;
 use stasis_host::cancel::Cancel;
-use stasis_locate::engine::{Engine, Known};
 
-use super::RestoreWanted;
+use super::{RestoreWanted, unusable};
 use crate::command_error::{CommandError, GroupError};
 use crate::through_engine::checkpoint_way::stasis_runtime;
 use crate::through_engine::command::EngineCommand;
@@ -35,17 +34,13 @@ pub(super) fn find(
     wanted: &RestoreWanted<'_>,
     directory: &Path,
 ) -> Result<Vec<Member>, CommandError> {
-    let no_group = |source| GroupError::Directory {
-        path: directory.to_owned(),
-        source,
-    };
-    let file = file::find(directory).map_err(no_group)?;
+    let file = file::find(directory).map_err(unusable(directory))?;
     let file = file.ok_or_else(|| GroupError::NoGroup(directory.to_owned()))?;
     let mut bundles = bundles(wanted.bundles)?;
     let low_level = settings.runtime.resolve()?;
     let root = wanted.root.map(Path::to_owned);
     let root = root.unwrap_or_else(|| default_root(low_level.flavor));
-    let root = std::path::absolute(&root).map_err(no_group)?;
+    let root = std::path::absolute(&root).map_err(unusable(directory))?;
     let mut members = Vec::new();
     for found in file.containers {
         refuse_others(directory, &found)?;
@@ -110,13 +105,6 @@ impl Member {
     /// Describes it for the file that decides the outcome.
     pub(super) fn describe(&self) -> GroupMember {
         self.described.clone()
-    }
-
-    pub(super) fn known(&self) -> Known {
-        Known {
-            engine: None::<Engine>,
-            name: Some(self.name.clone()),
-        }
     }
 
     /// Finds the runtime for its restore.

@@ -17,9 +17,9 @@ use stasis_group::file::{NewGroup, restore::remove_left};
 use stasis_group::parent;
 use stasis_host::time::rfc3339;
 
-use super::lead;
 use super::outcome::{self, report};
 use super::row::Row;
+use super::{lead, unusable};
 use crate::answer::exit::Exit;
 use crate::answer::{Format, show_all};
 use crate::command_error::{CommandError, GroupError};
@@ -100,7 +100,7 @@ pub(in crate::through_engine) fn dry_run(
             let root = Some(member.root.as_path());
             let bundle = &member.bundle;
             let way = RestoreWay::of_runtime(settings, of_one, bundle, root, wanted.config);
-            let begun = Outcome::begun(&member.name, Some(member.id.clone()), &member.known());
+            let begun = Outcome::begun(&member.name, Some(member.id.clone()), None);
             let predicted = past.predicted(Verb::Restore, &member.id);
             DryRun::of(settings, begun, way, predicted)
         })
@@ -135,8 +135,4 @@ fn is_needed(settings: &Settings, id: &str) -> bool {
         _ => false,
     };
     Undo::all(&settings.paths.state_dir).map_or(true, |records| records.iter().any(is_of_it))
-}
-
-fn unusable(path: &Path) -> impl Fn(std::io::Error) -> GroupError {
-    super::unusable(path)
 }
