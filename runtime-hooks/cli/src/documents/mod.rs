@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use clap::Command;
 use clap_complete::Shell;
 
-pub use examples::{faults, with_examples};
+pub use examples::{EXAMPLES, examples_of, with_examples};
 
 /// The directory of each shell's completions, below `share`.
 const SHELLS: [(Shell, &str); 3] = [
