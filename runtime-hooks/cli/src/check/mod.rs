@@ -4,10 +4,9 @@ pub(crate) mod by_engine;
 mod docker;
 mod error;
 mod hooks;
-mod later;
 mod packing;
 mod room;
-mod runtime;
+pub(crate) mod runtime;
 mod text;
 
 use std::collections::BTreeSet;
@@ -30,8 +29,8 @@ use stasis_engine::preflight::blocker::{Finding, consequence, way_out};
 use stasis_engine::preflight::capabilities::Capabilities;
 use stasis_engine::preflight::cuda_processes::{CudaMembers, cuda_members};
 use stasis_engine::preflight::exec_sessions;
-use stasis_engine::preflight::sharing::Sharing;
 use stasis_engine::preflight::sharing::peer_access::PeerAccess;
+use stasis_engine::preflight::sharing::{Sharing, known_later};
 use stasis_engine::request::CriuOption;
 use stasis_gpu::cuda::nvml::{Inventory, ListedUse};
 use stasis_gpu::cuda::process_set::ProcessStates;
@@ -210,8 +209,13 @@ impl CheckReport {
         };
         self.processes = snapshot.members().iter().map(describe).collect();
         let mut found = find_blockers(container, &facts)?;
-        if let Some(copying) = copying {
-            self.leave_to_the_lock(Sharing::of(&copying, container, &members), &mut found);
+        if let Some(copying) = copying
+            && Sharing::of(&copying, container, &members) == Sharing::AtTheLock
+        {
+            let later = known_later(&mut found).into_iter();
+            let told = "a checkpoint finds out at the lock whether this is a blocker";
+            self.notes
+                .extend(later.map(|finding| format!("{finding}: {told}")));
         }
         for finding in found.into_iter().chain(exec_sessions::findings(snapshot)) {
             self.add(finding, &context.settings);

@@ -9,14 +9,16 @@ use stasis_config::Settings;
 use stasis_engine::container::Container;
 use stasis_linux::procfs::{arguments, is_of_go, program};
 use stasis_linux::{ProcessRef, file};
-use toml_edit::DocumentMut;
+use toml_edit::Value;
+
+use crate::setup::tables::Toml;
 
 /// containerd's own shim writes the name of the runtime into the bundle.
 const RECORD: &str = "runtime";
 const MOST_BYTES: u64 = 1 << 20;
 /// NVIDIA's program in front of a low-level runtime, and its settings.
-const NVIDIA: &str = "nvidia-container-runtime";
-const NVIDIA_SETTINGS: &str = "/etc/nvidia-container-runtime/config.toml";
+pub(crate) const NVIDIA: &str = "nvidia-container-runtime";
+pub(crate) const NVIDIA_SETTINGS: &str = "/etc/nvidia-container-runtime/config.toml";
 /// The runtimes that it tries without settings.
 const NVIDIA_TAKES: [&str; 2] = ["runc", "crun"];
 
@@ -43,7 +45,7 @@ pub(super) fn of_others(container: &Container) -> Option<Calls> {
         }
         _ => return None,
     };
-    let is_other = is_other(&program, || settings_of(Path::new(NVIDIA_SETTINGS)));
+    let is_other = is_other(&program, || Toml::read(Path::new(NVIDIA_SETTINGS)).ok());
     is_other.then_some(Calls { by, program })
 }
 
@@ -64,7 +66,7 @@ fn recorded_in(bundle: &Path) -> Option<PathBuf> {
 }
 
 /// Returns whether a program is runc or crun; `nvidia` has the settings of NVIDIA's program.
-fn is_other(program: &Path, nvidia: impl FnOnce() -> Option<DocumentMut>) -> bool {
+fn is_other(program: &Path, nvidia: impl FnOnce() -> Option<Toml>) -> bool {
     let called = name_of(program);
     if called.starts_with(NVIDIA) {
         let behind = behind_nvidia(nvidia().as_ref());
@@ -91,23 +93,13 @@ fn found(program: &Path) -> Option<PathBuf> {
 }
 
 /// Returns the first program of its list that exists.
-fn behind_nvidia(settings: Option<&DocumentMut>) -> Option<PathBuf> {
-    let listed = settings.and_then(|settings| {
-        let list = settings.get(NVIDIA)?.get("runtimes")?.as_array()?;
-        Some(
-            list.iter()
-                .filter_map(|name| name.as_str())
-                .map(PathBuf::from)
-                .collect::<Vec<_>>(),
-        )
-    });
-    let listed = listed.unwrap_or_else(|| NVIDIA_TAKES.iter().map(PathBuf::from).collect());
-    listed.iter().find_map(|program| found(program))
-}
-
-fn settings_of(path: &Path) -> Option<DocumentMut> {
-    let text = file::read(path, MOST_BYTES).ok()??;
-    std::str::from_utf8(&text).ok()?.parse().ok()
+fn behind_nvidia(settings: Option<&Toml>) -> Option<PathBuf> {
+    let listed = settings.and_then(|settings| settings.find(&[NVIDIA, "runtimes"])?.as_array());
+    let found = |name: &str| found(Path::new(name));
+    match listed {
+        Some(list) => list.iter().filter_map(Value::as_str).find_map(found),
+        None => NVIDIA_TAKES.into_iter().find_map(found),
+    }
 }
 
 #[cfg(test)]
@@ -161,7 +153,7 @@ mod tests {
             let list = list.iter().map(|path| format!("{path:?}"));
             let list = list.collect::<Vec<_>>().join(", ");
             let text = format!("[nvidia-container-runtime]\nruntimes = [{list}]\n");
-            is_other(&nvidia, || text.parse().ok())
+            is_other(&nvidia, || Toml::parse(Path::new("x"), Some(&text)).ok())
         };
         assert!(lists(&[Path::new("/nowhere/stasis-runtime"), &runc]));
         assert!(!lists(&[&ours, &runc]) && !lists(&[&script]) && !lists(&[]));

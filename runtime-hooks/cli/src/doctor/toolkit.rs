@@ -2,15 +2,12 @@
 //! to the runtime as mounts of the specification; by its hook the files appear in the container
 //! behind the runtime's back, and CRIU knows of no mount that it could be given at a restore.
 
-use std::fs;
 use std::path::Path;
 
-use toml_edit::DocumentMut;
+use super::{Finding, warning};
+use crate::check::runtime::{NVIDIA, NVIDIA_SETTINGS};
+use crate::setup::tables::Toml;
 
-use super::warning;
-use crate::doctor::Finding;
-
-const SETTINGS: &str = "/etc/nvidia-container-runtime/config.toml";
 /// Where packages put podman's and CRI-O's hook.
 const HOOKS: [&str; 2] = [
     "/usr/share/containers/oci/hooks.d/oci-nvidia-hook.json",
@@ -18,11 +15,11 @@ const HOOKS: [&str; 2] = [
 ];
 
 pub(super) fn findings() -> Vec<Finding> {
-    let settings = fs::read_to_string(SETTINGS).unwrap_or_default();
+    let settings = Toml::read(Path::new(NVIDIA_SETTINGS)).ok();
     let hook = HOOKS.into_iter().find(|path| Path::new(path).exists());
-    let by_mode = is_legacy(&settings).then(|| {
+    let by_mode = settings.filter(is_legacy).map(|_| {
         by_hook(
-            &format!("{SETTINGS} has the mode \"legacy\""),
+            &format!("{NVIDIA_SETTINGS} has the mode \"legacy\""),
             "nvidia-ctk config --in-place --set nvidia-container-runtime.mode=cdi",
         )
     });
@@ -38,13 +35,9 @@ fn by_hook(evidence: &str, remedy: &str) -> Finding {
     )
 }
 
-fn is_legacy(settings: &str) -> bool {
-    let document: Option<DocumentMut> = settings.parse().ok();
-    let mode = document.as_ref().and_then(|document| {
-        let table = document.get("nvidia-container-runtime")?;
-        table.get("mode")?.as_str()
-    });
-    mode == Some("legacy")
+fn is_legacy(settings: &Toml) -> bool {
+    let mode = settings.find(&[NVIDIA, "mode"]);
+    mode.and_then(|mode| mode.as_str()) == Some("legacy")
 }
 
 #[cfg(test)]
@@ -53,9 +46,11 @@ mod tests {
 
     #[test]
     fn one_mode_is_the_hooks() {
-        let of = |mode: &str| is_legacy(&format!("[nvidia-container-runtime]\nmode = {mode}\n"));
-        assert!(of("\"legacy\""));
-        assert!(!of("\"cdi\"") && !of("\"auto\"") && !of("["));
-        assert!(!is_legacy("[other]\nmode = \"legacy\"\n"));
+        let of = |table: &str, mode: &str| {
+            let text = format!("[{table}]\nmode = \"{mode}\"\n");
+            is_legacy(&Toml::parse(Path::new("x"), Some(&text)).unwrap())
+        };
+        assert!(of(NVIDIA, "legacy") && !of("other", "legacy"));
+        assert!(!of(NVIDIA, "cdi") && !of(NVIDIA, "auto"));
     }
 }
