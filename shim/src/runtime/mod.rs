@@ -57,7 +57,8 @@ pub(crate) struct OciRuntime {
     stasis: PathBuf,
     root: PathBuf,
     log: PathBuf,
-    options: Options,
+    /// Those of the task's Create request.
+    pub(crate) options: Options,
     reaper: Arc<Reaper>,
 }
 
@@ -95,11 +96,6 @@ impl OciRuntime {
     /// The low-level runtime's program.
     pub(crate) fn program(&self) -> &Path {
         self.low_level.program()
-    }
-
-    /// The options of the task's Create request.
-    pub(crate) fn options(&self) -> &Options {
-        &self.options
     }
 
     /// Starts a call that creates a container.

@@ -83,7 +83,7 @@ impl OciRuntime {
         streams: Streams,
         console: Option<&Path>,
     ) -> Result<RunningCall> {
-        let work = match self.options().criu_work_path.as_str() {
+        let work = match self.options.criu_work_path.as_str() {
             "" => bundle.work(),
             path => PathBuf::from(path),
         };

@@ -33,8 +33,8 @@ pub(crate) async fn create(
     let options = options::decode(request.options.as_ref())?;
     let bundle = Bundle::new(&request.bundle);
     let runtime = OciRuntime::find(options, &bundle, &context.namespace, &context.reaper)?;
-    options::write(bundle.path(), runtime.options(), runtime.program())?;
-    let state = match image(request, runtime.options(), &bundle).await? {
+    options::write(bundle.path(), &runtime.options, runtime.program())?;
+    let state = match image(request, &runtime.options, &bundle).await? {
         Some(image) => LifecycleState::Prepared { image },
         None => LifecycleState::Created,
     };

@@ -59,7 +59,7 @@ impl Task {
     /// Ends a restore whose caller has gone: no other caller would ever end the container.
     async fn end_restore(self: &Arc<Self>) {
         let mut caller = match &self.record().state {
-            LifecycleState::Restoring { operation, .. } => operation.caller(),
+            LifecycleState::Restoring { operation, .. } => operation.caller.clone(),
             _ => return,
         };
         // The caller's own clock may be ahead: this may come before its deadline does here.

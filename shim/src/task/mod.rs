@@ -167,8 +167,8 @@ impl Task {
         let owner = crate::stdio::pipes::Owner {
             id,
             namespace: &self.context.namespace,
-            uid: self.runtime.options().io_uid,
-            gid: self.runtime.options().io_gid,
+            uid: self.runtime.options.io_uid,
+            gid: self.runtime.options.io_gid,
         };
         crate::stdio::prepare(wanted, &owner, &self.context.reaper).await
     }

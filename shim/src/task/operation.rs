@@ -12,7 +12,8 @@ use crate::runtime::process::RuntimeProcess;
 #[derive(Debug)]
 pub(crate) struct Operation {
     process: Arc<RuntimeProcess>,
-    caller: Caller,
+    /// Waits for its outcome.
+    pub(crate) caller: Caller,
     /// Signals for the task that came meanwhile. They are sent when the operation is over, if the
     /// init process still runs.
     pending: Vec<PendingSignal>,
@@ -61,11 +62,6 @@ impl Operation {
     /// Returns whether it is the operation of this process.
     pub(crate) fn is_of(&self, process: &Arc<RuntimeProcess>) -> bool {
         Arc::ptr_eq(&self.process, process)
-    }
-
-    /// Returns the caller that waits for its outcome.
-    pub(crate) fn caller(&self) -> Caller {
-        self.caller.clone()
     }
 
     /// Takes the signals that are to be sent now.
