@@ -113,7 +113,7 @@ fn send(
     subject: Option<Descriptor>,
     lengths: impl Fn(BlobsOf, u64) -> Lengths,
 ) -> Result<Moved, MoveError> {
-    let (place, tag) = (into.place(), reference.new_tag()?);
+    let (place, tag) = (into.place, reference.new_tag()?);
     let mut files: Vec<ImageFile> = source.of_criu().cloned().collect();
     files.sort_unstable_by(|one, other| one.name.cmp(&other.name));
     let (large, small) = split(files.iter(), |_, file| is_large(file));

@@ -24,7 +24,8 @@ pub(super) type Layer = (Kind, Digest, u64);
 
 /// Writes blobs, and counts them.
 pub(super) struct Outgoing<'s, 'p> {
-    place: &'p dyn Elsewhere,
+    /// The registry or layout.
+    pub(super) place: &'p dyn Elsewhere,
     scope: &'s Scope<'s, 'p>,
     progress: &'p dyn Progress,
     growing: Option<Box<dyn NewBlob + 'p>>,
@@ -83,11 +84,6 @@ impl<'s, 'p> Outgoing<'s, 'p> {
             moved_bytes: 0,
             moved_blobs: 0,
         }
-    }
-
-    /// Returns the registry or layout.
-    pub(super) fn place(&self) -> &'p dyn Elsewhere {
-        self.place
     }
 
     fn count(&mut self, stored: &Stored) {

@@ -30,7 +30,7 @@ impl<'l> LayoutBlob<'l> {
     pub(super) fn begin(layout: &'l Layout) -> Result<Self, OciImageError> {
         let place = &layout.blobs;
         let made = place.make_file();
-        let (file, name) = made.map_err(OciImageError::io("make a blob in", place.path()))?;
+        let (file, name) = made.map_err(OciImageError::io("make a blob in", &place.path))?;
         Ok(Self {
             layout,
             written: Hashed::new(file),
@@ -55,7 +55,7 @@ impl NewBlob for LayoutBlob<'_> {
         let named = file
             .sync_all()
             .and_then(|()| place.rename(name, &digest.hex()));
-        named.map_err(OciImageError::io("write a blob in", place.path()))?;
+        named.map_err(OciImageError::io("write a blob in", &place.path))?;
         Ok(Stored {
             digest,
             bytes,
@@ -68,7 +68,7 @@ impl Write for LayoutBlob<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.written.write(bytes);
         // A caller that packs files into the blob would name their directory in the error.
-        let place = self.unnamed.place.path();
+        let place = &self.unnamed.place.path;
         written
             .map_err(|error| io::Error::other(OciImageError::io("write a blob in", place)(error)))
     }

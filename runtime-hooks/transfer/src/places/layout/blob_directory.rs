@@ -17,7 +17,7 @@ const NEW: &str = ".stasis-new-";
 /// The directory.
 #[derive(Debug)]
 pub(super) struct BlobDirectory {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     directory: File,
 }
 
@@ -33,10 +33,6 @@ impl BlobDirectory {
             path: path.to_owned(),
             directory: opened.map_err(OciImageError::io("open", path))?.into(),
         })
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Opens a regular file in it; `None`: there is none.

@@ -218,7 +218,7 @@ impl Elsewhere for Layout {
     fn put(&self, bytes: &[u8]) -> Result<Stored, OciImageError> {
         let mut blob = self.new_blob()?;
         let written = blob.write_all(bytes);
-        written.map_err(OciImageError::io("write a blob in", self.blobs.path()))?;
+        written.map_err(OciImageError::io("write a blob in", &self.blobs.path))?;
         blob.finish()
     }
 
