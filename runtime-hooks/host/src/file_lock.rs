@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -72,6 +73,18 @@ pub fn try_lock(file: impl AsFd, sharing: Sharing) -> io::Result<Tried> {
         Ok(()) => Ok(Tried::Locked),
         Err(Errno::WOULDBLOCK) => Ok(Tried::Held),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether another process has a lock on a file that excludes one of this kind. A lock that is free
+/// is taken for a moment.
+///
+/// # Errors
+/// As [`try_lock`], or an error of opening the file; its absence is none.
+pub fn is_held(path: &Path, sharing: Sharing) -> io::Result<bool> {
+    match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        opened => Ok(try_lock(opened?, sharing)? == Tried::Held),
     }
 }
 

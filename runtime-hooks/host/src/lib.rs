@@ -1,5 +1,5 @@
 //! State of this machine and of this process: boots, signals, deadlines, disks, locks on files
-//! and directories, respawning, capabilities, lending, time.
+//! and directories, records, respawning, capabilities, lending, time.
 
 pub mod boot;
 pub mod caller;
@@ -10,6 +10,7 @@ pub mod directory_lock;
 pub mod disk;
 pub mod environment;
 pub mod file_lock;
+pub mod json_record;
 pub mod lent;
 pub mod output;
 pub mod respawn;

@@ -5,8 +5,8 @@ use std::path::{self, Path, PathBuf};
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
+use stasis_host::json_record;
 use stasis_host::time::rfc3339;
-use stasis_linux::file::{self, Access, Durability};
 use stasis_memory_store::ORIGIN_FILE;
 
 /// Far larger than any origin.
@@ -39,13 +39,11 @@ impl Origin {
 
     /// Writes the origin. The sync that brings the contents to disk includes it.
     pub(crate) fn write(&self, directory: &Path) -> io::Result<()> {
-        let (path, text) = (directory.join(ORIGIN_FILE), serde_json::to_vec(self)?);
-        file::replace(&path, &text, Access::Private, Durability::Volatile)
+        json_record::write(&directory.join(ORIGIN_FILE), self)
     }
 
     pub(crate) fn read(directory: &Path) -> Option<Self> {
-        let text = file::read(&directory.join(ORIGIN_FILE), MAX_BYTES).ok()??;
-        let origin: Self = serde_json::from_slice(&text).ok()?;
+        let origin: Self = json_record::read(&directory.join(ORIGIN_FILE), MAX_BYTES).ok()??;
         (origin.version == VERSION).then_some(origin)
     }
 }

@@ -8,7 +8,8 @@ use std::time::Duration;
 use serde::Serialize;
 use stasis_config::Settings;
 use stasis_host::file_lock::{Sharing, lock_within};
-use stasis_linux::file::{self, Access, Durability};
+use stasis_host::json_record;
+use stasis_linux::file;
 use stasis_memory_store::DumpRequest;
 
 use crate::bulk_memory::places;
@@ -47,15 +48,9 @@ impl RequestFiles {
     /// Writes the request, whole or not at all: a recovery of the operation finds by it what was
     /// stored. Removes the progress of an earlier request.
     pub(crate) fn write(&self, request: &impl Serialize) -> Result<(), OperationError> {
-        let write = || {
-            file::remove(&self.progress)?;
-            let text = serde_json::to_vec(request)?;
-            file::replace(&self.request, &text, Access::Private, Durability::Volatile)
-        };
-        write().map_err(|source: io::Error| OperationError::Io {
-            path: self.request.clone(),
-            source,
-        })
+        let removed = file::remove(&self.progress);
+        let written = removed.and_then(|()| json_record::write(&self.request, request));
+        written.map_err(OperationError::of_file(&self.request))
     }
 
     /// Waits, no longer than `limit`, until no process stores contents for this request. A process
@@ -79,8 +74,10 @@ impl Drop for RequestFiles {
 
 /// Reads the request of a checkpoint; `None` also for one of a restore.
 pub(crate) fn of_dump(request: &Path) -> io::Result<Option<DumpRequest>> {
-    let text = file::read(request, MAX_REQUEST_BYTES)?;
-    Ok(text.and_then(|text| serde_json::from_slice(&text).ok()))
+    match json_record::read(request, MAX_REQUEST_BYTES) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(None),
+        read => read,
+    }
 }
 
 /// The stores that an operation writes, or wrote when it was interrupted, by its directory.

@@ -16,7 +16,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use stasis_config::Flavor;
-use stasis_linux::file::{self, Access, Durability};
+use stasis_host::json_record;
+use stasis_linux::file;
 use stasis_linux::process::network::{bring_loopback_up, in_network, network_of};
 
 use crate::container::spec::Spec;
@@ -85,9 +86,8 @@ pub(super) fn notes(directory: &Path, image: &Path) -> Vec<String> {
         return Vec::new();
     }
     let path = notes_file(directory);
-    let text = file::read(&path, MAX_BYTES).ok().flatten();
+    let notes = json_record::read(&path, MAX_BYTES).ok().flatten();
     let _ = file::remove(&path);
-    let notes = text.and_then(|text| serde_json::from_slice(&text).ok());
     notes.unwrap_or_else(|| {
         let text = "what CRIU does not keep was not put back: its script has not run";
         vec![text.to_owned()]
@@ -165,13 +165,7 @@ fn tell(notes: &[String]) -> io::Result<()> {
     let Some(path) = env::var_os(NOTES) else {
         return Ok(());
     };
-    let text = serde_json::to_vec(notes)?;
-    file::replace(
-        Path::new(&path),
-        &text,
-        Access::Private,
-        Durability::Volatile,
-    )
+    json_record::write(Path::new(&path), notes)
 }
 
 #[cfg(test)]

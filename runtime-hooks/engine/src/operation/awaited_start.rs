@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use stasis_linux::file::{self, Access, Durability};
+use stasis_host::json_record;
 
 use crate::operation::directory::{directories, directory_of, id_of};
 use crate::operation::{Operation, OperationError};
@@ -56,19 +56,14 @@ impl AwaitedStart {
 }
 
 fn read(directory: &Path) -> Option<AwaitedStart> {
-    let text = file::read(&directory.join(FILE_NAME), MAX_BYTES).ok()??;
-    serde_json::from_slice(&text).ok()
+    json_record::read(&directory.join(FILE_NAME), MAX_BYTES).ok()?
 }
 
 impl Operation {
     /// Leaves the container to its `start`.
     pub(crate) fn await_start(&self, awaited: &AwaitedStart) -> Result<(), OperationError> {
         let path = self.directory().join(FILE_NAME);
-        let write = || {
-            let text = serde_json::to_vec(awaited)?;
-            file::replace(&path, &text, Access::Private, Durability::Volatile)
-        };
-        write().map_err(of_file(&path))
+        json_record::write(&path, awaited).map_err(OperationError::of_file(&path))
     }
 
     /// Returns the facts that a `start` needs, if the container waits for one.
@@ -77,22 +72,13 @@ impl Operation {
     /// [`OperationError::Io`], also for a file that holds no valid record.
     pub(crate) fn awaited_start(&self) -> Result<Option<AwaitedStart>, OperationError> {
         let path = self.directory().join(FILE_NAME);
-        let read = || {
-            let text = file::read(&path, MAX_BYTES)?;
-            Ok(text.map(|text| serde_json::from_slice(&text)).transpose()?)
-        };
-        read().map_err(of_file(&path))
+        json_record::read(&path, MAX_BYTES).map_err(OperationError::of_file(&path))
     }
 
     /// Removes the record: the container has been started, or is gone.
     pub(crate) fn awaits_no_start(&self) {
         let _ = fs::remove_file(self.directory().join(FILE_NAME));
     }
-}
-
-fn of_file(path: &Path) -> impl FnOnce(io::Error) -> OperationError {
-    let path = path.to_owned();
-    |source| OperationError::Io { path, source }
 }
 
 #[cfg(test)]

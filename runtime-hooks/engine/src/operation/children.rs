@@ -1,6 +1,6 @@
 //! The processes that an operation has started, and that a rollback or recovery waits for.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags, open};
 use stasis_gpu::cuda::process_set::initial_state::ProcessId;
-use stasis_host::file_lock::{Sharing, Tried, lock_soon, try_lock};
+use stasis_host::file_lock::{Sharing, is_held, lock_soon};
+use stasis_host::json_record;
 use stasis_linux::ProcessRef;
-use stasis_linux::file;
 
 use crate::operation::undo::Undo;
 use crate::operation::{Operation, OperationError};
@@ -59,21 +59,14 @@ impl Operation {
 
     /// Returns the program that makes a dump, if it was recorded and lives.
     pub(crate) fn started(&self) -> Option<ProcessRef> {
-        let text = file::read(&self.directory.join(CHILDREN), MAX_BYTES).ok()??;
-        let process: ProcessId = serde_json::from_slice(&text).ok()?;
+        let path = self.directory.join(CHILDREN);
+        let process: ProcessId = json_record::read(&path, MAX_BYTES).ok()??;
         process.open().ok()?
     }
 
     fn has_orphans(&self) -> Result<bool, OperationError> {
         let path = self.directory.join(CHILDREN);
-        let is_held = || match File::open(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            opened => Ok(try_lock(opened?, Sharing::Exclusive)? == Tried::Held),
-        };
-        is_held().map_err(|source| OperationError::Io {
-            path: path.clone(),
-            source,
-        })
+        is_held(&path, Sharing::Exclusive).map_err(OperationError::of_file(&path))
     }
 
     /// Returns the lock that every started process holds while it works: the low-level runtime and
@@ -88,10 +81,7 @@ impl Operation {
             };
             state.children.insert(file).try_clone()
         };
-        lock().map_err(|source| OperationError::Io {
-            path: path.clone(),
-            source,
-        })
+        lock().map_err(OperationError::of_file(&path))
     }
 }
 

@@ -230,10 +230,7 @@ impl Intent {
             };
             Ok(Some(serde_json::from_slice(&text)?))
         };
-        read().map_err(|source| OperationError::Io {
-            path: path.clone(),
-            source,
-        })
+        read().map_err(OperationError::of_file(&path))
     }
 
     /// Writes the record into an operation's directory. It need not outlive the machine, as its
@@ -246,10 +243,7 @@ impl Intent {
             file::check_size(text.len() as u64, MAX_BYTES)?;
             file::replace(&path, &text, Access::Private, Durability::Volatile)
         };
-        write().map_err(|source| OperationError::Io {
-            path: path.clone(),
-            source,
-        })
+        write().map_err(OperationError::of_file(&path))
     }
 }
 

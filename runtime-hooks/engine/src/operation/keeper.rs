@@ -13,7 +13,7 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use stasis_host::file_lock::{MOMENT, Sharing, Tried, lock_within, try_lock};
+use stasis_host::file_lock::{MOMENT, Sharing, is_held, lock_within};
 use stasis_host::respawn;
 use stasis_linux::ProcessRef;
 
@@ -42,10 +42,7 @@ pub(crate) fn show_trying(directory: &Path) -> io::Result<File> {
 /// # Errors
 /// The file cannot be opened or locked.
 pub(super) fn is_trying(directory: &Path) -> io::Result<bool> {
-    match File::open(directory.join(TRYING)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        opened => Ok(try_lock(opened?, Sharing::Exclusive)? == Tried::Held),
-    }
+    is_held(&directory.join(TRYING), Sharing::Exclusive)
 }
 
 /// A keeper.

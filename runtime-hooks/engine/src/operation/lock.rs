@@ -79,10 +79,7 @@ pub(super) fn try_lock(directory: &Path, purpose: Purpose) -> io::Result<Tried> 
 /// Returns whether a process holds the lock of a directory. Takes the lock for a moment if it is
 /// free.
 pub fn is_held(directory: &Path) -> bool {
-    File::open(directory.join(NAME)).is_ok_and(|lock| {
-        let tried = file_lock::try_lock(lock, Sharing::Shared);
-        tried.is_ok_and(|tried| tried == file_lock::Tried::Held)
-    })
+    file_lock::is_held(&directory.join(NAME), Sharing::Shared).unwrap_or(false)
 }
 
 /// The directory existed when it was to be made, or no longer when it was to be used.

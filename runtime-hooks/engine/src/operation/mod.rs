@@ -96,6 +96,14 @@ pub enum OperationError {
     },
 }
 
+impl OperationError {
+    /// Makes the error of this file or directory from an I/O error.
+    pub(crate) fn of_file(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        |source| Self::Io { path, source }
+    }
+}
+
 /// Returns whether an operation works on a container, or has left files behind. Cheap, because most
 /// calls of the verbs that use this only pass through.
 pub(crate) fn has_directory(state_dir: &Path, root: &Path, id: &str) -> bool {
@@ -115,14 +123,13 @@ pub(crate) fn is_recorded(state_dir: &Path, root: &Path, id: &str) -> bool {
 /// an operation wait. An operation that has not begun its first phase has changed nothing yet.
 pub fn refuse_under_way(state_dir: &Path, root: &Path, id: &str) -> Result<(), OperationError> {
     let directory = directory_of(state_dir, root, id);
-    let io = |source| OperationError::Io {
-        path: directory.join(progress::FILE_NAME),
-        source,
-    };
-    let Some(under_way) = UnderWay::read(&directory).map_err(io)? else {
+    let path = directory.join(progress::FILE_NAME);
+    let under_way = UnderWay::read(&directory).map_err(OperationError::of_file(&path))?;
+    let Some(under_way) = under_way else {
         return Ok(());
     };
-    if !under_way.is_alive().map_err(io)? {
+    let is_alive = under_way.is_alive();
+    if !is_alive.map_err(OperationError::of_file(&path))? {
         return Ok(());
     }
     Err(OperationError::UnderWay {
@@ -145,15 +152,9 @@ impl Operation {
 
     fn begin_for(purpose: Purpose, directory: PathBuf) -> Result<Self, OperationError> {
         let state_dir = state_dir_of(&directory);
-        Directory::make(state_dir, 0o700).map_err(|source| OperationError::Io {
-            path: state_dir.to_owned(),
-            source,
-        })?;
-        let tried = try_lock(&directory, purpose).map_err(|source| OperationError::Io {
-            path: directory.join(lock::NAME),
-            source,
-        })?;
-        match tried {
+        Directory::make(state_dir, 0o700).map_err(OperationError::of_file(state_dir))?;
+        let tried = try_lock(&directory, purpose);
+        match tried.map_err(OperationError::of_file(&directory.join(lock::NAME)))? {
             Tried::Held(holder) => Err(OperationError::Busy { holder }),
             Tried::Locked(lock) => {
                 progress::remove(&directory);

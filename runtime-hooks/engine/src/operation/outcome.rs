@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use stasis_gpu::cuda::process_set::initial_state::ProcessId;
+use stasis_host::json_record;
 use stasis_linux::file;
 
 use crate::request::AfterDump;
@@ -87,8 +88,7 @@ pub fn decision_of(directory: &Path, id: &str) -> io::Result<Option<Decision>> {
 }
 
 fn read(path: &Path) -> io::Result<Option<DecisionFile>> {
-    let text = file::read(path, MAX_BYTES)?;
-    Ok(text.map(|text| serde_json::from_slice(&text)).transpose()?)
+    json_record::read(path, MAX_BYTES)
 }
 
 impl SharedOutcome {

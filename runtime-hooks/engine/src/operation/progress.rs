@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
 use serde::{Deserialize, Serialize};
+use stasis_host::json_record;
 use stasis_linux::ProcessRef;
-use stasis_linux::file;
 
 use crate::context::Context;
 use crate::operation::Operation;
@@ -63,10 +63,7 @@ impl UnderWay {
     /// # Errors
     /// The I/O error; `InvalidData` for a file with other contents.
     pub fn read(directory: &Path) -> io::Result<Option<Self>> {
-        match file::read(&directory.join(FILE_NAME), MAX_BYTES)? {
-            Some(text) => Ok(Some(serde_json::from_slice(&text)?)),
-            None => Ok(None),
-        }
+        json_record::read(&directory.join(FILE_NAME), MAX_BYTES)
     }
 
     /// Whether the operation's process is alive: a killed process leaves its file beside an intent.

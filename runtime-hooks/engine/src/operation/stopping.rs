@@ -2,7 +2,6 @@
 //! signal begins no second one, and would only stay for the restored container.
 //! A lock is of a container's first process: another container may have the id, and be stopped as
 //! well, by the time the image is on disk.
-//! is on disk, and be stopped as well.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -12,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use stasis_host::file_lock::{Sharing, Tried, lock_within, try_lock};
+use stasis_host::file_lock::{self, Sharing, lock_within};
 use stasis_linux::ProcessRef;
 use stasis_linux::directory::{Directory, Earlier};
 
@@ -115,8 +114,7 @@ fn locks_of(directory: &Path, id: &str) -> impl Iterator<Item = String> {
 }
 
 fn is_held(path: &Path) -> bool {
-    let tried = File::open(path).and_then(|file| try_lock(&file, Sharing::Shared));
-    matches!(tried, Ok(Tried::Held))
+    file_lock::is_held(path, Sharing::Shared).unwrap_or(false)
 }
 
 /// Removes locks of killed processes whose containers have ended: a process that begins holds the

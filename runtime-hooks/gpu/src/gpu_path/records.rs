@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use stasis_host::file_lock::{Sharing, lock_soon, lock_within};
+use stasis_host::json_record;
 use stasis_injection::survey::{Removed, VisitRecord, remove};
 use stasis_injection::{PutBack, Record, put_back};
 use stasis_linux::ProcessRef;
-use stasis_linux::file::{self, Access, Durability};
+use stasis_linux::file;
 
 use crate::cuda::process_set::initial_state::ProcessId;
 
@@ -80,8 +81,7 @@ impl HeldRecord {
             process: ProcessId::of(process),
             record: record.clone(),
         };
-        let text = serde_json::to_vec(&recorded)?;
-        file::replace(&path, &text, Access::Private, Durability::Volatile)?;
+        json_record::write(&path, &recorded)?;
         Ok(Self { path, _lock: lock })
     }
 
@@ -106,8 +106,7 @@ pub(super) fn has_records(directory: &Path) -> bool {
 /// Returns how many bytes have been copied so far in the processes that have a record here.
 pub(super) fn copied(directory: &Path) -> u64 {
     let copied = |path: PathBuf| {
-        let text = file::read(&path, MAX_BYTES).ok()??;
-        let recorded: Recorded = serde_json::from_slice(&text).ok()?;
+        let recorded: Recorded = json_record::read(&path, MAX_BYTES).ok()??;
         let process = recorded.process.open().ok()??;
         match recorded.record {
             Injected::Copy(record) => Some(record.reported(process.pid()).ok()?.copied),
@@ -132,19 +131,15 @@ pub(super) fn put_back_all(directory: &Path) -> io::Result<()> {
 }
 
 fn put_one_back(directory: &Path, path: &Path) -> io::Result<()> {
-    let Some(text) = file::read(path, MAX_BYTES)? else {
+    let Some(Recorded { process, record }) = json_record::read(path, MAX_BYTES)? else {
         return Ok(());
     };
-    let Recorded { process, record } = serde_json::from_slice(&text)?;
     let lock = lock_of(directory, process.pid)?;
     lock_within(PATIENCE, &lock, Sharing::Exclusive)?;
     if let Some(process) = process.open()? {
         record.put_back(&process)?;
     }
-    let removed = fs::remove_file(path).or_else(|error| match error.kind() {
-        io::ErrorKind::NotFound => Ok(()),
-        _ => Err(error),
-    });
+    let removed = file::remove(path);
     leave(path);
     removed
 }

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use stasis_engine::operation::outcome::{COMPLETE, MAX_BYTES, PENDING, SharedOutcome};
 use stasis_engine::request::AfterDump;
 use stasis_gpu::cuda::process_set::initial_state::ProcessId;
+use stasis_host::json_record;
 use stasis_linux::ProcessRef;
 use stasis_linux::file::{self, Access, Durability};
 
@@ -140,8 +141,7 @@ pub fn find(directory: &Path) -> io::Result<Option<GroupFile>> {
 }
 
 fn read(path: &Path) -> io::Result<Option<GroupFile>> {
-    let text = file::read(path, MAX_BYTES)?;
-    Ok(text.map(|text| serde_json::from_slice(&text)).transpose()?)
+    json_record::read(path, MAX_BYTES)
 }
 
 /// Reads the outcome that a container shares from its parent's file.

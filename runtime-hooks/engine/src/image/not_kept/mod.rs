@@ -18,6 +18,7 @@ use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use stasis_host::json_record;
 use stasis_linux::file::{self, Access, Durability};
 use stasis_linux::process::expired_timers::start_expired_timers;
 use stasis_linux::process::removed_segments::{remove_segments, removed_segments};
@@ -93,10 +94,9 @@ impl NotKept {
     /// # Errors
     /// An I/O error; [`io::ErrorKind::InvalidData`] for anything that this version did not write.
     pub fn read(image: &Path) -> io::Result<Option<Self>> {
-        let Some(text) = file::read(&image.join(FILE_NAME), MAX_BYTES)? else {
+        let Some(facts) = json_record::read::<Self>(&image.join(FILE_NAME), MAX_BYTES)? else {
             return Ok(None);
         };
-        let facts: Self = serde_json::from_slice(&text)?;
         let most = facts.threads.len().max(facts.removed_segments.len());
         let most = most.max(facts.mounted.len());
         let what = match (facts.version, most) {

@@ -22,9 +22,9 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use stasis_host::cancel::Cancel;
+use stasis_host::json_record;
 use stasis_linux::error_chain;
 use stasis_linux::escape::escaped;
-use stasis_linux::file::{self, Access, Durability};
 
 use crate::container::Container;
 use crate::container::hooks::Hook;
@@ -115,8 +115,7 @@ impl Run<'_> {
 
     /// Returns the answer; `None` if the running process ended without one.
     fn answer(&self, process: &Path, pid: &Path, cancel: &Cancel) -> io::Result<Option<Answer>> {
-        let text = serde_json::to_vec(&self.process()?)?;
-        file::replace(process, &text, Access::Private, Durability::Volatile)?;
+        json_record::write(process, &self.process()?)?;
         let _ = fs::remove_file(pid);
         let (ours, theirs) = UnixStream::pair()?;
         let job = HookProcess {

@@ -6,13 +6,13 @@
 //! was run, so a hook whose runner is killed is run again.
 
 use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde_json::json;
 use stasis_host::cancel::Cancel;
-use stasis_linux::file::{self, Access, Durability};
+use stasis_host::json_record;
 
 use crate::container::Container;
 use crate::container::hooks::{Hook, When};
@@ -27,8 +27,8 @@ const FILE_NAME: &str = "after-restore.json";
 const MAX_BYTES: u64 = 64 << 20;
 
 /// A pending hook.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct PendingHook {
+#[derive(Debug, Deserialize)]
+struct PendingHook {
     place: RuntimeLocation,
     hook: Hook,
 }
@@ -47,40 +47,28 @@ pub(crate) fn record(
     place: &RuntimeLocation,
     hook: &Hook,
 ) -> Result<(), OperationError> {
-    let (path, pending) = (
-        path(operation),
-        serde_json::json!({"place": place, "hook": hook}),
-    );
-    let text = pending.to_string();
-    file::replace(
-        &path,
-        text.as_bytes(),
-        Access::Private,
-        Durability::Volatile,
-    )
-    .map_err(|source| OperationError::Io { path, source })
+    let path = path(operation);
+    let pending = json!({"place": place, "hook": hook});
+    json_record::write(&path, &pending).map_err(OperationError::of_file(&path))
 }
 
 /// Runs the pending hook of a container, if there is one: all of its processes have their GPU.
 /// The container goes on whatever the result is.
 pub(crate) fn run_after_restore(operation: &Operation, container: &Container) -> Option<RanHook> {
     let path = path(operation);
-    let pending = read(&path).transpose()?;
+    let pending = json_record::read(&path, MAX_BYTES).transpose()?;
     let began = Instant::now();
     let (phase, ran) = match pending {
-        Ok(pending) => {
+        Ok(PendingHook { place, hook }) => {
             let run = Run {
-                place: &pending.place,
+                place: &place,
                 operation,
                 container,
-                hook: &pending.hook,
+                hook: &hook,
             };
             // An operation that is asked to end still leaves the program as it was.
             let ran = run.run(&Cancel::not_needed());
-            (
-                pending.hook.when.phase(),
-                ran.map_err(|error| error.to_string()),
-            )
+            (hook.when.phase(), ran.map_err(|error| error.to_string()))
         }
         Err(error) => {
             let text = format!(
@@ -129,11 +117,6 @@ pub(crate) fn run_in_phase(
 
 fn path(operation: &Operation) -> PathBuf {
     operation.directory().join(FILE_NAME)
-}
-
-fn read(path: &Path) -> io::Result<Option<PendingHook>> {
-    let text = file::read(path, MAX_BYTES)?;
-    Ok(text.map(|text| serde_json::from_slice(&text)).transpose()?)
 }
 
 impl RanHook {

@@ -11,8 +11,8 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 use stasis_config::{Deadlines, Driver, GpuContents, LowLevel, Paths, Settings};
 use stasis_host::cancel::Cancel;
+use stasis_host::json_record;
 use stasis_linux::cgroup::FreezerState;
-use stasis_linux::file::{self, Access, Durability};
 
 use crate::container::root_mounts::RootMounts;
 use crate::context::Context;
@@ -188,14 +188,7 @@ impl Undo {
     /// [`OperationError::Io`], also for a file that holds no valid record.
     pub fn read(directory: &Path) -> Result<Option<Self>, OperationError> {
         let path = directory.join(FILE_NAME);
-        let read = || {
-            let text = file::read(&path, MAX_BYTES)?;
-            Ok(text.map(|text| serde_json::from_slice(&text)).transpose()?)
-        };
-        read().map_err(|source| OperationError::Io {
-            path: path.clone(),
-            source,
-        })
+        json_record::read(&path, MAX_BYTES).map_err(OperationError::of_file(&path))
     }
 
     /// Returns whether changes are to undo and no process does it: the operation was killed, and so
@@ -218,14 +211,7 @@ impl Undo {
 
     pub(super) fn write(&self, directory: &Path) -> Result<(), OperationError> {
         let path = directory.join(FILE_NAME);
-        let write = || {
-            let text = serde_json::to_vec(self)?;
-            file::replace(&path, &text, Access::Private, Durability::Volatile)
-        };
-        write().map_err(|source| OperationError::Io {
-            path: path.clone(),
-            source,
-        })
+        json_record::write(&path, self).map_err(OperationError::of_file(&path))
     }
 }
 

@@ -7,8 +7,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use stasis_host::file_lock::{Sharing, Tried, lock_soon, try_lock};
-use stasis_linux::file::{self, Access, Durability};
+use stasis_host::file_lock::{Sharing, Tried, is_held, lock_soon, try_lock};
+use stasis_host::json_record;
 use stasis_memory_store::ImageId;
 
 use super::POLL;
@@ -54,9 +54,7 @@ impl HeldRecord {
         lock_soon(&lock)?;
         // A wish for contents that were detached before.
         let _ = fs::remove_file(directory.join(WANTED));
-        let text = serde_json::to_vec(detached)?;
-        let path = directory.join(RECORD);
-        file::replace(&path, &text, Access::Private, Durability::Volatile)?;
+        json_record::write(&directory.join(RECORD), detached)?;
         Ok(Self::of(directory, detached.image_id, lock))
     }
 
@@ -130,10 +128,7 @@ pub(super) fn want(directory: &Path, limit: Duration) -> io::Result<File> {
 
 /// Whether a living process holds the contents, or may.
 pub(super) fn are_held(directory: &Path) -> bool {
-    match File::open(directory.join(LOCK)) {
-        Ok(lock) => !matches!(try_lock(lock, Sharing::Shared), Ok(Tried::Locked)),
-        Err(error) => error.kind() != io::ErrorKind::NotFound,
-    }
+    is_held(&directory.join(LOCK), Sharing::Shared).unwrap_or(true)
 }
 
 /// Opens the file that the holder has locked.
@@ -145,8 +140,7 @@ fn lock_of(directory: &Path) -> io::Result<File> {
 
 /// Reads the record.
 pub(super) fn read(directory: &Path) -> io::Result<Option<Detached>> {
-    let text = file::read(&directory.join(RECORD), MAX_BYTES)?;
-    Ok(text.map(|text| serde_json::from_slice(&text)).transpose()?)
+    json_record::read(&directory.join(RECORD), MAX_BYTES)
 }
 
 /// Removes the record and its lock.

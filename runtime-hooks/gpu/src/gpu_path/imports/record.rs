@@ -1,9 +1,9 @@
 //! The record of memory that is not shared as it was, in the operation's directory.
 
-use std::fs;
 use std::io;
 use std::path::Path;
 
+use stasis_host::json_record;
 use stasis_linux::ProcessRef;
 use stasis_linux::file::{self, Access, Durability};
 
@@ -24,8 +24,7 @@ pub fn write(directory: &Path, shares: &[Share]) -> io::Result<()> {
 
 /// Returns the memory that may not be shared as it was; empty if all is.
 pub(in crate::gpu_path) fn read(directory: &Path) -> io::Result<Vec<Share>> {
-    let text = file::read(&directory.join(RECORD), MAX_BYTES)?;
-    let shares = text.map(|text| serde_json::from_slice(&text)).transpose()?;
+    let shares = json_record::read(&directory.join(RECORD), MAX_BYTES)?;
     Ok(shares.unwrap_or_default())
 }
 
@@ -41,8 +40,5 @@ pub fn is_given_up(directory: &Path, process: &ProcessRef) -> bool {
 
 /// Removes the record: all memory is shared as it was.
 pub(in crate::gpu_path) fn forget(directory: &Path) -> io::Result<()> {
-    match fs::remove_file(directory.join(RECORD)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+    file::remove(&directory.join(RECORD))
 }

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
+use stasis_host::json_record;
 use stasis_host::time::rfc3339;
 use stasis_injection::slots::{self, BuildId, Refusal};
 use stasis_linux::ProcessRef;
-use stasis_linux::file::{self, Access, Durability};
 
 use super::Tried;
 
@@ -36,9 +36,7 @@ impl StoredVerdict {
     }
 
     pub(super) fn write(&self, directory: &Path, build_id: &BuildId) -> io::Result<()> {
-        let text = serde_json::to_vec(self)?;
-        let path = path(directory, build_id);
-        file::replace(&path, &text, Access::Private, Durability::Volatile)
+        json_record::write(&path(directory, build_id), self)
     }
 
     fn is_of_this_machine(&self) -> bool {
@@ -48,8 +46,7 @@ impl StoredVerdict {
 
 /// Returns the known result. A result that cannot be read is not known: the test is run again.
 pub(super) fn read(directory: &Path, build_id: &BuildId) -> Option<Tried> {
-    let text = file::read(&path(directory, build_id), MAX_BYTES).ok()??;
-    let stored: StoredVerdict = serde_json::from_slice(&text).ok()?;
+    let stored: StoredVerdict = json_record::read(&path(directory, build_id), MAX_BYTES).ok()??;
     stored.is_of_this_machine().then_some(stored.tried)
 }
 
