@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::{Errno, retry_on_intr};
+use stasis_linux::file;
 
 /// The most time for a lock that its holders need for a moment only.
 pub const MOMENT: Duration = Duration::from_secs(5);
@@ -82,9 +83,9 @@ pub fn try_lock(file: impl AsFd, sharing: Sharing) -> io::Result<Tried> {
 /// # Errors
 /// As [`try_lock`], or an error of opening the file; its absence is none.
 pub fn is_held(path: &Path, sharing: Sharing) -> io::Result<bool> {
-    match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        opened => Ok(try_lock(opened?, sharing)? == Tried::Held),
+    match file::if_exists(File::open(path))? {
+        None => Ok(false),
+        Some(file) => Ok(try_lock(file, sharing)? == Tried::Held),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Files that are replaced whole or not at all, and read up to a limit.
 
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, DirEntry, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
@@ -106,7 +106,7 @@ pub fn sync_directory(directory: &Path) -> io::Result<()> {
 pub fn open(path: &Path) -> io::Result<Option<File>> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
-    match absent_is(None, opened.map(Some)) {
+    match if_exists(opened) {
         Ok(Some(file)) if !file.metadata()?.is_file() => Err(not_a_file()),
         Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => Err(not_a_file()),
         other => other,
@@ -176,13 +176,19 @@ pub fn is_at(file: &File, path: &Path) -> bool {
 
 /// Removes a file; its absence is no error.
 pub fn remove(path: &Path) -> io::Result<()> {
-    absent_is((), fs::remove_file(path))
+    if_exists(fs::remove_file(path)).map(drop)
 }
 
-fn absent_is<T>(absent: T, result: io::Result<T>) -> io::Result<T> {
+/// Returns the entries of a directory; none if it does not exist.
+pub fn entries(directory: &Path) -> io::Result<impl Iterator<Item = io::Result<DirEntry>>> {
+    Ok(if_exists(fs::read_dir(directory))?.into_iter().flatten())
+}
+
+/// The result of a call with a path; `None` if there is no such file.
+pub fn if_exists<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(absent),
-        other => other,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        other => other.map(Some),
     }
 }
 

@@ -79,11 +79,12 @@ pub(crate) fn make(directory: &Path) -> Result<(), StoreError> {
 /// [`StoreError::Io`]; also if the directory has a file that the store did not make, which is kept.
 pub fn remove(directory: &Path) -> Result<(), StoreError> {
     let failed = StoreError::io("remove", directory);
-    match fs::symlink_metadata(directory) {
-        Ok(metadata) if metadata.is_dir() => {}
-        Ok(_) => return Err(failed(io::ErrorKind::NotADirectory.into())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(failed(error)),
+    match file::if_exists(fs::symlink_metadata(directory))
+        .map_err(StoreError::io("remove", directory))?
+    {
+        None => return Ok(()),
+        Some(metadata) if metadata.is_dir() => {}
+        Some(_) => return Err(failed(io::ErrorKind::NotADirectory.into())),
     }
     // Without its origin an interrupted removal does not look like a complete store.
     remove_replaced(&directory.join(ORIGIN_FILE))?;
@@ -128,10 +129,7 @@ pub(crate) fn remove_file(path: &Path) -> Result<(), StoreError> {
 
 /// Lists a directory; nothing if it does not exist.
 pub(crate) fn entries(directory: &Path) -> Result<Vec<DirEntry>, StoreError> {
-    let entries = match fs::read_dir(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other.and_then(Iterator::collect),
-    };
+    let entries = file::entries(directory).and_then(Iterator::collect);
     entries.map_err(StoreError::io("read", directory))
 }
 

@@ -6,8 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
-use stasis_engine::bulk_memory::places::names_in;
 use stasis_engine::image::disk_space;
+use stasis_linux::file;
 
 use super::failed;
 use super::text::{Family, Parts};
@@ -52,12 +52,17 @@ fn unread(path: &Path) -> impl Fn(io::Error) -> CommandError {
 
 /// Returns the bytes of all contents in a directory, and the first error of reading them.
 fn used_in(parent: &Path) -> (u64, Option<(PathBuf, io::Error)>) {
-    let (contents, mut unreadable) = match names_in(parent) {
+    let read = || {
+        file::entries(parent)?
+            .map(|entry| Ok(entry?.path()))
+            .collect()
+    };
+    let (contents, mut unreadable) = match read() {
         Ok(contents) => (contents, None),
         Err(error) => (Vec::new(), Some((parent.to_owned(), error))),
     };
     let mut bytes = 0;
-    for (_, own) in contents {
+    for own in contents {
         match bytes_of(&own) {
             Ok(more) => bytes += more,
             Err(error) => drop(unreadable.get_or_insert((own, error))),

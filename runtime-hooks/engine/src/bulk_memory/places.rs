@@ -1,7 +1,6 @@
 //! The directories of GPU contents that lie apart from their images: one for each image, named by
 //! its id.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -90,23 +89,6 @@ pub(crate) fn all_in(parent: &Path) -> Result<Vec<Store>, StoreError> {
         )
     });
     Ok(stores)
-}
-
-/// The entries of a directory; empty if it does not exist.
-pub fn names_in(parent: &Path) -> io::Result<Vec<(String, PathBuf)>> {
-    let entries = match fs::read_dir(parent) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other?,
-    };
-    let mut names = Vec::new();
-    for entry in entries {
-        let entry = entry?;
-        names.push((
-            entry.file_name().to_string_lossy().into_owned(),
-            entry.path(),
-        ));
-    }
-    Ok(names)
 }
 
 #[cfg(test)]

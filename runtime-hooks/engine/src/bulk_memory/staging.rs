@@ -12,6 +12,7 @@ use rustix::fs::statvfs;
 use stasis_gpu::ledger::amounts::{Amounts, Resource, Short};
 use stasis_gpu::ledger::{NotReserved, Reservation, WaitFor, WaitLimit};
 use stasis_host::file_lock::lock_soon;
+use stasis_linux::file;
 
 use crate::bulk_memory::places::{self, Places};
 use crate::container::host_memory::available;
@@ -109,12 +110,11 @@ fn mount_once(directory: &Path, percent: u8) -> io::Result<()> {
 
 /// Whether a file system is mounted on the directory.
 fn is_mounted(directory: &Path) -> io::Result<bool> {
-    let own = match fs::metadata(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        other => other?.dev(),
+    let Some(own) = file::if_exists(fs::metadata(directory))? else {
+        return Ok(false);
     };
-    let above = fs::metadata(directory.parent().unwrap_or(directory))?.dev();
-    Ok(own != above)
+    let above = fs::metadata(directory.parent().unwrap_or(directory))?;
+    Ok(own.dev() != above.dev())
 }
 
 fn free(directory: &Path) -> io::Result<u64> {

@@ -32,7 +32,7 @@ impl MostWritten {
         gpu_bytes: u64,
         by_criu: u64,
     ) -> Result<Self, ContainerError> {
-        let anonymous = anonymous_of(container).map_err(ContainerError::Processes)?;
+        let anonymous = anonymous_of(container)?;
         let (in_image, apart) = match settings.directory() {
             None => (gpu_bytes, 0),
             // Contents that a tmpfs has no room for go into the image.

@@ -97,8 +97,7 @@ fn requests(
 
 /// The memory limits of all processes.
 fn limits(plan: &Plan<'_>) -> Result<MemoryCgroup, ContainerError> {
-    let members = plan.container.snapshot();
-    let members = members.map_err(ContainerError::Processes)?;
+    let members = plan.container.snapshot()?;
     plan.container.memory_of(members.candidates())
 }
 

@@ -24,8 +24,9 @@ pub use by_criu::{ByCriu, Cause};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GpuContentsRoute {
     /// Threads of ours copy them to a file, from which they are stored in the image, or in the
-    /// directory apart, while the driver is at work. On a tmpfs the file is the store. The default
-    /// route: the processes stand still until all is stored.
+    /// directory apart, while the driver is at work. On a tmpfs the file is the store. Contents
+    /// that the operator has suspended are in files of ours already, which are no packs. The
+    /// default route: the processes stand still until all is stored.
     ToImage {
         /// Bytes.
         minimum: u64,
@@ -34,12 +35,6 @@ pub enum GpuContentsRoute {
     /// which go to their place then. The memory is free only after that. Taken if the processes
     /// resume at once, the place is a disk, and memory has room. Recovery finds two requests.
     Staged {
-        /// Bytes.
-        minimum: u64,
-    },
-    /// Contents that the operator has suspended are in files of ours, which are no packs. They are
-    /// stored from these as by [`Self::ToImage`]. The process does not resume: no use in staging.
-    Suspended {
         /// Bytes.
         minimum: u64,
     },
@@ -92,15 +87,12 @@ impl GpuContentsRoute {
                 return Self::without_file(&process, &why);
             }
         }
-        if captured.in_file_bytes > 0 {
-            return Self::Suspended { minimum };
-        }
+        // A process that the operator has suspended does not resume: no use in staging.
+        let resumes = facts.resumes == Resumes::AtOnce && captured.in_file_bytes == 0;
         let apart = Places::of(settings).apart;
-        match facts.resumes {
-            Resumes::AtOnce if !apart.as_deref().is_some_and(places::in_memory) => {
-                Self::Staged { minimum }
-            }
-            Resumes::AtOnce | Resumes::Later => Self::ToImage { minimum },
+        match resumes && !apart.as_deref().is_some_and(places::in_memory) {
+            true => Self::Staged { minimum },
+            false => Self::ToImage { minimum },
         }
     }
 
@@ -113,9 +105,7 @@ impl GpuContentsRoute {
     /// From how many bytes on a process's contents go into a file; `None`: never.
     pub(crate) fn in_files(&self) -> Option<u64> {
         match self {
-            Self::ToImage { minimum } | Self::Staged { minimum } | Self::Suspended { minimum } => {
-                Some(*minimum)
-            }
+            Self::ToImage { minimum } | Self::Staged { minimum } => Some(*minimum),
             Self::ByCriu(_) => None,
         }
     }
@@ -146,7 +136,7 @@ impl GpuContentsRoute {
     pub fn by_criu(&self, captured: &Captured) -> Option<ByCriu> {
         let cause = match self {
             Self::ByCriu(cause) => cause.clone(),
-            Self::ToImage { minimum } | Self::Staged { minimum } | Self::Suspended { minimum } => {
+            Self::ToImage { minimum } | Self::Staged { minimum } => {
                 Cause::Little { minimum: *minimum }
             }
         };

@@ -98,11 +98,7 @@ pub(crate) fn prepare(
 
 fn plugins_of(distribution: &Path) -> io::Result<BTreeMap<OsString, PathBuf>> {
     let mut plugins = BTreeMap::new();
-    let entries = match fs::read_dir(distribution) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(plugins),
-        other => other?,
-    };
-    for entry in entries {
+    for entry in file::entries(distribution)? {
         let entry = entry?;
         let name = entry.file_name();
         let has_no_place = name == CUDA_PLUGIN || name == MEMORY_PLUGIN;

@@ -68,8 +68,7 @@ struct Seen {
 impl Watch {
     /// Watches a child that has just been started.
     pub(crate) fn of(child: &Child, limit: Duration, victims: Victims) -> Self {
-        let program = i32::try_from(child.id()).map(ProcessRef::open);
-        Self::over(program.ok().and_then(Result::ok).flatten(), limit, victims)
+        Self::over(ProcessRef::of_child(child).ok().flatten(), limit, victims)
     }
 
     /// Watches a program of another process.

@@ -50,8 +50,7 @@ impl Operation {
     /// Records the program that makes a dump, so that the keeper ends it if it hangs. If it cannot
     /// be recorded, only this process sees that it does.
     pub(crate) fn has_started(&self, program: &Child) {
-        let process = i32::try_from(program.id()).map(ProcessRef::open);
-        if let Ok(Ok(Some(process))) = process {
+        if let Ok(Some(process)) = ProcessRef::of_child(program) {
             let text = serde_json::to_vec(&ProcessId::of(&process));
             let _ = text.map(|text| fs::write(self.directory.join(CHILDREN), text));
         }

@@ -6,6 +6,8 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{self, Path, PathBuf};
 
+use stasis_linux::file;
+
 use crate::operation::lock;
 
 /// The directory of all, below the state directory.
@@ -59,10 +61,7 @@ pub(super) fn remove(directory: &Path) {
 
 /// The entries of a directory; none if there is no such directory.
 fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    let entries = match fs::read_dir(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries?,
-    };
+    let entries = file::entries(directory)?;
     let paths: io::Result<Vec<_>> = entries.map(|entry| Ok(entry?.path())).collect();
     let mut paths = paths?;
     paths.sort_unstable();

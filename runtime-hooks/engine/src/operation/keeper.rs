@@ -76,8 +76,7 @@ impl Keeper {
         // A keeper that has already ended needs no message.
         let _ = self.pipe.write_all(DONE);
         drop(self.pipe);
-        let process = i32::try_from(self.process.id()).map(ProcessRef::open);
-        if let Ok(Ok(Some(process))) = process {
+        if let Ok(Some(process)) = ProcessRef::of_child(&self.process) {
             // Another process may have stopped it.
             let _ = process.outlives(ENDING);
         }

@@ -63,10 +63,8 @@ pub enum Decision {
 fn decision_in(directory: &Path, id: &str) -> io::Result<Option<Decision>> {
     // Looks for the pending file first: if it is renamed meanwhile, it is found by its new name.
     let pending = directory.join(format!("{PENDING}{id}"));
-    match pending.symlink_metadata() {
-        Ok(_) => return Ok(None),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
+    if file::if_exists(pending.symlink_metadata())?.is_some() {
+        return Ok(None);
     }
     let complete = read(&directory.join(COMPLETE))?;
     Ok(Some(match complete.is_some_and(|file| file.id == id) {

@@ -100,15 +100,13 @@ impl<'o> Progress<'o> {
     }
 
     fn new(operation: &'o Operation, verb: Verb, began: String, elapsed: Duration) -> Self {
-        let pid = rustix::process::getpid().as_raw_nonzero().get();
-        let own = ProcessRef::open(pid).ok().flatten();
         Self {
             _operation: operation,
             directory: File::open(operation.directory()).ok().map(OwnedFd::from),
             now: UnderWay {
                 operation: verb.to_string(),
-                pid,
-                start_time: own.map_or(0, |process| process.start_time()),
+                pid: rustix::process::getpid().as_raw_nonzero().get(),
+                start_time: ProcessRef::own().map_or(0, |own| own.start_time()),
                 began,
                 ..UnderWay::default()
             },

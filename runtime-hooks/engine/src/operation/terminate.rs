@@ -7,6 +7,7 @@ use std::path::Path;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use stasis_host::file_lock::{Sharing, Tried, try_lock};
+use stasis_linux::file;
 
 use crate::operation::directory::directory_of;
 use crate::operation::lock::NAME;
@@ -35,9 +36,8 @@ pub fn ask_to_end(state_dir: &Path, root: &Path, id: &str) -> io::Result<()> {
 /// The pid in the lock file while the lock is held. `None` also before the holder has written it,
 /// and of a recovery, which ends by itself once the container has.
 fn holder(lock: &Path) -> io::Result<Option<Pid>> {
-    let mut file = match File::open(lock) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        other => other?,
+    let Some(mut file) = file::if_exists(File::open(lock))? else {
+        return Ok(None);
     };
     if try_lock(&file, Sharing::Shared)? == Tried::Locked {
         // Closing the file releases the lock at once.

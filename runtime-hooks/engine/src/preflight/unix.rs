@@ -145,8 +145,7 @@ impl Half {
 /// Returns the processes on this machine that have these sockets open, and existed before us: later
 /// ones may be of the container, and were not seen.
 fn holders(sockets: &BTreeSet<u64>) -> io::Result<HashMap<u64, String>> {
-    let own = i32::try_from(std::process::id()).unwrap_or_default();
-    let began = ProcessRef::open(own)?.map_or(0, |own| own.start_time());
+    let began = ProcessRef::own()?.start_time();
     let mut found = HashMap::new();
     for pid in processes()? {
         // A process that cannot be read counts as no holder.

@@ -64,14 +64,12 @@ impl NewGroup {
         containers: Vec<GroupMember>,
     ) -> io::Result<Self> {
         let id = format!("{:032x}", fastrand::u128(..));
-        let pid = rustix::process::getpid().as_raw_nonzero().get();
-        let own = ProcessRef::open(pid)?.ok_or(io::ErrorKind::NotFound)?;
         let pending = directory.join(format!("{PENDING}{id}"));
         let group = GroupFile {
             id,
             created,
             after,
-            parent: ProcessId::of(&own),
+            parent: ProcessId::of(&ProcessRef::own()?),
             containers,
         };
         let text = serde_json::to_vec_pretty(&group)?;

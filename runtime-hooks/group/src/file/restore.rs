@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use stasis_engine::operation::outcome::{COMPLETE, PENDING};
 use stasis_engine::request::AfterDump;
+use stasis_linux::file;
 
 use super::{GroupMember, NewGroup, read};
 
@@ -48,11 +49,7 @@ impl NewGroup {
 /// # Errors
 /// An I/O error of listing them.
 pub fn remove_left(state_dir: &Path, is_needed: impl Fn(&str) -> bool) -> io::Result<()> {
-    let entries = match fs::read_dir(state_dir.join(RESTORES)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        entries => entries?,
-    };
-    for entry in entries {
+    for entry in file::entries(&state_dir.join(RESTORES))? {
         let directory = entry?.path();
         if is_left(&directory, &is_needed).unwrap_or(false) {
             let _ = fs::remove_dir_all(directory);

@@ -15,13 +15,14 @@ pub mod unix_sockets;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::process::Child;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pidfd_open, pidfd_send_signal,
+    Pid, PidfdFlags, PidfdGetfdFlags, Signal, getpid, pidfd_getfd, pidfd_open, pidfd_send_signal,
 };
 
 use crate::escape::escaped;
@@ -68,6 +69,23 @@ impl ProcessRef {
         // Only now: the files read above belonged to the process of the pidfd if that still lives.
         let alive = process.is_alive()? && stat.state != TaskState::Ended;
         Ok(alive.then_some(process))
+    }
+
+    /// Opens this process.
+    ///
+    /// # Errors
+    /// As [`ProcessRef::open`].
+    pub fn own() -> io::Result<Self> {
+        let own = Self::open(getpid().as_raw_nonzero().get())?;
+        own.ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// Opens a child of this process, which is not reaped yet. `None` if it has ended.
+    ///
+    /// # Errors
+    /// As [`ProcessRef::open`].
+    pub fn of_child(child: &Child) -> io::Result<Option<Self>> {
+        Self::open(child.id().cast_signed())
     }
 
     /// The pid as this process sees it.

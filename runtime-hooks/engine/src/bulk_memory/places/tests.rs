@@ -2,6 +2,8 @@ pub(crate) mod fixtures;
 
 use stasis_memory_store::STORE_INDEX_FILE;
 
+use std::fs;
+
 use super::*;
 use crate::bulk_memory::origin::tests::origin;
 use fixtures::node;

@@ -182,18 +182,16 @@ pub fn find_blockers(
     container: &Container,
     facts: &ContainerFacts<'_>,
 ) -> Result<Vec<Finding>, ContainerError> {
-    let mut found = preflight::find(facts).map_err(ContainerError::Processes)?;
+    let mut found = preflight::find(facts)?;
     exec_sessions::retain_blockers(&mut found, facts.snapshot);
     if facts.members.is_empty() && !container.has_nvidia_node() {
         // Without a GPU a file may have a device's name, and CRIU dumps it.
         found.retain(|finding| !OF_A_GPU.contains(&finding.kind));
     }
-    let same_memory = same_memory::findings(facts.snapshot);
-    found.extend(same_memory.map_err(ContainerError::Processes)?);
-    let joined = joined_namespace::findings(container);
-    found.extend(joined.map_err(ContainerError::Processes)?);
+    found.extend(same_memory::findings(facts.snapshot)?);
+    found.extend(joined_namespace::findings(container)?);
     let nested = nested_namespace::findings(container.init().pid(), facts.snapshot);
-    found.extend(nested.map_err(ContainerError::Processes)?);
+    found.extend(nested?);
     Ok(found)
 }
 

@@ -80,7 +80,7 @@ fn where_contents_are_stored_depends_on_who_waits_for_them() {
     );
     let suspended = captured(&[MUCH], LITTLE);
     let decided = GpuContentsRoute::decide(&facts(&settings, &limits, &suspended));
-    assert_eq!(decided, GpuContentsRoute::Suspended { minimum });
+    assert_eq!(decided, GpuContentsRoute::ToImage { minimum });
     let to_image = GpuContentsRoute::ToImage { minimum };
     let resumes = Resumes::Later;
     let decided = GpuContentsRoute::decide(&Facts {

@@ -75,9 +75,8 @@ impl Totals {
     /// # Errors
     /// The I/O error; [`io::ErrorKind::WouldBlock`] if a log is being put aside for 5 s.
     pub fn read(log_dir: &Path) -> io::Result<Self> {
-        let directory = match File::open(log_dir) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
-            directory => directory?,
+        let Some(directory) = file::if_exists(File::open(log_dir))? else {
+            return Ok(Self::default());
         };
         // The lock keeps logs from being put aside meanwhile.
         lock_within(MOMENT, &directory, Sharing::Shared)?;

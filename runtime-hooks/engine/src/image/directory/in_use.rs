@@ -2,11 +2,11 @@
 //! lock on the directory itself, which ends with the reader.
 
 use std::fs;
-use std::io;
 use std::path::Path;
 
 use stasis_host::directory_lock::{Locked, lock_directory};
 use stasis_host::file_lock::{Lock, Sharing};
+use stasis_linux::file;
 
 use super::{ImageDirectoryError, failed};
 
@@ -40,9 +40,9 @@ pub fn hold(directory: &Path) -> Result<InUse, ImageDirectoryError> {
 /// # Errors
 /// [`ImageDirectoryError::Io`], also for a directory that cannot be locked.
 pub fn hold_alone(directory: &Path) -> Result<Option<Alone>, ImageDirectoryError> {
-    let path = match fs::canonicalize(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        path => path.map_err(failed("lock", directory))?,
+    let path = file::if_exists(fs::canonicalize(directory));
+    let Some(path) = path.map_err(failed("lock", directory))? else {
+        return Ok(None);
     };
     let locked = lock_directory(&path, Sharing::Exclusive);
     Ok(match locked.map_err(failed("lock", directory))? {

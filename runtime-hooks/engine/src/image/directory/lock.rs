@@ -1,7 +1,6 @@
 //! The lock of a writer of an image, on the directory that it writes into.
 
 use std::fs::{self, File};
-use std::io;
 use std::path::Path;
 use std::time::Instant;
 
@@ -39,10 +38,8 @@ pub(super) fn lock_now(staging: &Path) -> Result<Locked, ImageDirectoryError> {
 /// Removes the written part of an image, the inventory first: the rest is never whole.
 pub(super) fn remove_staging(path: &Path) -> Result<(), ImageDirectoryError> {
     let inventory = change(|| file::remove(&path.join(INVENTORY)));
-    let all = || change(|| fs::remove_dir_all(path));
-    let removed = inventory.and_then(|()| match all() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed,
-    });
-    removed.map_err(failed("remove", path))
+    let all = || file::if_exists(change(|| fs::remove_dir_all(path))).map(drop);
+    inventory
+        .and_then(|()| all())
+        .map_err(failed("remove", path))
 }

@@ -84,11 +84,7 @@ fn find(image: &Path) -> io::Result<Vec<ImageFile>> {
 /// open, whether it is listed or not: they would wait, or read the device. A link may lead to a
 /// file, since images without a manifest are as their owners have made them.
 pub fn refuse_no_files(image: &Path) -> Result<(), FileError> {
-    let entries = match fs::read_dir(image) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        entries => entries.map_err(io_error(image))?,
-    };
-    for entry in entries {
+    for entry in file::entries(image).map_err(io_error(image))? {
         let path = entry.map_err(io_error(image))?.path();
         let name = path.file_name().and_then(|name| name.to_str());
         let is_other = || fs::metadata(&path).is_ok_and(|found| !found.is_file());

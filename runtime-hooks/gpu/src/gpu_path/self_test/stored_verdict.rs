@@ -52,9 +52,7 @@ pub(super) fn read(directory: &Path, build_id: &BuildId) -> Option<Tried> {
 
 /// The build of the libcuda that this process has loaded.
 pub(super) fn own_build_id() -> Result<BuildId, Refusal> {
-    let pid = i32::try_from(std::process::id()).map_err(io::Error::other)?;
-    let own = ProcessRef::open(pid)?.ok_or(Refusal::Ended)?;
-    slots::build_id(&own)
+    slots::build_id(&ProcessRef::own()?)
 }
 
 fn path(directory: &Path, build_id: &BuildId) -> PathBuf {

@@ -114,8 +114,7 @@ impl Subject {
 }
 
 fn process_of(child: &Child) -> io::Result<ProcessRef> {
-    let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
-    ProcessRef::open(pid)?.ok_or_else(|| io::Error::other("it has ended at once"))
+    ProcessRef::of_child(child)?.ok_or_else(|| io::Error::other("it has ended at once"))
 }
 
 fn end(child: &mut Child) {
