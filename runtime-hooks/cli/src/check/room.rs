@@ -29,10 +29,8 @@ impl CheckReport {
         has: &Capabilities,
     ) -> Result<(), Refusal> {
         let (settings, bytes) = (&context.settings, captured.to_host_bytes);
-        let room = HostRoom {
-            reservation: &Reservation::only_asking(&settings.paths.state_dir),
-            wait_limit: &WaitLimit::none(),
-        };
+        let asking = Reservation::only_asking(&settings.paths.state_dir);
+        let room = HostRoom(&asking, WaitLimit::none());
         let memory = &settings.gpu_contents;
         let plugin = plugin::usable(memory, has);
         let limits = &container.memory_of(members.iter().map(|(process, _)| process))?;

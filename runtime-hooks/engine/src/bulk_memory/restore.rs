@@ -19,6 +19,7 @@ use crate::bulk_memory::places;
 use crate::bulk_memory::plugin::PluginsForRestore;
 use crate::bulk_memory::request::{self, RequestFiles};
 use crate::error::Failure;
+use crate::error::bulk_memory::BulkMemoryError;
 use crate::image::manifest::Manifest;
 use crate::low_level::criu_plugins::Environment;
 use crate::operation::estimate::ProgressEstimate;
@@ -51,36 +52,33 @@ pub(crate) struct MemoryRestore {
 }
 
 impl MemoryRestore {
-    /// Prepares the restore of an image's bulk memory. `directory` is the operation's.
-    pub(crate) fn of(
+    /// Finds an image's bulk memory and prepares its restore; `None` if CRIU's images hold all
+    /// memory. `directory` is the operation's.
+    pub(crate) fn find(
         settings: &Settings,
         image: &Path,
-        found: FoundMemory,
+        manifest: &Manifest,
+        plugins: &PluginsForRestore,
         directory: &Path,
-    ) -> Self {
-        let FoundMemory {
-            index,
-            extent,
-            store,
-        } = found;
-        let (packs, in_use) = store.unzip();
+    ) -> Result<Option<Self>, BulkMemoryError> {
+        let plugin = plugins.ours.as_ref().copied();
+        let Some(found) = FoundMemory::find(settings, image, manifest, plugin)? else {
+            return Ok(None);
+        };
+        let (packs, in_use) = found.store.unzip();
         let files = RequestFiles::of(directory);
-        let packs_in = packs.as_deref();
-        let (until, threads) = (
-            until(settings, packs_in, &files),
-            request::threads(settings, packs_in),
-        );
-        Self {
-            extent,
+        let processes = found.index.processes.iter();
+        Ok(Some(Self {
+            extent: found.extent,
             image: image.to_owned(),
-            image_id: index.image_id,
+            image_id: found.index.image_id,
+            threads: request::threads(settings, packs.as_deref()),
+            holes: processes.map(|process| process.pid).collect(),
+            until: until(settings, packs.as_deref(), &files),
             packs,
-            threads,
-            holes: index.processes.iter().map(|process| process.pid).collect(),
-            until,
             files,
             _in_use: in_use,
-        }
+        }))
     }
 
     /// The host memory that the restore takes, bytes.

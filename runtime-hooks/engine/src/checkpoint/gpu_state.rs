@@ -61,10 +61,7 @@ pub(super) fn admit_memory(
 ) -> Result<(), Failure> {
     let bytes = route.bytes_in_container(captured);
     let cgroup = plan.container.memory_of(members)?;
-    let room = HostRoom {
-        reservation: plan.operation.reservation(),
-        wait_limit: &WaitLimit::none(),
-    };
+    let room = HostRoom(plan.operation.reservation(), WaitLimit::none());
     host_memory::admit_host(room, bytes)?;
     Ok(host_memory::admit_limits(&cgroup, bytes)?)
 }

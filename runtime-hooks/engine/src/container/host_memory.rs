@@ -73,13 +73,8 @@ fn refuse_tight(
 }
 
 /// Where an operation reserves host memory, and how long it waits for others to release theirs.
-#[derive(Debug, Clone, Copy)]
-pub struct HostRoom<'a> {
-    /// The ledger's entry of the operation.
-    pub reservation: &'a Reservation,
-    /// How long it waits.
-    pub wait_limit: &'a WaitLimit,
-}
+#[derive(Debug)]
+pub struct HostRoom<'a>(pub &'a Reservation, pub WaitLimit);
 
 impl HostRoom<'_> {
     fn reserve(
@@ -91,9 +86,8 @@ impl HostRoom<'_> {
         let look = || Ok(amounts(available()?));
         let wait_for = WaitFor::Reservations;
         let wanted = amounts(needed);
-        let reserved = self
-            .reservation
-            .reserve(&wanted, wait_for, self.wait_limit, look);
+        let Self(reservation, wait_limit) = self;
+        let reserved = reservation.reserve(&wanted, wait_for, &wait_limit, look);
         reserved.map_err(|error| match error {
             NotReserved::Short(short) => NoHostMemory::Host(short),
             NotReserved::Unknown(error) => NoHostMemory::Io(error),
@@ -159,13 +153,7 @@ mod tests {
         let state_dir = tempfile::tempdir().unwrap();
         let reservation = Reservation::new(state_dir.path(), "c1");
         let reserve = |needed: u64, available: u64| {
-            let wait_limit = &WaitLimit::none();
-            let reservation = &reservation;
-            let room = HostRoom {
-                reservation,
-                wait_limit,
-            };
-            room.reserve(needed, || Ok(available))
+            HostRoom(&reservation, WaitLimit::none()).reserve(needed, || Ok(available))
         };
         reserve(needed_for(1600 * MIB), 1828 * MIB).unwrap();
         let refusal = reserve(needed_for(1600 * MIB), 1827 * MIB).unwrap_err();

@@ -12,9 +12,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::io::Errno;
 use stasis_linux::ProcessRef;
-use stasis_linux::cgroup::{Cgroup, Hierarchies, Membership, Version};
+use stasis_linux::cgroup::{Cgroup, Hierarchies, Membership, Version, is_removed};
 
 /// The memory cgroup of a container. Without a memory controller it has no limits.
 #[derive(Debug, Clone)]
@@ -179,15 +178,9 @@ fn read_limit(file: &Path) -> io::Result<Option<u64>> {
 fn read(file: &Path) -> io::Result<Option<String>> {
     match fs::read_to_string(file) {
         Ok(text) => Ok(Some(text)),
-        Err(error) if is_gone(&error) => Ok(None),
+        Err(error) if is_removed(&error) => Ok(None),
         Err(error) => Err(at(file, &error)),
     }
-}
-
-/// ENODEV is the answer for a cgroup that was removed after its file was opened.
-fn is_gone(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::NotFound
-        || error.raw_os_error() == Some(Errno::NODEV.raw_os_error())
 }
 
 fn parse(file: &Path, text: &str) -> io::Result<u64> {

@@ -18,15 +18,11 @@ use crate::error::hold::HoldError;
 
 /// Sets the host name, and compares the mounts. Nothing of the container runs yet.
 pub(crate) fn adapt(container: &Container, bundle: &Path) -> Result<(), HoldError> {
-    let spec = Spec::read(bundle).map_err(|error| HoldError::Io {
-        action: "read the specification",
-        source: io::Error::other(error),
-    })?;
+    let failed = |action| move |source| HoldError::Io { action, source };
+    let spec = Spec::read(bundle).map_err(io::Error::other);
+    let spec = spec.map_err(failed("read the specification"))?;
     let init = container.init().pid();
-    let table = mounts_of(init).map_err(|source| HoldError::Io {
-        action: "see the mounts",
-        source,
-    })?;
+    let table = mounts_of(init).map_err(failed("see the mounts"))?;
     let there: BTreeSet<PathBuf> = table.into_iter().map(|mount| mount.point).collect();
     for mount in spec.mount_points() {
         if !there.contains(&mount) {
@@ -34,10 +30,7 @@ pub(crate) fn adapt(container: &Container, bundle: &Path) -> Result<(), HoldErro
         }
     }
     match spec.host_name() {
-        Some(name) => set_host_name(init, name).map_err(|source| HoldError::Io {
-            action: "set the host name",
-            source,
-        }),
+        Some(name) => set_host_name(init, name).map_err(failed("set the host name")),
         None => Ok(()),
     }
 }

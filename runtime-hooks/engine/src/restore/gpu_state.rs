@@ -179,8 +179,8 @@ fn expect_all(
     container: &Container,
     right: &[CudaState],
 ) -> Result<(), Failure> {
-    let candidates = match candidates(container) {
-        Ok(candidates) => candidates,
+    let candidates = match container.snapshot() {
+        Ok(snapshot) => snapshot.into_candidates(),
         // The cgroup of a container that has ended may be gone.
         Err(_) if container.init().is_gone() => return Ok(()),
         Err(error) => return Err(ContainerError::Processes(error).into()),
@@ -204,8 +204,4 @@ fn expect_all(
         }
     }
     Ok(())
-}
-
-fn candidates(container: &Container) -> io::Result<Vec<ProcessRef>> {
-    Ok(container.snapshot()?.into_candidates())
 }

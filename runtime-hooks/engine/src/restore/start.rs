@@ -5,7 +5,7 @@
 //! CUDA waits until its process is unlocked, as ever after a restore.
 
 use crate::bulk_memory::plugin::PluginsForRestore;
-use crate::bulk_memory::restore::{FoundMemory, MemoryRestore};
+use crate::bulk_memory::restore::MemoryRestore;
 use crate::container::Container;
 use crate::context::{Context, Outcome};
 use crate::error::after_failure::AfterFailure;
@@ -148,9 +148,8 @@ impl Gpu {
         let manifest = manifest.ok_or_else(|| HoldError::Exchanged(image.clone()))?;
         let settings = &context.settings;
         let plugins = PluginsForRestore::prepare(context)?;
-        let found = FoundMemory::find(settings, image, &manifest, plugins.ours.as_ref().copied())?;
-        let memory =
-            found.map(|found| MemoryRestore::of(settings, image, found, operation.directory()));
+        let directory = operation.directory();
+        let memory = MemoryRestore::find(settings, image, &manifest, &plugins, directory)?;
         let (bundle, bulk) = (&awaited.bundle, memory.as_ref());
         let admission = admission::admit(context, id, bundle, image, &manifest, bulk, operation)?;
         Ok(Self {

@@ -80,11 +80,8 @@ pub(crate) fn leave_taken(context: &Context, id: &str) -> Result<Outcome, Operat
 
 /// Returns the error that there is a container of this id.
 pub(crate) fn exists(context: &Context, id: &str) -> OperationError {
-    taken(
-        context,
-        id,
-        "there is a container of this id, which has to be deleted first",
-    )
+    let what = "there is a container of this id, which has to be deleted first";
+    taken(context, id, what)
 }
 
 /// Refuses an id that another caller has taken since: admission may have waited for room, and all
@@ -101,8 +98,6 @@ pub(crate) fn refuse_taken(context: &Context, id: &str) -> Result<(), OperationE
 }
 
 fn taken(context: &Context, id: &str, what: &str) -> OperationError {
-    OperationError::Io {
-        path: context.root.join(id),
-        source: io::Error::new(io::ErrorKind::AlreadyExists, what),
-    }
+    let error = io::Error::new(io::ErrorKind::AlreadyExists, what);
+    OperationError::of_file(&context.root.join(id))(error)
 }

@@ -42,10 +42,7 @@ impl Suspension {
         inventory: &Inventory,
     ) -> Result<(), Error> {
         let bytes = gpu_bytes(&intent.processes());
-        let room = HostRoom {
-            reservation: self.operation.reservation(),
-            wait_limit: &self.context.wait_limit(),
-        };
+        let room = HostRoom(self.operation.reservation(), self.context.wait_limit());
         host_memory::admit_host(room, bytes)?;
         self.operation.record(intent)?;
         let held: Vec<_> = members

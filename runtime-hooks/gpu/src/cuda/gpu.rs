@@ -24,14 +24,9 @@ impl GpuUuid {
 
 impl fmt::Display for GpuUuid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("GPU-")?;
-        for (index, byte) in self.0.iter().enumerate() {
-            if matches!(index, 4 | 6 | 8 | 10) {
-                f.write_str("-")?;
-            }
-            write!(f, "{byte:02x}")?;
-        }
-        Ok(())
+        let digits = format!("{:032x}", u128::from_be_bytes(self.0));
+        let groups = [0..8, 8..12, 12..16, 16..20, 20..32].map(|group| &digits[group]);
+        write!(f, "GPU-{}", groups.join("-"))
     }
 }
 
@@ -51,22 +46,13 @@ impl FromStr for GpuUuid {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let invalid = || InvalidGpuUuid(text.chars().take(64).collect());
-        let groups: Vec<&str> = text
-            .strip_prefix("GPU-")
-            .ok_or_else(invalid)?
-            .split('-')
-            .collect();
-        let lengths: Vec<usize> = groups.iter().map(|group| group.len()).collect();
-        if lengths != [8, 4, 4, 4, 12] {
+        let groups = text.strip_prefix("GPU-").ok_or_else(invalid)?.split('-');
+        let groups: Vec<&str> = groups.collect();
+        if !groups.iter().map(|group| group.len()).eq([8, 4, 4, 4, 12]) {
             return Err(invalid());
         }
-        let digits = groups.concat();
-        let mut bytes = [0; 16];
-        for (index, byte) in bytes.iter_mut().enumerate() {
-            let pair = digits.get(2 * index..2 * index + 2).ok_or_else(invalid)?;
-            *byte = u8::from_str_radix(pair, 16).map_err(|_| invalid())?;
-        }
-        Ok(Self(bytes))
+        let number = u128::from_str_radix(&groups.concat(), 16).map_err(|_| invalid())?;
+        Ok(Self(number.to_be_bytes()))
     }
 }
 

@@ -33,7 +33,7 @@ pub use freezer::{FreezerError, FreezerState, is_frozen};
 pub use hierarchies::Hierarchies;
 pub use membership::Membership;
 pub use own_cgroup::move_to_own_cgroup;
-pub use processes::pids;
+pub use processes::{is_removed, pids};
 
 /// A cgroup: a directory of one hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -79,8 +79,9 @@ fn processes_of(threads: &BTreeSet<i32>) -> BTreeSet<i32> {
     processes.collect()
 }
 
-/// Whether a file is missing because its cgroup is.
-pub(super) fn is_removed(error: &io::Error) -> bool {
+/// Whether a file is missing because its cgroup is. ENODEV is the answer for a cgroup that was
+/// removed after its file was opened.
+pub fn is_removed(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || is(error, Errno::NODEV)
 }
 

@@ -114,10 +114,7 @@ pub(super) fn judge(
         resumes: Resumes::Later,
         no_file: &|_| None,
     });
-    let room = HostRoom {
-        reservation: operation.reservation(),
-        wait_limit: &context.wait_limit(),
-    };
+    let room = HostRoom(operation.reservation(), context.wait_limit());
     let most = written(context, container, &captured, &route)?;
     let image_in_memory = most.in_memory(&context.settings, &options.image_path);
     admit_to_host(limits, &captured, &route, image_in_memory, room)?;

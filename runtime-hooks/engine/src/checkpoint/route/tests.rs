@@ -142,10 +142,8 @@ fn an_image_on_a_tmpfs_needs_host_memory_beside_that_of_the_contents() {
     let captured = captured(&[mib * 2 / 3 * MIB], 0);
     let route = GpuContentsRoute::ToImage { minimum: MINIMUM };
     let admit = |image_in_memory| {
-        let room = HostRoom {
-            reservation: &Reservation::new(state_dir.path(), "c1"),
-            wait_limit: &WaitLimit::none(),
-        };
+        let reservation = Reservation::new(state_dir.path(), "c1");
+        let room = HostRoom(&reservation, WaitLimit::none());
         let limits = limits(state_dir.path(), u64::MAX);
         admit_to_host(&limits, &captured, &route, image_in_memory, room)
     };

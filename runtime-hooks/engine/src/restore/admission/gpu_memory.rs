@@ -14,12 +14,11 @@ use crate::restore::admission::gpu_map::list;
 #[derive(Debug, Default)]
 pub(crate) struct Needs(GpuBytes);
 
-/// The source of the GPU state, for messages.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Subject {
-    Image,
-    SuspendedContainer,
-}
+/// The source of the GPU state and its way to the GPUs, for messages.
+pub(super) struct Subject(&'static str, &'static str);
+
+pub(super) const IMAGE: Subject = Subject("the image", "restore");
+pub(super) const SUSPENDED_CONTAINER: Subject = Subject("the container", "resume");
 
 impl Needs {
     /// The memory that these processes held, on the GPUs of the map. NVML's figure for a process
@@ -52,14 +51,10 @@ impl Needs {
         &self,
         gpus: &GpuMemory,
         look: impl Fn() -> Result<Inventory, InventoryError>,
-        subject: Subject,
+        Subject(what, again): Subject,
     ) -> Result<(), AdmissionError> {
         gpus.admit(&self.0, look).map_err(|error| match error {
-            NotReserved::Short(short) => AdmissionError::NoRoom {
-                short,
-                what: subject.name(),
-                again: subject.verb(),
-            },
+            NotReserved::Short(short) => AdmissionError::NoRoom { short, what, again },
             NotReserved::Unknown(error) => AdmissionError::Inventory(error),
             NotReserved::Ledger(error) => AdmissionError::Ledger(error),
         })
@@ -109,20 +104,4 @@ fn check_mode(
         return Err(AdmissionError::NoPersistence { uuid });
     }
     Ok(())
-}
-
-impl Subject {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Image => "the image",
-            Self::SuspendedContainer => "the container",
-        }
-    }
-
-    fn verb(self) -> &'static str {
-        match self {
-            Self::Image => "restore",
-            Self::SuspendedContainer => "resume",
-        }
-    }
 }

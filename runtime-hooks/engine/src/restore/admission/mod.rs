@@ -36,7 +36,7 @@ use crate::restore::device_nodes::DeviceNodes;
 use crate::restore::device_numbers::{self, Number};
 use crate::restore::driver_libraries::DriverFiles;
 use crate::restore::host_memory;
-use gpu_memory::{Needs, Subject};
+use gpu_memory::{IMAGE, Needs, SUSPENDED_CONTAINER};
 use machine::{check_cpu, check_migration, check_version};
 
 /// The data of an admitted restore.
@@ -44,8 +44,8 @@ use machine::{check_cpu, check_migration, check_version};
 pub(crate) struct Admission {
     /// The destination of GPU state, if the image has any.
     pub(crate) gpus: Option<GpuPlace>,
-    /// Changes of the bundle's specification, if it needs any.
-    pub(crate) changes: Option<Changes>,
+    /// The bundle's specification, corrected for this machine, if it needs that.
+    pub(crate) changed: Option<Spec>,
     /// Notes for the log.
     pub(crate) notes: Vec<String>,
     needs: Needs,
@@ -64,10 +64,6 @@ pub(crate) struct GpuPlace {
     pub(crate) nodes: DeviceNodes,
 }
 
-/// The bundle's specification, corrected for this machine.
-#[derive(Debug)]
-pub(crate) struct Changes(pub(crate) Spec);
-
 /// Admits a restore and reserves the memory that it needs, or returns what is missing.
 pub(crate) fn admit(
     context: &Context,
@@ -79,10 +75,7 @@ pub(crate) fn admit(
     operation: &Operation,
 ) -> Result<Admission, Refusal> {
     let bulk = memory.map_or(0, MemoryRestore::bytes);
-    let room = HostRoom {
-        reservation: operation.reservation(),
-        wait_limit: &context.wait_limit(),
-    };
+    let room = HostRoom(operation.reservation(), context.wait_limit());
     check_cpu(&context.settings, manifest)?;
     if !manifest.has_gpu_state() {
         return admit_without_gpu(room, image, bulk, manifest);
@@ -95,7 +88,7 @@ pub(crate) fn admit(
     let given = allocated(&spec, &inventory);
     let (pairs, needs) = place(settings, manifest, &inventory, &given, &requested)?;
     let look = || Inventory::read(settings);
-    needs.reserve(&operation.gpu_memory(context), look, Subject::Image)?;
+    needs.reserve(&operation.gpu_memory(context), look, IMAGE)?;
     let mut notes = notes_of(&pairs);
     let is_outside = memory.is_some_and(|memory| memory.has_gpu_contents_of(manifest));
     match is_outside {
@@ -111,7 +104,7 @@ pub(crate) fn admit(
             map: full_map(pairs, &manifest.gpus, &inventory.gpus),
             nodes,
         }),
-        changes: (!changes.is_empty()).then_some(Changes(spec)),
+        changed: (!changes.is_empty()).then_some(spec),
         notes,
         needs,
         driver_version: inventory.driver_version,
@@ -128,7 +121,7 @@ fn admit_without_gpu(
     host_memory::admit_host(room, image, bulk)?;
     Ok(Admission {
         gpus: None,
-        changes: None,
+        changed: None,
         notes: Vec::new(),
         needs: Needs::default(),
         driver_version: manifest.driver_version.clone(),
@@ -147,7 +140,7 @@ pub(crate) fn admit_with_room(
 ) -> Result<(), Refusal> {
     let needs = admit_resume(settings, container, intent)?;
     let look = || Inventory::read(settings);
-    Ok(needs.reserve(gpus, look, Subject::SuspendedContainer)?)
+    Ok(needs.reserve(gpus, look, SUSPENDED_CONTAINER)?)
 }
 
 /// Checks that the driver can restore to the GPUs of an intent's processes, even without room on

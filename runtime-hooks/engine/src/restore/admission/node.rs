@@ -10,7 +10,7 @@ use stasis_gpu::ledger::{Reservation, WaitLimit};
 use stasis_linux::procfs::MemInfo;
 
 use super::gpu_map::RequestedMap;
-use super::gpu_memory::Subject;
+use super::gpu_memory::IMAGE;
 use super::machine::check_cpu;
 use super::visible_gpus::allocated;
 use super::{notes_of, place};
@@ -69,7 +69,7 @@ pub fn ask(
         let (pairs, needs) = place(settings, manifest, &inventory, &given, &requested)?;
         if when == When::Now {
             let gpus = GpuMemory::new(&reservation, WaitLimit::none(), settings);
-            needs.reserve(&gpus, || Inventory::read(settings), Subject::Image)?;
+            needs.reserve(&gpus, || Inventory::read(settings), IMAGE)?;
         }
         asked.notes = notes_of(&pairs);
         asked.other_libraries = (manifest.driver_version != inventory.driver_version).then(|| {
@@ -80,12 +80,8 @@ pub fn ask(
             )
         });
     }
-    let room = HostRoom {
-        reservation: &reservation,
-        wait_limit: &WaitLimit::none(),
-    };
     match when {
-        When::Now => admit_host(room, bytes)?,
+        When::Now => admit_host(HostRoom(&reservation, WaitLimit::none()), bytes)?,
         When::Later => check_host(bytes)?,
     }
     Ok(asked)

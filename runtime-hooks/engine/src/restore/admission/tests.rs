@@ -72,7 +72,7 @@ fn reserve(needs: &Needs, inventory: &Inventory) -> Result<(), AdmissionError> {
     let state_dir = tempfile::tempdir().unwrap();
     let reservation = Arc::new(Reservation::new(state_dir.path(), "c1"));
     let gpus = GpuMemory::new(&reservation, WaitLimit::none(), &Settings::default());
-    needs.reserve(&gpus, || Ok(inventory.clone()), Subject::Image)
+    needs.reserve(&gpus, || Ok(inventory.clone()), IMAGE)
 }
 
 fn free(inventory: &mut Inventory, gpu: u8, bytes: u64) {

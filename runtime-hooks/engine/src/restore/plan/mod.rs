@@ -10,7 +10,8 @@ use stasis_gpu::ledger::amounts::Resource;
 use stasis_linux::cgroup::criu_yard;
 
 use crate::bulk_memory::plugin::PluginsForRestore;
-use crate::bulk_memory::restore::{FoundMemory, MemoryRestore, environment};
+use crate::bulk_memory::restore::{MemoryRestore, environment};
+use crate::container::spec::Spec;
 use crate::context::Context;
 use crate::error::after_failure::AfterFailure;
 use crate::error::low_level::LowLevelFailure;
@@ -75,14 +76,12 @@ impl<'a> Plan<'a> {
             }
         };
         let settings = &context.settings;
-        let found = FoundMemory::find(settings, image, &manifest, plugins.ours.as_ref().copied())?;
-        let memory = found.map(|found| MemoryRestore::of(settings, image, found, directory));
+        let memory = MemoryRestore::find(settings, image, &manifest, &plugins, directory)?;
         let bundle = &options.bundle;
         let bulk = memory.as_ref();
         let admission = admission::admit(context, id, bundle, image, &manifest, bulk, &operation)?;
         let files = CarriedFiles::of(options)?;
-        let changes = admission.changes.as_ref();
-        let specification = changes.map(|changes| changes.0.original());
+        let specification = admission.changed.as_ref().map(Spec::original);
         let undo = to_undo(options, &operation, specification, outcome_of(goal));
         operation.keep(Undo::new(context, id, Begun::Restore(undo.clone())))?;
         Ok(Self {
@@ -139,9 +138,9 @@ impl<'a> Plan<'a> {
         };
         result.map_err(|(cause, after_failure)| {
             criu_yard::clear(self.work());
-            if let Some(changes) = &self.admission.changes {
+            if let Some(changed) = &self.admission.changed {
                 // The changes would do no harm, but a failed restore leaves none behind.
-                let _ = changes.0.put_back();
+                let _ = changed.put_back();
             }
             self.files.clear();
             let cause = self.admission.explain(self.context, &self.manifest, cause);
@@ -156,20 +155,17 @@ impl<'a> Plan<'a> {
             (None, Some(hold)) => hold.request()?,
             (None, None) => {}
         }
-        self.change_spec()?;
+        // The low-level runtime reads device numbers and mount sources there.
+        self.admission
+            .changed
+            .as_ref()
+            .map_or(Ok(()), Spec::write)?;
         self.check_may_continue()?;
         refuse_taken(self.context, &self.options.id)?;
         self.files.load()?;
         let started = started(self.context, &self.options.id, &self.undo);
         self.operation.has_begun(Begun::Restore(started.clone()))?;
         Ok(started)
-    }
-
-    /// Writes the specification: the low-level runtime reads device numbers and mount sources
-    /// there.
-    fn change_spec(&self) -> Result<(), Failure> {
-        let changes = self.admission.changes.as_ref();
-        Ok(changes.map_or(Ok(()), |changes| changes.0.write())?)
     }
 
     fn restore(
