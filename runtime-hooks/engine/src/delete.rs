@@ -27,6 +27,7 @@ const POLL: Duration = Duration::from_millis(20);
 
 /// Why a container could not be deleted.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum DeleteError {
     /// An operation is still under way after SIGTERM, or its record cannot be used.
     #[error(transparent)]
@@ -36,12 +37,7 @@ pub enum DeleteError {
     InTheWay(#[source] io::Error),
     /// The low-level runtime could not be started, or had to be ended.
     #[error("cannot run {path}")]
-    Start {
-        /// The low-level runtime.
-        path: PathBuf,
-        /// The I/O error.
-        source: io::Error,
-    },
+    Start { path: PathBuf, source: io::Error },
 }
 
 impl DeleteError {
@@ -83,8 +79,11 @@ pub fn delete(
         detach(context, id)?;
     }
     let limit = context.settings.deadlines.stalled();
-    let held = awaits_start(state_dir, &context.root, id).then(|| forced(context, id));
-    let args = held.as_deref().unwrap_or(args);
+    // Callers delete a created container without a kill before (runc's `delete` allows that), but
+    // runc refuses one that waits for its start, since it is paused.
+    let is_held = awaits_start(state_dir, &context.root, id);
+    let held = is_held.then(|| low_level::forced_delete(&context.root, id).map(OsStr::to_owned));
+    let args = held.as_ref().map_or(args, |held| held);
     let status = low_level::run_inherited(&context.low_level, args, limit).map_err(|source| {
         let path = context.low_level.path.clone();
         DeleteError::Start { path, source }
@@ -94,20 +93,6 @@ pub fn delete(
         operation.clear();
     }
     Ok(Outcome::Done(exit_status::code(status)))
-}
-
-/// Returns a forced delete: callers delete a created container without a kill before (runc's
-/// `delete` allows that), but runc refuses one that waits for its start, since it is paused.
-fn forced(context: &Context, id: &str) -> Vec<OsString> {
-    let root = context.root.as_os_str();
-    let args = [
-        "--root".as_ref(),
-        root,
-        "delete".as_ref(),
-        "--force".as_ref(),
-        OsStr::new(id),
-    ];
-    args.map(OsStr::to_owned).to_vec()
 }
 
 /// Removes the mount of a restore: the low-level runtime's `delete` must not run while it exists.

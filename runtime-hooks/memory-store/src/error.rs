@@ -7,153 +7,91 @@ use rustix::io::Errno;
 
 /// Why memory cannot be stored, or stored memory cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum StoreError {
     /// A file or directory cannot be accessed; [`io::ErrorKind::InvalidData`] if it is no regular
     /// file, or is larger than any index.
     #[error("cannot {action} {path}")]
     Io {
-        /// A verb.
         action: &'static str,
-        /// The file.
         path: PathBuf,
-        /// The kernel's error.
         source: io::Error,
     },
-    /// Disk or quota full.
     #[error(
         "cannot write {path}: {} ({free_bytes} bytes are free on this file system)",
         full(source)
     )]
     Full {
-        /// The file.
         path: PathBuf,
-        /// Bytes that are free on the file system.
         free_bytes: u64,
-        /// The kernel's error.
         source: io::Error,
     },
     /// A pack that an index names does not exist.
     #[error("{path} is missing: a part of the checkpoint's memory was not copied or was deleted")]
-    Missing {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Written by another version of stasis.
+    Missing { path: PathBuf },
     #[error("{path} has version {found}; this stasis reads version {known} alone")]
     Version {
-        /// The file.
         path: PathBuf,
-        /// Its version.
         found: u32,
-        /// The version that can be read.
         known: u32,
     },
-    /// A file differs from what a checkpoint writes.
     #[error("{path} is damaged: {what}")]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// The fault in the file.
-        what: String,
-    },
+    Damaged { path: PathBuf, what: String },
     /// A pack is not as an index describes it.
     #[error("{problem}; chunk {chunk} of the area at {area:#x} of process {process} is in it")]
     Needed {
-        /// The fault in the pack.
         #[source]
         problem: Box<StoreError>,
-        /// Pid of the process.
         process: i32,
-        /// Address of the area.
         area: u64,
         /// The number of the first chunk that is in the pack.
         chunk: u32,
     },
-    /// A process fetches the image, and not all of it has arrived.
     #[error(
         "the image {image} is arriving from elsewhere, and not all of it is there; wait until its \
          file stasis-arriving has gone"
     )]
-    Arriving {
-        /// The image directory.
-        image: PathBuf,
-    },
-    /// No process fetches the rest of an image.
+    Arriving { image: PathBuf },
     #[error(
         "the image {image} has arrived in part, and nobody fetches the rest: {why}; pull it again \
          into this directory"
     )]
-    CutOff {
-        /// The image directory.
-        image: PathBuf,
-        /// The reason.
-        why: String,
-    },
-    /// The packs of an image are in a store, and its directory is not known.
+    CutOff { image: PathBuf, why: String },
     #[error("the memory of {image} is in a store, and which directory of it is not known")]
-    NoDirectory {
-        /// The image directory.
-        image: PathBuf,
-    },
-    /// The contents of a chunk cannot be read.
+    NoDirectory { image: PathBuf },
     #[error(
         "chunk {chunk} of the area at {area:#x} of process {process} cannot be read from {path} at \
          {offset}: {what}; restore from another copy of the image, or from another checkpoint"
     )]
     Chunk {
-        /// The pack.
         path: PathBuf,
-        /// Pid of the process.
         process: i32,
-        /// Address of the area.
         area: u64,
-        /// Number of the chunk.
         chunk: u32,
-        /// Offset in the pack, bytes.
         offset: u64,
-        /// The fault in the chunk.
         what: String,
     },
-    /// A file in memory cannot be used.
     #[error(
         "cannot {action} the file in memory for the contents of process {process} at {area:#x}"
     )]
     MemoryFile {
-        /// A verb.
         action: &'static str,
-        /// Pid of the process.
         process: i32,
-        /// The address of the contents.
         area: u64,
-        /// The kernel's error.
         source: io::Error,
     },
     /// CRIU's images have a hole, and there is no file to fill it.
     #[error("there is no file in memory for the contents of process {process} at {area:#x}")]
-    NoFile {
-        /// Pid of the process.
-        process: i32,
-        /// The address of the hole.
-        area: u64,
-    },
-    /// A registry would not take the image.
+    NoFile { process: i32, area: u64 },
     #[error(
         "the image is more than a registry takes: {what}; nothing was sent, and the image stays as \
          it is; keep it in a file system"
     )]
-    TooMuch {
-        /// The part that is too large, and its size.
-        what: String,
-    },
-    /// A fault in stasis.
+    TooMuch { what: String },
     #[error("a thread that moved memory panicked, which is a fault in stasis")]
     Panic,
-    /// A request that cannot be met.
     #[error("memory cannot be stored: {what}")]
-    Impossible {
-        /// The reason.
-        what: String,
-    },
+    Impossible { what: String },
 }
 
 fn full(source: &io::Error) -> &'static str {

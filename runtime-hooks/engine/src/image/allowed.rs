@@ -19,14 +19,13 @@ const STICKY: u32 = 0o1000;
 
 /// Why an image may not be restored.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum NotAllowed {
-    /// The image is not below one of the directories that the settings name.
     #[error(
         "the image {image} is not below a directory from which images may be restored \
          (restore.images: {})", allowed.join(", ")
     )]
     Elsewhere {
-        /// The image directory, without links.
         image: PathBuf,
         /// The directories, and what is wrong with those that cannot be looked at.
         allowed: Vec<String>,
@@ -34,40 +33,15 @@ pub enum NotAllowed {
     /// There is no image. Reported here and not by the low-level runtime, since an image could be
     /// put there before that looks.
     #[error("there is no image in {image}")]
-    NoImage {
-        /// The directory.
-        image: PathBuf,
-    },
-    /// Another user than root may have written it.
+    NoImage { image: PathBuf },
     #[error("{path} belongs to user {uid} and has mode {mode:o}: others than root may write it")]
-    NotRoots {
-        /// A file or directory of the image, or above it.
-        path: PathBuf,
-        /// Its owner.
-        uid: u32,
-        /// Its permissions.
-        mode: u32,
-    },
-    /// The path is neither a file nor a directory.
+    NotRoots { path: PathBuf, uid: u32, mode: u32 },
     #[error("{path} is neither a file nor a directory, and no image has such")]
-    OtherFile {
-        /// The path.
-        path: PathBuf,
-    },
-    /// The image refers to too many earlier images, or has too many files.
+    OtherFile { path: PathBuf },
     #[error("{path} is part of too many images, or of one with too many files")]
-    TooMuch {
-        /// A path of the image.
-        path: PathBuf,
-    },
-    /// The path cannot be looked at.
+    TooMuch { path: PathBuf },
     #[error("cannot look at {path}")]
-    Io {
-        /// The path.
-        path: PathBuf,
-        /// The I/O error.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
 }
 
 /// Checks an image, and those that it refers to, unless the settings allow all (`allowed` is

@@ -48,57 +48,31 @@ struct TaskCoreEntry {
 
 /// Why an image does not have what was recorded of its container.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum PstreeError {
-    /// One of CRIU's files cannot be read.
     #[error("cannot read {path}, with which the image was to be verified")]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The I/O error.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
     /// One of CRIU's files is not what CRIU 4 writes.
     #[error("cannot make sense of {path}, with which the image was to be verified: {what}")]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// The problem.
-        what: String,
-    },
-    /// A process with GPU state.
+    Malformed { path: PathBuf, what: String },
     #[error(
         "process {pid} ({name}) of the container, whose GPU state was saved, is not in the image: it \
          ended before criu dumped it; try again"
     )]
-    WithoutProcess {
-        /// Its pid in the container.
-        pid: i32,
-        /// Its command name.
-        name: String,
-    },
+    WithoutProcess { pid: i32, name: String },
     /// A tmpfs of which CRIU lost the contents.
     #[error(
         "criu wrote no {path}, the contents of {mountpoint} in the container, and did not report \
          it: the image would not restore; the kernel's log may have I/O errors"
     )]
-    WithoutTmpfs {
-        /// The file that is missing.
-        path: PathBuf,
-        /// Its place in the container.
-        mountpoint: String,
-    },
+    WithoutTmpfs { path: PathBuf, mountpoint: String },
     /// A process whose GPU state would not be given back.
     #[error(
         "process {pid} ({name}) of the container would be in the image without its GPU state: it was \
          started by exec, and came to the container's init during the checkpoint, since its parent \
          ended; try again"
     )]
-    Adopted {
-        /// Its pid in the container.
-        pid: i32,
-        /// Its command name.
-        name: String,
-    },
+    Adopted { pid: i32, name: String },
 }
 
 /// Verifies that an image has every process whose GPU state is `recorded`, and none of those that

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// Something else than a file is where a file is written.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum WorkDirectoryError {
     /// A link, a fifo, a device or a directory.
     #[error(
@@ -17,14 +18,8 @@ pub enum WorkDirectoryError {
          remove it, or have CRIU use another directory (--work-path)"
     )]
     NoFile(PathBuf),
-    /// The path cannot be looked at.
     #[error("cannot look at {path}, which CRIU would write")]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The I/O error.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
 }
 
 /// Checks the files that a dump writes: in CRIU's work directory, and runc into the image.

@@ -245,16 +245,15 @@ pub fn delete(low_level: &LowLevel, root: &Path, id: &str, limit: Duration) {
     if detach_restore_mount(root, id).is_err() {
         return;
     }
-    let args: [&OsStr; 5] = [
-        "--root".as_ref(),
-        root.as_os_str(),
-        "delete".as_ref(),
-        "--force".as_ref(),
-        id.as_ref(),
-    ];
-    let mut command = command(low_level, &args);
+    let mut command = command(low_level, &forced_delete(root, id));
     command.stdin(Stdio::null()).stdout(Stdio::null());
     let _ = watched(command.stderr(Stdio::null()), limit);
+}
+
+/// The arguments that remove a container with all that runs in it.
+pub(crate) fn forced_delete<'a>(root: &'a Path, id: &'a str) -> [&'a OsStr; 5] {
+    let [option, verb, force] = ["--root", "delete", "--force"].map(OsStr::new);
+    [option, root.as_os_str(), verb, force, OsStr::new(id)]
 }
 
 fn command(low_level: &LowLevel, args: &[impl AsRef<OsStr>]) -> Command {

@@ -54,46 +54,30 @@ pub struct Operation {
 
 /// Why a container cannot be operated on.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum OperationError {
-    /// Another operation is under way.
     #[error(
         "another stasis operation{holder} is running on this container; try again when it has ended"
     )]
-    Busy {
-        /// The other operation.
-        holder: Holder,
-    },
+    Busy { holder: Holder },
     /// Another operation is under way, as its progress file says.
     #[error("a {verb} is running on this container (process {pid}); try again when it has ended")]
-    UnderWay {
-        /// Its name in `operations.log`.
-        verb: String,
-        /// Its process.
-        pid: i32,
-    },
+    UnderWay { verb: String, pid: i32 },
     /// Children of a killed operation (the low-level runtime, CRIU) still run.
     #[error(
         "a stasis operation was killed, and its programs still work on this container; try again \
          when they have ended"
     )]
     Orphans,
-    /// The changes of a killed operation could not be undone yet.
     #[error("a killed operation must be undone first: {0}")]
     Unfinished(String),
-    /// The container was created from an image, and its caller has not started it.
     #[error("the container was created from an image and is not started yet; start it first")]
     NotStarted,
     /// The keeper cannot be started, without which nothing may be changed.
     #[error("cannot start the process that undoes the operation if this one is killed")]
     Keeper(#[source] io::Error),
-    /// The state directory cannot be used.
     #[error("cannot use {path}")]
-    Io {
-        /// The file or directory.
-        path: PathBuf,
-        /// The I/O error.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
 }
 
 impl OperationError {

@@ -20,120 +20,77 @@ use crate::preflight::blocker::Blockers;
 
 /// Why an order was not carried out.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum Error {
-    /// The driver cannot be used.
     #[error(transparent)]
     Driver(#[from] OpenError),
-    /// A process cannot be read.
     #[error("cannot read process {pid}")]
-    Unreadable {
-        /// The process.
-        pid: i32,
-        /// The kernel's error.
-        source: io::Error,
-    },
-    /// A process is stopped.
+    Unreadable { pid: i32, source: io::Error },
     #[error("process {pid} ({name}) {held}, and would not answer the driver; nothing was done")]
-    Held {
-        /// The process.
-        pid: i32,
-        /// Its name.
-        name: String,
-        /// The cause.
-        held: Held,
-    },
-    /// The low-level runtime is unknown.
+    Held { pid: i32, name: String, held: Held },
     #[error(transparent)]
     LowLevel(#[from] SettingsError),
     /// Another operation is under way, or no record can be written.
     #[error(transparent)]
     Operation(#[from] OperationError),
-    /// No process uses CUDA.
     #[error("no process of {0} uses CUDA")]
     NoMembers(String),
-    /// Processes are in different states.
     #[error("not all processes of {of} are {wanted}: {states}; nothing was done")]
     Mixed {
-        /// The container or process.
         of: String,
-        /// The state that all need.
         wanted: &'static str,
-        /// The state of each.
         states: String,
     },
-    /// The pre-flight found blockers.
     #[error("{0}; nothing was done")]
     Blocked(#[from] Blockers),
-    /// Host memory lacks room.
     #[error("{0}; nothing was done")]
     NoHostMemory(#[from] NoHostMemory),
-    /// Refused before any change.
     #[error("{0}; nothing was done")]
     Refused(Box<Refusal>),
-    /// The container's hook failed.
     #[error("{0}; all processes are as before, with their GPU")]
     Hook(HookError),
-    /// A step failed that changed nothing.
     #[error("{0}; nothing was done")]
     Untouched(ProcessFailure),
-    /// A step failed for one of the processes.
     #[error("{fault}; {}", outcome(.lost))]
     Group {
-        /// The failure.
         fault: ProcessFailure,
-        /// Processes that could not be brought back.
         lost: Vec<ProcessFailure>,
     },
     /// Forked children keep devices open.
     #[error("it could not be checkpointed later; {}", outcome(.lost))]
     InheritedDevices {
-        /// The failure.
         #[source]
         cause: InheritedDevicesError,
-        /// Processes that could not be brought back.
         lost: Vec<ProcessFailure>,
     },
     /// The container's limits lack room.
     #[error("there is no room for its GPU contents; {}", outcome(.lost))]
     NoRoomInside {
-        /// The failure.
         #[source]
         cause: Box<Error>,
-        /// Processes that could not be brought back.
         lost: Vec<ProcessFailure>,
     },
-    /// Shared memory cannot be given up.
     #[error("{cause}; {}", outcome(.lost))]
     Shared {
-        /// The failure.
         cause: Box<Error>,
-        /// Processes that could not be brought back.
         lost: Vec<ProcessFailure>,
     },
-    /// Shared memory cannot be found out or given up.
     #[error(
         "it is not known what GPU memory its processes share, or it cannot be given up: {}",
         error_chain(.0)
     )]
     NotGivenUp(#[source] io::Error),
-    /// The suspend cannot be recorded.
     #[error("it cannot be recorded that the operator has suspended it; {}", outcome(.lost))]
     NotRecorded {
-        /// The failure.
         #[source]
         cause: OperationError,
-        /// Processes that could not be brought back.
         lost: Vec<ProcessFailure>,
     },
     /// Signals or processes cannot be read.
     #[error("cannot prepare for signals, or read the processes of the container")]
     Io(#[from] io::Error),
-    /// A signal ended it.
     #[error("a signal asked for it to end; {}", outcome(.lost))]
-    Cancelled {
-        /// Processes that could not be brought back.
-        lost: Vec<ProcessFailure>,
-    },
+    Cancelled { lost: Vec<ProcessFailure> },
 }
 
 impl Error {

@@ -116,7 +116,8 @@ pub struct ProcessFailure {
 }
 
 /// A step failed. Every member that is not listed in `lost` runs on as before.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{fault}")]
 pub struct JobError {
     /// The first process that failed.
     pub fault: ProcessFailure,
@@ -278,11 +279,3 @@ impl fmt::Display for ProcessFailure {
 }
 
 impl std::error::Error for ProcessFailure {}
-
-impl fmt::Display for JobError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.fault)
-    }
-}
-
-impl std::error::Error for JobError {}

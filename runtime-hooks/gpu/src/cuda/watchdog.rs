@@ -109,7 +109,7 @@ impl WatchedDriver {
         &self,
         process: &ProcessRef,
         limit: Duration,
-        call: impl FnOnce(&dyn Driver, &ProcessRef) -> Result<T, CudaError> + Send + 'static,
+        call: impl FnOnce(&(dyn Driver + 'static), &ProcessRef) -> Result<T, CudaError> + Send + 'static,
     ) -> Result<T, CudaError> {
         let pid = process.pid();
         // The driver makes one call at a time for a process, so this one would wait as well.
@@ -166,15 +166,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Driver for WatchedDriver {
     fn state(&self, process: &ProcessRef) -> Result<CudaState, CudaError> {
-        self.call(process, self.limits.answer, move |driver, process| {
-            driver.state(process)
-        })
+        self.call(process, self.limits.answer, <dyn Driver>::state)
     }
 
     fn restore_thread(&self, process: &ProcessRef) -> Result<i32, CudaError> {
-        self.call(process, self.limits.answer, move |driver, process| {
-            driver.restore_thread(process)
-        })
+        self.call(process, self.limits.answer, <dyn Driver>::restore_thread)
     }
 
     fn lock(&self, process: &ProcessRef, timeout: Duration) -> Result<(), CudaError> {
@@ -187,9 +183,7 @@ impl Driver for WatchedDriver {
     }
 
     fn checkpoint(&self, process: &ProcessRef) -> Result<(), CudaError> {
-        self.call(process, self.limits.work, move |driver, process| {
-            driver.checkpoint(process)
-        })
+        self.call(process, self.limits.work, <dyn Driver>::checkpoint)
     }
 
     fn restore(&self, process: &ProcessRef, map: &GpuMap) -> Result<(), CudaError> {
@@ -204,15 +198,11 @@ impl Driver for WatchedDriver {
     }
 
     fn share_again(&self, process: &ProcessRef) -> Result<(), CudaError> {
-        self.call(process, self.limits.work, move |driver, process| {
-            driver.share_again(process)
-        })
+        self.call(process, self.limits.work, <dyn Driver>::share_again)
     }
 
     fn unlock(&self, process: &ProcessRef) -> Result<(), CudaError> {
-        self.call(process, self.limits.work, move |driver, process| {
-            driver.unlock(process)
-        })?;
+        self.call(process, self.limits.work, <dyn Driver>::unlock)?;
         lock(&self.locked_time).unlock(process.pid(), Instant::now());
         Ok(())
     }

@@ -62,6 +62,7 @@ pub struct Operations<'a> {
 
 /// Why there is no checkpoint, or no restore.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum Why {
     /// A container's checkpoint has failed, for its own reason.
     #[error("{0} cannot be checkpointed")]
@@ -69,29 +70,18 @@ pub enum Why {
     /// A container's restore has failed, for its own reason.
     #[error("{0} cannot be restored")]
     NotRestored(String),
-    /// They could not be locked together.
     #[error("the containers cannot be locked together: {text}")]
-    Lock {
-        /// The cause.
-        text: String,
-        /// Its kind.
-        kind: Kind,
-    },
-    /// A step took too long.
+    Lock { text: String, kind: Kind },
     #[error("a step of some containers took longer than {} s (deadlines.group_s)", .0.as_secs())]
     Deadline(Duration),
-    /// A process for a container could not be started.
     #[error("the process for {container} cannot be started")]
     Start {
-        /// The name of the container.
         container: String,
-        /// The I/O error.
         source: std::io::Error,
     },
     /// The file that decides could not get its name.
     #[error("the group's file cannot be renamed")]
     Complete(#[source] std::io::Error),
-    /// A signal asked for the end.
     #[error("a signal ended it")]
     Cancelled,
 }

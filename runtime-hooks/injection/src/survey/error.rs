@@ -10,13 +10,12 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why a request was not answered, or not carried out.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum VisitError {
     /// A call of libcuda that must not fail.
     #[error("{call} on the driver's checkpoint thread: CUDA error {result}")]
     Call {
-        /// Name of the call.
         call: &'static str,
-        /// The `CUresult`.
         result: u64,
         /// The number of the item among those of the request.
         item: u64,
@@ -24,9 +23,7 @@ pub enum VisitError {
     /// Another step that must not fail.
     #[error("{what} on the driver's checkpoint thread: error {result}")]
     Other {
-        /// Name of the step.
         what: &'static str,
-        /// An errno, or another result.
         result: u64,
         /// The number of the item among those of the request.
         item: u64,
@@ -34,10 +31,7 @@ pub enum VisitError {
     /// The context of this memory has failed, for the program as well: on this thread the same copy
     /// was made before, and the process is locked.
     #[error("16 bytes of GPU memory are not what they were: CUDA error {result}")]
-    Tagged {
-        /// The `CUresult` of putting them back.
-        result: u64,
-    },
+    Tagged { result: u64 },
     /// Nothing has changed.
     #[error("the driver's checkpoint thread has waited for us too long, and has gone")]
     Abandoned,

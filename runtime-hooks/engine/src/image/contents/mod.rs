@@ -17,31 +17,17 @@ pub use files::Files;
 
 /// Why CRIU's files cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum ContentsError {
-    /// A file of the image cannot be read.
     #[error("cannot read {path}")]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The I/O error.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
     /// A file of the image is not what CRIU 4 writes.
     #[error("cannot make sense of {path}: {what}")]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// The problem.
-        what: String,
-    },
-    /// The image has more than an image of a container has.
+    Malformed { path: PathBuf, what: String },
     #[error("{path} has more {what} than an image of a container has, at most {most}")]
     TooMuch {
-        /// The image.
         path: PathBuf,
-        /// The kind of entries.
         what: &'static str,
-        /// The limit.
         most: u64,
     },
 }

@@ -90,26 +90,22 @@ pub enum Verdict {
 
 /// Why there is no result.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum CannotRun {
-    /// This machine has no usable driver.
     #[error(transparent)]
     Driver(#[from] OpenError),
     /// No GPU has room for the test now, or can be used.
     #[error(transparent)]
     Gpu(#[from] NoGpu),
-    /// libcuda has no build id, or cannot be read.
     #[error("which build of libcuda this node has is not known")]
     Build(#[source] Refusal),
     /// The driver was exchanged meanwhile.
     #[error("its process has found another libcuda than this one")]
     Changed,
-    /// The test's process could not be started, or has no GPU memory.
     #[error("its process cannot use the GPU")]
     Start(#[from] NotStarted),
-    /// The driver cannot do it, either.
     #[error("the driver alone cannot checkpoint and restore its process")]
     DriverAlone(#[source] Failure),
-    /// The results cannot be kept.
     #[error("the directory of the results cannot be used")]
     Results(#[source] io::Error),
 }

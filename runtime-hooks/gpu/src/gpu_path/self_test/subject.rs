@@ -24,31 +24,27 @@ pub(super) struct Subject {
 
 /// Why the process is not ready.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum NotStarted {
-    /// The process could not be started.
     #[error("it cannot be started")]
     Spawn(#[source] io::Error),
-    /// The process reports this error.
     #[error("{0}")]
     Failed(String),
-    /// The process does not answer as it should.
     #[error(transparent)]
     Silent(#[from] NoAnswer),
 }
 
 /// Why an answer is missing.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum NoAnswer {
     /// The process has ended, by the driver or our code alone.
     #[error("its process has ended ({0})")]
     Ended(ExitStatus),
-    /// The process cannot use the GPU any more.
     #[error("its process cannot read its GPU memory: {0}")]
     Failed(String),
-    /// The answer is to another request.
     #[error("its process said something else: {0}")]
     Unexpected(String),
-    /// An error of the pipe.
     #[error("its process cannot be asked")]
     Pipe(#[from] io::Error),
 }

@@ -54,49 +54,35 @@ impl fmt::Display for Round {
 
 /// A failure of a round.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum Failure {
-    /// A call of the driver.
     #[error("the driver's {0}")]
     Driver(&'static str, #[source] CudaError),
     /// libcuda differs from what the code expects.
     #[error("libcuda's calls cannot be led to our code")]
     Refused(#[from] Refusal),
-    /// Our code cannot be put into the process, or removed from it.
     #[error(transparent)]
     Injection(#[from] InjectionError),
-    /// libcuda does not make the expected calls.
     #[error(
         "libcuda does not copy by the calls that are known: our code has answered {answered} of \
          its mappings, and copied {copied} bytes"
     )]
-    NotUsed {
-        /// The number of answered mappings, 0 or 1.
-        answered: u32,
-        /// Copied bytes.
-        copied: u64,
-    },
+    NotUsed { answered: u32, copied: u64 },
     /// The driver's mapping is larger than the expected most.
     #[error("libcuda asked for a mapping of {0} bytes")]
     TooLarge(u64),
-    /// Something of ours is left in the process.
     #[error("{0} is left in its process")]
     Left(&'static str),
-    /// Our copying has lost words.
     #[error("{0} words of GPU memory are not in the file")]
     Missing(u64),
-    /// Words were lost on the way.
     #[error("{0} words of GPU memory are wrong afterwards")]
     Wrong(u64),
-    /// The driver's checkpoint thread does not list the memory.
     #[error("the memory of its process is not among what the driver's checkpoint thread has found")]
     NotSeen,
-    /// The process does not answer.
     #[error(transparent)]
     NoAnswer(#[from] NoAnswer),
-    /// The round does not end in time.
     #[error("it was not done after {} s", .0.as_secs())]
     Overdue(Duration),
-    /// An error of files and `/proc`.
     #[error("it cannot be looked at")]
     Io(#[from] io::Error),
 }
