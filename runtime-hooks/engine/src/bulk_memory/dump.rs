@@ -118,7 +118,7 @@ impl<'a> MemoryDump<'a> {
             return;
         };
         if let Contents::Dumped(stored) = &store.contents {
-            timeline.set_bulk_memory(stored.clone());
+            timeline.bulk_memory = Some(stored.clone());
         }
         // A staged store is temporary: it gets no origin.
         if store.requests.afterwards.is_none() {

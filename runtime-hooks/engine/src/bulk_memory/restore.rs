@@ -150,7 +150,7 @@ impl MemoryRestore {
 
     /// Adds the figures to the log, once CRIU is done.
     pub(crate) fn tell(&self, timeline: &mut Timeline<'_>) {
-        timeline.set_bulk_memory(StoreStatistics {
+        timeline.bulk_memory = Some(StoreStatistics {
             processes: self.holes.len(),
             areas: self.extent.areas,
             bytes: self.extent.file_bytes,

@@ -109,7 +109,8 @@ impl Dump<'_, '_> {
         if is_whole && !image.join(not_kept::FILE_NAME).exists() {
             timeline.note("what CRIU does not keep could not be put into the image");
         }
-        timeline.set_frozen(frozen_time(self.options.work()));
+        let frozen = frozen_time(self.options.work());
+        timeline.stop.frozen_seconds = frozen.map(|time| time.as_secs_f64());
         Ok(output)
     }
 

@@ -113,7 +113,7 @@ fn attempt(
     }
     let result = carry_out(&plan, &mut captured, low_level_args, &mut timeline);
     timeline.set_copying(plan.driver.copying());
-    timeline.set_locked(plan.driver.locked_time());
+    timeline.stop.locked_seconds = Some(plan.driver.locked_time().as_secs_f64());
     operations_log::write(
         context,
         Verb::Checkpoint,

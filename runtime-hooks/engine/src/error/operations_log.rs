@@ -103,14 +103,14 @@ pub fn write_afterwards(
         time: rfc3339(began),
         operation,
         container,
-        image_path: timeline.image(),
+        image_path: timeline.image.as_deref(),
         caller: Caller::of_this_process(),
         failure,
         notes: timeline.notes(),
         phases: timeline.phases(),
-        stop: timeline.stop(),
-        shared_out_bytes: timeline.shared_out(),
-        bulk_memory: timeline.bulk_memory(),
+        stop: timeline.stop,
+        shared_out_bytes: timeline.shared_out,
+        bulk_memory: timeline.bulk_memory.as_ref(),
     };
     let _ = append(log_dir, &line);
 }
@@ -167,12 +167,12 @@ mod tests {
             time: String::new(),
             operation: "",
             container: "c1",
-            image_path: timeline.image(),
+            image_path: timeline.image.as_deref(),
             caller: Caller::of_this_process(),
             failure: None,
             notes: timeline.notes(),
             phases: timeline.phases(),
-            stop: timeline.stop(),
+            stop: timeline.stop,
             shared_out_bytes: None,
             bulk_memory: None,
         };

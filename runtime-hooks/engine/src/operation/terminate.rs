@@ -4,10 +4,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use stasis_host::file_lock::{Sharing, Tried, try_lock};
-use stasis_linux::file;
+use stasis_linux::{ProcessRef, file};
 
 use crate::operation::directory::directory_of;
 use crate::operation::lock::NAME;
@@ -19,23 +17,19 @@ pub fn ask_to_end(state_dir: &Path, root: &Path, id: &str) -> io::Result<()> {
     let Some(pid) = holder(&lock)? else {
         return Ok(());
     };
-    let process = match pidfd_open(pid, PidfdFlags::empty()) {
-        Err(Errno::SRCH) => return Ok(()),
-        other => other?,
-    };
-    // Before the pidfd was open, the holder may have ended and its pid been reused.
-    if holder(&lock)? != Some(pid) {
+    let Some(process) = ProcessRef::open(pid)? else {
         return Ok(());
-    }
-    match pidfd_send_signal(&process, Signal::TERM) {
-        Err(Errno::SRCH) => Ok(()),
-        other => Ok(other?),
+    };
+    // Before it was opened, the holder may have ended and its pid been reused.
+    match holder(&lock)? == Some(pid) {
+        true => process.terminate(),
+        false => Ok(()),
     }
 }
 
 /// The pid in the lock file while the lock is held. `None` also before the holder has written it,
 /// and of a recovery, which ends by itself once the container has.
-fn holder(lock: &Path) -> io::Result<Option<Pid>> {
+fn holder(lock: &Path) -> io::Result<Option<i32>> {
     let Some(mut file) = file::if_exists(File::open(lock))? else {
         return Ok(None);
     };
@@ -45,7 +39,7 @@ fn holder(lock: &Path) -> io::Result<Option<Pid>> {
     }
     let mut pid = String::new();
     file.read_to_string(&mut pid)?;
-    Ok(pid.parse().ok().and_then(Pid::from_raw))
+    Ok(pid.parse().ok())
 }
 
 #[cfg(test)]

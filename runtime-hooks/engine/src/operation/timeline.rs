@@ -46,10 +46,14 @@ pub struct Stop {
 pub struct Timeline<'o> {
     phases: Vec<Phase>,
     notes: Vec<String>,
-    stop: Stop,
-    shared_out: Option<u64>,
-    bulk_memory: Option<StoreStatistics>,
-    image: Option<PathBuf>,
+    /// For how long the container was kept from working.
+    pub(crate) stop: Stop,
+    /// How many bytes of GPU contents were copied by many threads, if any were.
+    pub(crate) shared_out: Option<u64>,
+    /// The report of our CRIU plugin.
+    pub(crate) bulk_memory: Option<StoreStatistics>,
+    /// The directory of the operation's image, if it has one.
+    pub(crate) image: Option<PathBuf>,
     progress: Option<Progress<'o>>,
 }
 
@@ -105,34 +109,12 @@ impl<'o> Timeline<'o> {
         self.notes.push(escaped(text.as_ref().as_bytes()));
     }
 
-    /// Sets for how long CUDA processes were locked.
-    pub(crate) fn set_locked(&mut self, time: Duration) {
-        self.stop.locked_seconds = Some(time.as_secs_f64());
-    }
-
-    /// Sets for how long CRIU kept all processes stopped, if it says so.
-    pub(crate) fn set_frozen(&mut self, time: Option<Duration>) {
-        self.stop.frozen_seconds = time.map(|time| time.as_secs_f64());
-    }
-
     /// Sets how the driver's copying went.
     pub(crate) fn set_copying(&mut self, copying: Copying) {
         for note in copying.notes {
             self.note(note);
         }
         self.shared_out = Some(copying.shared_out).filter(|bytes| *bytes > 0);
-    }
-
-    /// How many bytes of GPU contents were copied by many threads, if any were.
-    #[must_use]
-    pub fn shared_out(&self) -> Option<u64> {
-        self.shared_out
-    }
-
-    /// For how long the container was kept from working.
-    #[must_use]
-    pub fn stop(&self) -> Stop {
-        self.stop
     }
 
     /// Adds the directory of the operation's image.
@@ -142,22 +124,6 @@ impl<'o> Timeline<'o> {
             image: Some(directory.to_owned()),
             ..self
         }
-    }
-
-    /// The directory of the operation's image, if it has one.
-    #[must_use]
-    pub fn image(&self) -> Option<&Path> {
-        self.image.as_deref()
-    }
-
-    /// Keeps the report of our CRIU plugin.
-    pub(crate) fn set_bulk_memory(&mut self, report: StoreStatistics) {
-        self.bulk_memory = Some(report);
-    }
-
-    /// The report of our CRIU plugin.
-    pub(crate) fn bulk_memory(&self) -> Option<&StoreStatistics> {
-        self.bulk_memory.as_ref()
     }
 
     /// The notes so far.

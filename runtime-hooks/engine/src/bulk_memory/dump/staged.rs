@@ -45,7 +45,7 @@ impl MemoryDump<'_> {
         let report = timeline.time_moving("store staged", estimate, || {
             detached::store_again(image, staged, (wanted, &files.request), cancel)
         })?;
-        timeline.set_bulk_memory(report);
+        timeline.bulk_memory = Some(report);
         requests.are_in_place();
         self.write_origin_or_note(timeline);
         Ok(self.record())
