@@ -150,8 +150,7 @@ impl StasisHost {
     /// From now on CRIU stops at this stage of its work ("post-dump", "post-restore", ...) until
     /// [`StasisHost::let_criu_go`].
     pub fn hold_criu(&self, stage: &str) -> Result<()> {
-        self.host.write("/run/criu/script", HOLD)?;
-        self.host.run(&["chmod", "755", "/run/criu/script"])?;
+        self.host.script("/run/criu/script", HOLD)?;
         self.host
             .write("/etc/criu/default.conf", "action-script /run/criu/script\n")?;
         let number = HOLDS.fetch_add(1, Ordering::Relaxed);

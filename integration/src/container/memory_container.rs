@@ -35,11 +35,10 @@ impl<'l> MemoryContainer<'l> {
     /// It goes through a runtime whose faults [`MemoryContainer::inject`] orders.
     pub fn start(stasis: &'l StasisHost, id: &str, command: &str, port: u16) -> Result<Self> {
         stasis.host.write(FAULT, "")?;
-        stasis.host.write(
+        stasis.host.script(
             FAULTY_RUNTIME,
             &format!("#!/bin/sh\nSTASIS_MEMORY_FAULT=$(cat {FAULT}) exec {RUNTIME} \"$@\"\n"),
         )?;
-        stasis.host.run(&["chmod", "755", FAULTY_RUNTIME])?;
         let bundle = Bundle::make(stasis, id, &["/bin/sh", "-c", command])?;
         Self::of(stasis, bundle.through(FAULTY_RUNTIME), port)
     }

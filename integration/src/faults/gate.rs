@@ -53,8 +53,7 @@ impl<'l> Gate<'l> {
              esac\n\
              exec {program} \"$@\"\n"
         );
-        stasis.host.write(at, &script)?;
-        stasis.host.run(&["chmod", "755", at])?;
+        stasis.host.script(at, &script)?;
         stasis.host.run(&["mkdir", "-p", GATES])?;
         // A container of this name may have existed before.
         let fifo = format!("{gate}.open");

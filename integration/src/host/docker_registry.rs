@@ -50,11 +50,10 @@ impl Host {
         self.write("/etc/registry/config.yml", SETTINGS)?;
         self.write("/etc/registry/htpasswd", USER)?;
         let program = "/usr/local/bin/registry";
-        self.write(
+        self.script(
             program,
             "#!/bin/sh\nexec docker-registry serve /etc/registry/config.yml\n",
         )?;
-        self.run(&["chmod", "755", program])?;
         self.docker_registry_again()
     }
 

@@ -200,6 +200,12 @@ impl Host {
         fs::write(&target, content).with_context(|| format!("writing {inside} in a test host"))
     }
 
+    /// Writes a program, as [`Host::write`] does.
+    pub fn script(&self, inside: &str, text: &str) -> Result<()> {
+        self.write(inside, text)?;
+        self.run(&["chmod", "755", inside]).map(drop)
+    }
+
     /// Makes a device node, usable by all; `kind` is `b` or `c`.
     pub fn mknod(&self, inside: &str, kind: char, major: u32, minor: u32) -> Result<()> {
         let (kind, major, minor) = (kind.to_string(), major.to_string(), minor.to_string());

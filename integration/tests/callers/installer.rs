@@ -67,8 +67,7 @@ pub(super) fn a_node_without_stasis(stasis: &StasisHost) -> Result<()> {
     tarballs(stasis)?;
     let systemd = "/usr/bin/systemctl";
     let script = format!("#!/bin/sh\necho \"$*\" >>{ASKED_SYSTEMD}\n");
-    stasis.host.write(systemd, &script)?;
-    stasis.host.run(&["chmod", "755", systemd])?;
+    stasis.host.script(systemd, &script)?;
     stasis.host.write(ASKED_SYSTEMD, "")?;
     // Test images have no sleep: their containers end when they are dumped.
     let sleep = format!("{PROGRAMS}/sleep");

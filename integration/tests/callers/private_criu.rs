@@ -52,8 +52,7 @@ fn used_where_the_system_has_none(kind: HostKind) -> Result<()> {
     }
     ensure!(!found.contains("criu-missing"), "{found}");
 
-    stasis.host.write(SYSTEMS, OLD)?;
-    stasis.host.run(&["chmod", "755", SYSTEMS])?;
+    stasis.host.script(SYSTEMS, OLD)?;
     goes_on(stasis, &job, 2)?;
     ensure!(!doctor(stasis)?.contains("criu-version"));
     job.delete()?;

@@ -102,8 +102,7 @@ fn has_rpm(stasis: &StasisHost) -> Result<()> {
     }
     let found = "/usr/local/bin/rpm";
     let script = format!("#!/bin/sh\nLD_LIBRARY_PATH={LIBRARIES} exec {RPM} \"$@\"\n");
-    stasis.host.write(found, &script)?;
-    stasis.host.run(&["chmod", "755", found]).map(drop)
+    stasis.host.script(found, &script)
 }
 
 /// It has no directory of the system, whose mode other distributions choose, and asks for the

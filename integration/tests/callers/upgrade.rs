@@ -1,9 +1,6 @@
 //! stasis is upgraded under a running container: its shim lives on, and calls the newly installed
 //! programs.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
-
 use anyhow::{Result, ensure};
 use stasis_integration::client::containerd::{Containerd, INIT, State};
 use stasis_integration::container::gpu_task::{in_host, into, refused};
@@ -110,9 +107,7 @@ fn programs_are_replaced_under_a_container(stasis: &StasisHost, client: &Contain
 fn another_engine(stasis: &StasisHost, version: &str) -> Result<()> {
     let script = SCRIPT.replace("VERSION", version);
     stasis.host.run(&["install", "-D", RUNTIME, ENGINE])?;
-    stasis.host.write("/opt/engine/script", &script)?;
-    let path = stasis.host.path("/opt/engine/script");
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
+    stasis.host.script("/opt/engine/script", &script)?;
     let replace = "cp -p /opt/engine/script \"$0.new\" && mv -T \"$0.new\" \"$0\"";
     stasis.host.run(&["sh", "-ec", replace, RUNTIME]).map(drop)
 }

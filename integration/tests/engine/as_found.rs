@@ -104,8 +104,7 @@ fn a_resume_after_a_kill_leaves_it_suspended(
 fn kill_a_checkpoint(stasis: &StasisHost, parked: &Bundle<'_>) -> Result<()> {
     const KILLER: &str = "/usr/local/bin/as-found-killer";
     const SCRIPT: &str = "#!/bin/sh\ncase \" $* \" in *\" checkpoint \"*) kill -9 $PPID; exit;; esac\nexec runc \"$@\"\n";
-    stasis.host.write(KILLER, SCRIPT)?;
-    stasis.host.run(&["chmod", "755", KILLER])?;
+    stasis.host.script(KILLER, SCRIPT)?;
     stasis.set(KILLER, "runtime.flavor = \"runc\"\n")?;
     let mut operation = parked.begin_checkpoint("killed", &["--leave-running"])?;
     ensure!(!operation.wait()?.success(), "it was not killed");

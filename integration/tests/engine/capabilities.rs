@@ -80,13 +80,6 @@ fn usual(stasis: &StasisHost) -> Result<()> {
     stasis.host.run(&["rm", "-f", CRIU, KERNEL_DATA]).map(drop)
 }
 
-fn script(stasis: &StasisHost, path: &str, command: &str) -> Result<()> {
-    stasis
-        .host
-        .write(path, &format!("#!/bin/sh\n{command}\n"))?;
-    stasis.host.run(&["chmod", "755", path]).map(drop)
-}
-
 /// Checks that `stasis doctor` misses this capability, and no other one.
 fn is_found(stasis: &StasisHost, id: Option<&str>) -> Result<()> {
     let mut command = stasis.command(PROGRAM);
@@ -155,6 +148,8 @@ fn with_an_old_criu(stasis: &StasisHost) -> Result<()> {
 }
 
 fn says_of_itself(stasis: &StasisHost, answer: &str) -> Result<()> {
-    let command = format!("[ \"$1\" = --version ] && {{ {answer}; }}\nexec /usr/sbin/criu \"$@\"");
-    script(stasis, CRIU, &command)
+    let script = format!(
+        "#!/bin/sh\n[ \"$1\" = --version ] && {{ {answer}; }}\nexec /usr/sbin/criu \"$@\"\n"
+    );
+    stasis.host.script(CRIU, &script)
 }

@@ -17,8 +17,7 @@ on_hosts!(an_annotation_gives_criu_no_configuration: trixie_v2, sid_v2);
 fn an_annotation_gives_criu_no_configuration(kind: HostKind) -> Result<()> {
     let stasis = &StasisHost::with_containerd(kind)?;
     let script = format!("#!/bin/sh\necho $CRTOOLS_SCRIPT_ACTION >>{TRACE}\n");
-    stasis.host.write(SCRIPT, &script)?;
-    stasis.host.run(&["chmod", "755", SCRIPT])?;
+    stasis.host.script(SCRIPT, &script)?;
     let configuration = format!("action-script {SCRIPT}\n");
     stasis.host.write(CONFIGURATION, &configuration)?;
     // crun 1.21 does not know the annotation, 1.28 does.

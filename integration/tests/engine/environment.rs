@@ -23,9 +23,8 @@ fn a_callers_environment_is_not_handed_on(kind: HostKind) -> Result<()> {
     let script = "#!/bin/bash\nfor verb in checkpoint restore state; do\n\
                   [[ \" $* \" = *\" $verb \"* ]] && /usr/bin/tr '\\0' '\\n' </proc/$$/environ >/root/$verb\n\
                   done\nexec /usr/sbin/runc \"$@\"\n";
-    executable(stasis, RECORDING, script)?;
-    executable(
-        stasis,
+    stasis.host.script(RECORDING, script)?;
+    stasis.host.script(
         "/root/script",
         &format!("#!/bin/sh\n/usr/bin/touch {TRACE}\n"),
     )?;
@@ -40,7 +39,7 @@ fn a_callers_environment_is_not_handed_on(kind: HostKind) -> Result<()> {
          GODEBUG=x=1 LD_LIBRARY_PATH=/root SECRET=1 XDG_RUNTIME_DIR=/run NOTIFY_SOCKET=/run/none\n\
          exec {RUNTIME} \"$@\"\n"
     );
-    executable(stasis, CALLER, &caller)?;
+    stasis.host.script(CALLER, &caller)?;
     stasis.set(RECORDING, "runtime.flavor = \"runc\"\n")?;
 
     let job = Bundle::make(stasis, "job", &["/bin/memcheck", "48", "10000"])?.through(CALLER);
@@ -77,12 +76,6 @@ fn a_callers_environment_is_not_handed_on(kind: HostKind) -> Result<()> {
         !environment.contains("CRIU_") && !environment.contains("LD_"),
         "{environment}"
     );
-    Ok(())
-}
-
-fn executable(stasis: &StasisHost, path: &str, text: &str) -> Result<()> {
-    stasis.host.write(path, text)?;
-    stasis.host.run(&["chmod", "755", path])?;
     Ok(())
 }
 

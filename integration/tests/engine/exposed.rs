@@ -16,8 +16,7 @@ on_hosts!(who_could_change_it_matters: sid_v2);
 fn who_could_change_it_matters(kind: HostKind) -> Result<()> {
     let stasis = StasisHost::of(kind)?;
     let host = &stasis.host;
-    host.write(OWN_RUNC, SCRIPT)?;
-    host.run(&["chmod", "755", OWN_RUNC])?;
+    host.script(OWN_RUNC, SCRIPT)?;
     stasis.set(OWN_RUNC, "")?;
     ensure!(exposed(&stasis)?.is_empty(), "{:?}", exposed(&stasis)?);
 

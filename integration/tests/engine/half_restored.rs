@@ -105,8 +105,9 @@ fn its_mounts_are_gone(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
 }
 
 fn is_cut_off(stasis: &StasisHost, job: &Bundle<'_>, end: &str) -> Result<()> {
-    stasis.host.write(CRIU, &format!("{LEAVES_A_CHILD}{end}"))?;
-    stasis.host.run(&["chmod", "755", CRIU])?;
+    stasis
+        .host
+        .script(CRIU, &format!("{LEAVES_A_CHILD}{end}"))?;
     job.restore_fails("image")?;
     stasis.host.run(&["rm", CRIU])?;
     let left = std::fs::read_to_string(stasis.host.path(LEFT))?;

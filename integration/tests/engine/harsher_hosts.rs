@@ -37,8 +37,7 @@ fn odd_callers() -> Result<()> {
 
 pub(crate) fn caller(stasis: &StasisHost, settings: &str) -> Result<&'static str> {
     let script = format!("#!/bin/sh\n{settings}\nexec {RUNTIME} \"$@\" 2>/dev/null\n");
-    stasis.host.write(CALLER, &script)?;
-    stasis.host.run(&["chmod", "755", CALLER])?;
+    stasis.host.script(CALLER, &script)?;
     Ok(CALLER)
 }
 

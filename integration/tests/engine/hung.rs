@@ -37,8 +37,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
     let hangs = "#!/bin/sh\nfor word; do [ \"$word\" = checkpoint ] && sh -c 'sleep 600; :'; done\n\
                  exec runc \"$@\"\n";
     for (program, script) in [(STOPPING, stops), (FAULTY, faulty), (HANGING, hangs.into())] {
-        stasis.host.write(program, &script)?;
-        stasis.host.run(&["chmod", "755", program])?;
+        stasis.host.script(program, &script)?;
     }
     let job = Bundle::make(stasis, "job", &["/bin/memcheck", "64", "10250"])?.through(FAULTY);
     let here = &Hung { stasis, job: &job };

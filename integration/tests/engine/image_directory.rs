@@ -105,8 +105,7 @@ impl<'l> Kept<'l> {
         let settings = place.setting().to_owned();
         host.set("runc", &settings)?;
         for (path, script) in [KILLER, FAILING] {
-            host.host.write(path, script)?;
-            host.host.run(&["chmod", "755", path])?;
+            host.host.script(path, script)?;
         }
         let command = format!("exec /bin/memcheck 48 {port}");
         let id = format!("{place:?}").to_lowercase();

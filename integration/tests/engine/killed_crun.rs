@@ -25,8 +25,7 @@ fn the_next_restore_succeeds(kind: HostKind) -> Result<()> {
     job.checkpoint("image", &[])?;
     job.delete()?;
 
-    stasis.host.write(CRIU, KILLER)?;
-    stasis.host.run(&["chmod", "755", CRIU])?;
+    stasis.host.script(CRIU, KILLER)?;
     let message = job.restore_fails("image")?;
     ensure!(message.contains("signal: 9"), "{message}");
     nothing_is_mounted(stasis, &job)?;

@@ -21,8 +21,7 @@ fn they_come_back(kind: HostKind) -> Result<()> {
     let stasis = &StasisHost::with_containerd(kind)?;
     let nice = "taskset -c 0 ionice -c 3 choom -n 300 --";
     let script = format!("#!/bin/sh\nexec {nice} {RUNTIME} \"$@\"\n");
-    stasis.host.write(CALLER, &script)?;
-    stasis.host.run(&["chmod", "+x", CALLER])?;
+    stasis.host.script(CALLER, &script)?;
     let threads = Bundle::make(
         stasis,
         "threads",

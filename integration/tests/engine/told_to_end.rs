@@ -40,8 +40,7 @@ fn restores_go_on(kind: HostKind) -> Result<()> {
     plain.until_ready().context("it would not hear SIGTERM")?;
     plain.checkpoint("image", &[])?;
     plain.delete()?;
-    stasis.host.write(CRIU, TELLS)?;
-    stasis.host.run(&["chmod", "755", CRIU])?;
+    stasis.host.script(CRIU, TELLS)?;
     let plain = before_runc_is_started(stasis, plain)?;
     let mut plain = plain;
     for program in ["runc", RUNTIME] {

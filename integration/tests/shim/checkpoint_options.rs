@@ -45,8 +45,7 @@ fn low_level_runtime_gets_what_was_asked_for(
     stasis: &StasisHost,
     client: &Containerd,
 ) -> Result<()> {
-    stasis.host.write(RECORDER, RECORDER_SCRIPT)?;
-    stasis.host.run(&["chmod", "755", RECORDER])?;
+    stasis.host.script(RECORDER, RECORDER_SCRIPT)?;
     let options = RuntimeOptions {
         binary_name: RECORDER.to_owned(),
         root: "/run/elsewhere".to_owned(),

@@ -34,8 +34,7 @@ fn checkpoints_in_pods_of_other_users_are_refused() -> Result<()> {
     needs!(StandIn);
     for name in ["loopback", "stub"] {
         let at = format!("/opt/cni/bin/{name}");
-        stasis.host.write(&at, PLUGIN)?;
-        stasis.host.run(&["chmod", "755", &at])?;
+        stasis.host.script(&at, PLUGIN)?;
     }
     stasis
         .host

@@ -134,8 +134,7 @@ fn output_goes_into_a_file(stasis: &StasisHost, client: &Containerd) -> Result<(
 }
 
 fn output_goes_to_a_logger(stasis: &StasisHost, client: &Containerd) -> Result<()> {
-    stasis.host.write(LOGGER, LOGGER_SCRIPT)?;
-    stasis.host.run(&["chmod", "755", LOGGER])?;
+    stasis.host.script(LOGGER, LOGGER_SCRIPT)?;
     let id = "logged";
     stasis.create_container(id, &[], &["sh", "-c", "echo out; echo error >&2"])?;
     let logger = format!("binary://{LOGGER}?colour=blue");
@@ -177,8 +176,7 @@ fn logger_of_version_2_says_that_it_is_ready(
         echo \"$first\" >>/run/logs/second\n\
         until [ \"$told\" ]; do sleep 0.1; done\n\
         echo told >>/run/logs/second\n";
-    stasis.host.write(LOGGER, SCRIPT)?;
-    stasis.host.run(&["chmod", "755", LOGGER])?;
+    stasis.host.script(LOGGER, SCRIPT)?;
     stasis.host.run(&["mkdir", "-p", "/run/logs"])?;
     let id = "second";
     stasis.start_container(client, id, &[], &["/bin/pause"])?;

@@ -24,8 +24,7 @@ impl Bundle<'_> {
              case \" $* \" in *' {verb} '*) {script};; esac\nexec {low_level} \"$@\"\n",
             self.pid().unwrap_or_default()
         );
-        self.stasis.host.write(HOOKED, &wrapper)?;
-        self.stasis.host.run(&["chmod", "755", HOOKED])?;
+        self.stasis.host.script(HOOKED, &wrapper)?;
         let flavor = format!("runtime.flavor = \"{low_level}\"\n{settings}");
         self.stasis.set(HOOKED, &flavor)
     }

@@ -44,8 +44,7 @@ pub(super) fn has_a_gpu(host: &Host) -> Result<()> {
 }
 
 pub(super) fn has_systemctl(host: &Host) -> Result<()> {
-    host.write(SYSTEMCTL, RESTART)?;
-    host.run(&["chmod", "755", SYSTEMCTL]).map(drop)
+    host.script(SYSTEMCTL, RESTART)
 }
 
 pub(super) fn has_an_image(host: &Host) -> Result<()> {

@@ -108,8 +108,7 @@ fn a_script_in_the_place_of_crictl(stasis: &StasisHost) -> Result<()> {
         "#!/bin/sh\necho \"$@\" >{ASKED}.new && mv {ASKED}.new {ASKED}\nread -r said <{ANSWER}\n\
          [ \"$said\" = None ] || {{ echo \"$said\" >&2; exit 1; }}\n"
     );
-    stasis.host.write(CRICTL, &script)?;
-    stasis.host.run(&["chmod", "755", CRICTL])?;
+    stasis.host.script(CRICTL, &script)?;
     stasis.host.run(&["mkfifo", ANSWER])?;
     Ok(())
 }

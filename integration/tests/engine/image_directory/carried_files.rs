@@ -16,8 +16,7 @@ const SHARED_MEMORY: &str = "/job-shm";
 #[test]
 fn they_come_back_though_the_checkpoint_was_killed() -> Result<()> {
     let stasis = StasisHost::with_containerd(HostKind::sid()?)?;
-    stasis.host.write(KILLER.0, KILLER.1)?;
-    stasis.host.run(&["chmod", "755", KILLER.0])?;
+    stasis.host.script(KILLER.0, KILLER.1)?;
     stasis.host.run(&["mkdir", SHARED_MEMORY])?;
     let mount = ["mount", "-t", "tmpfs", "tmpfs", SHARED_MEMORY];
     stasis.host.run(&mount)?;

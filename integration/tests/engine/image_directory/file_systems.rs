@@ -44,8 +44,7 @@ impl Contents {
 #[test]
 fn images_are_on_each_file_system() -> Result<()> {
     let host = StasisHost::with_containerd(HostKind::sid()?)?;
-    host.host.write(KILLER.0, KILLER.1)?;
-    host.host.run(&["chmod", "755", KILLER.0])?;
+    host.host.script(KILLER.0, KILLER.1)?;
     for (number, (kind, place)) in CASES.into_iter().enumerate() {
         on(&host, kind, place, 10000 + u16::try_from(number)?)
             .with_context(|| format!("{kind:?}, {place:?}"))?;

@@ -29,8 +29,7 @@ const BOOT_ID: &str = "mount --bind /run/another-boot /proc/sys/kernel/random/bo
 fn power_fails_at_the_end_of_a_checkpoint() -> Result<()> {
     let host = StasisHost::with_containerd(HostKind::sid()?)?;
     for (path, script) in [CUT, CUTTING] {
-        host.host.write(path, script)?;
-        host.host.run(&["chmod", "755", path])?;
+        host.host.script(path, script)?;
     }
     host.host.mount_new(FileSystemKind::Ext4, DISK)?;
     let job = MemoryContainer::start(&host, "job", "exec /bin/memcheck 24 10000", 10000)?;

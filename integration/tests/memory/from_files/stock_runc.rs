@@ -23,8 +23,7 @@ fn nothing_is_restored() -> Result<()> {
         .rsplit_once('/')
         .map_or("/", |(directory, _)| directory);
     let script = format!("#!/bin/sh\nCRIU_LIBS_DIR={plugins} exec runc \"$@\"\n");
-    stasis.host.write(WITH_PLUGIN, &script)?;
-    stasis.host.run(&["chmod", "755", WITH_PLUGIN])?;
+    stasis.host.script(WITH_PLUGIN, &script)?;
     stasis.host.run(&["mkdir", "-p", DEFAULT_PLUGINS])?;
     let mut holder = started(stasis)?;
     for settings in ["", IN_MEMORY] {

@@ -2,7 +2,6 @@
 //! caller wants any more is ended.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -69,10 +68,7 @@ fn start(stasis: &StasisHost, client: &Containerd, id: &str) -> Result<u32> {
 }
 
 fn install(stasis: &StasisHost) -> Result<()> {
-    let runtime = stasis.host.path(RUNTIME);
-    fs::create_dir_all(stasis.host.path("/opt/stopping"))?;
-    fs::write(&runtime, SCRIPT)?;
-    fs::set_permissions(&runtime, fs::Permissions::from_mode(0o755))?;
+    stasis.host.script(RUNTIME, SCRIPT)?;
     stasis.set(RUNTIME, "")
 }
 

@@ -2,7 +2,6 @@
 //! cleaned up after when their shim is killed.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 
 use anyhow::Result;
 use stasis_integration::check::wait::wait_until_clear;
@@ -82,8 +81,7 @@ fn program_in_front_of_runc_is_taken_for_it(
 ) -> Result<()> {
     let id = "in-front";
     let script = "#!/bin/sh\nenv >> /opt/nvidia/env\nexec runc \"$@\"\n";
-    stasis.host.write(NVIDIA, script)?;
-    fs::set_permissions(stasis.host.path(NVIDIA), fs::Permissions::from_mode(0o755))?;
+    stasis.host.script(NVIDIA, script)?;
     stasis.create_container(id, &[], &["/bin/pause"])?;
     let options = RuntimeOptions {
         binary_name: NVIDIA.to_owned(),
