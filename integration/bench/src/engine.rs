@@ -29,7 +29,7 @@ pub(crate) fn of_100_processes(screen: &mut dyn Write) -> Result<Figure> {
     let hundred = Bundle::make(&stasis, "hundred", &["/bin/sh", "-c", script])?;
     hundred.run()?;
     std::thread::sleep(std::time::Duration::from_secs(1));
-    let count = stasis.host.run_for_text(&[
+    let count = stasis.run_for_text(&[
         "bash",
         "-c",
         "cat /sys/fs/cgroup/hundred/cgroup.procs | wc -l",
@@ -40,7 +40,7 @@ pub(crate) fn of_100_processes(screen: &mut dyn Write) -> Result<Figure> {
     );
     let write =
         r#"printf %s "$1" > /usr/local/bin/idle-runc && chmod 755 /usr/local/bin/idle-runc"#;
-    stasis.host.run(&["sh", "-c", write, "write", IDLE_RUNC])?;
+    stasis.run(&["sh", "-c", write, "write", IDLE_RUNC])?;
     stasis.set("/usr/local/bin/idle-runc", "")?;
     let script = r#"
 for round in $(seq "$1"); do
@@ -51,11 +51,9 @@ for round in $(seq "$1"); do
     end=$EPOCHREALTIME
     echo $(( 2 * ${middle/./} - ${start/./} - ${end/./} ))
 done"#;
-    stasis.host.run(&["mkdir", "-p", "/images/hundred"])?;
+    stasis.run(&["mkdir", "-p", "/images/hundred"])?;
     let rounds = ROUNDS.to_string();
-    let text = stasis
-        .host
-        .run_for_text(&["bash", "-c", script, "rounds", &rounds, RUNTIME])?;
+    let text = stasis.run_for_text(&["bash", "-c", script, "rounds", &rounds, RUNTIME])?;
     let times = text.lines().map(|line| Ok(line.parse::<f64>()? / 1000.0));
     let engine = Sample::new(times.collect::<Result<_>>()?);
     writeln!(

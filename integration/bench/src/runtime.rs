@@ -50,7 +50,7 @@ fn extra(stasis: &StasisHost, screen: &mut dyn Write, verb: &[&str]) -> Result<f
         "/usr/sbin/runc",
     ];
     arguments.extend_from_slice(verb);
-    let text = stasis.host.run_for_text(&arguments)?;
+    let text = stasis.run_for_text(&arguments)?;
     let times: Vec<f64> = text
         .lines()
         .map(|line| Ok(line.parse::<f64>()? / 1000.0))

@@ -47,9 +47,7 @@ pub(crate) fn shim_checkpoint(screen: &mut dyn Write) -> Result<Figure> {
     )?;
     let [go, stasis] = shims::in_turns(WARM_UPS, ROUNDS, |runtime, id| {
         let task = api.start(runtime, id, &["/bin/pause"])?;
-        let text = host
-            .host
-            .run_for_text(&["bash", "-c", CHECKPOINT, "checkpoint", id])?;
+        let text = host.run_for_text(&["bash", "-c", CHECKPOINT, "checkpoint", id])?;
         check_image(&host, id)?;
         task.remove()?;
         Ok(Duration::from_micros(text.parse()?))
@@ -60,7 +58,7 @@ pub(crate) fn shim_checkpoint(screen: &mut dyn Write) -> Result<Figure> {
 
 /// CRIU writes its inventory last: a checkpoint that left none would be fast for a bad reason.
 fn check_image(host: &StasisHost, id: &str) -> Result<()> {
-    let image = host.host.path(format!("/images/{id}"));
+    let image = host.path(format!("/images/{id}"));
     std::fs::metadata(image.join("inventory.img")).context("the checkpoint left no image")?;
     Ok(std::fs::remove_dir_all(image)?)
 }

@@ -66,7 +66,7 @@ pub(crate) fn shim_memory(screen: &mut dyn Write) -> Result<Figure> {
 
 /// A number from a process's file in the host's `/proc`.
 fn amount(stasis: &StasisHost, pid: u32, file: &str, line: &str) -> Result<u32> {
-    let path = stasis.host.path(format!("/proc/{pid}/{file}"));
+    let path = stasis.path(format!("/proc/{pid}/{file}"));
     let text = std::fs::read_to_string(&path)?;
     let found = text.lines().find_map(|text| text.strip_prefix(line));
     let number = found.and_then(|rest| rest.split_whitespace().next());

@@ -51,13 +51,10 @@ impl Api {
         let spec = lay_out(stasis, DIRECTORY)?;
         let streams = ["stdout", "stderr"].map(|name| -> Result<File> {
             let path = format!("{DIRECTORY}/{name}");
-            stasis.host.run(&["mkfifo", &path])?;
+            stasis.run(&["mkfifo", &path])?;
             // Opening a pipe for reading and writing does not wait for the other end.
             let mut options = OpenOptions::new();
-            Ok(options
-                .read(true)
-                .write(true)
-                .open(stasis.host.path(path))?)
+            Ok(options.read(true).write(true).open(stasis.path(path))?)
         });
         let [stdout, stderr] = streams;
         Ok(Self {

@@ -34,7 +34,7 @@ fn show_all() -> Result<()> {
     writeln!(
         screen,
         "{}",
-        stasis.host.run_for_text(&["containerd", "--version"])?
+        stasis.run_for_text(&["containerd", "--version"])?
     )?;
     tell(&stasis, &mut screen)
 }
@@ -108,7 +108,7 @@ fn show(stasis: &StasisHost, screen: &mut impl Write, command: &str) -> Result<(
 
 fn run(stasis: &StasisHost, command: &str) -> Result<String> {
     let words: Vec<&str> = command.split(' ').collect();
-    stasis.host.run_for_text(&words)
+    stasis.run_for_text(&words)
 }
 
 fn packet(stasis: &StasisHost, screen: &mut impl Write, expected: &str) -> Result<()> {

@@ -120,7 +120,7 @@ fn round(
         }
         Ok::<_, anyhow::Error>(())
     })?;
-    fs::remove_dir_all(stasis.host.path("/images/served"))?;
+    fs::remove_dir_all(stasis.path("/images/served"))?;
     for port in 10000..=SERVED_PORT {
         let answer = stasis.ask(port)?;
         let expected = format!("ok {round}");
@@ -149,15 +149,15 @@ fn operate(stasis: &StasisHost, bundle: &Bundle<'_>, kind: u64) -> Result<()> {
         _ => {
             let container = ["--container", &bundle.id, "--root", ROOT];
             let toggle = [&[CUDA_CHECKPOINT, "--toggle"], &container[..]].concat();
-            stasis.host.run(&toggle)?;
-            stasis.host.run(&toggle).map(drop)
+            stasis.run(&toggle)?;
+            stasis.run(&toggle).map(drop)
         }
     }
 }
 
 fn figures(stasis: &StasisHost) -> Result<Figures> {
     let mut figures = Figures::new();
-    for entry in fs::read_dir(stasis.host.path("/proc"))? {
+    for entry in fs::read_dir(stasis.path("/proc"))? {
         let directory = entry?.path();
         let name = directory.file_name().unwrap_or_default();
         if name.to_string_lossy().parse::<u32>().is_ok() {
@@ -165,10 +165,10 @@ fn figures(stasis: &StasisHost) -> Result<Figures> {
         }
     }
     for directory in DIRECTORIES {
-        let entries = entries_below(&stasis.host.path(directory)).len();
+        let entries = entries_below(&stasis.path(directory)).len();
         figures.insert(format!("entries below {directory}"), entries as u64);
     }
-    let mounts = stasis.host.run_for_text(&["cat", "/proc/self/mountinfo"])?;
+    let mounts = stasis.run_for_text(&["cat", "/proc/self/mountinfo"])?;
     figures.insert("mounts".to_owned(), mounts.lines().count() as u64);
     Ok(figures)
 }
@@ -200,7 +200,7 @@ fn add_process(figures: &mut Figures, directory: &Path) -> Option<()> {
 
 /// Lists all that is in the directories that are counted.
 fn listed(stasis: &StasisHost) -> String {
-    let each = DIRECTORIES.map(|directory| entries_below(&stasis.host.path(directory)));
+    let each = DIRECTORIES.map(|directory| entries_below(&stasis.path(directory)));
     format!("{:?}", each.concat())
 }
 

@@ -98,7 +98,7 @@ impl Subject<'_> {
             "--root",
             ROOT,
         ];
-        let states = self.stasis.host.run_for_text(&ask)?;
+        let states = self.stasis.run_for_text(&ask)?;
         let words: Vec<_> = states.split_whitespace().skip(1).step_by(2).collect();
         let all_are = |state| words == vec![state; self.tags().len()];
         let is_safe = |state: &&str| ["running", "checkpointed"].contains(state);
@@ -143,7 +143,7 @@ impl StasisHost {
 
     /// Whether a process makes the checkpoint of a stop.
     pub(super) fn stops_somebody(&self) -> bool {
-        let processes = fs::read_dir(self.host.path("/proc"));
+        let processes = fs::read_dir(self.path("/proc"));
         let mut paths = processes
             .into_iter()
             .flatten()
@@ -159,7 +159,7 @@ impl StasisHost {
         let all_have_ended = wait_until_clear(|| {
             orphans::reap();
             let mut found = Vec::new();
-            for entry in fs::read_dir(self.host.path("/proc"))? {
+            for entry in fs::read_dir(self.path("/proc"))? {
                 let path = entry?.path();
                 let name = fs::read_to_string(path.join("comm")).unwrap_or_default();
                 let line = command_line(&path);

@@ -13,9 +13,7 @@ use crate::host::installed::{OPERATIONS_LOG, PROGRAM};
 
 impl Subject<'_> {
     fn key(&self) -> PathBuf {
-        self.stasis
-            .host
-            .path(format!("/images/{}", self.key_name()))
+        self.stasis.path(format!("/images/{}", self.key_name()))
     }
 
     fn key_name(&self) -> String {
@@ -108,7 +106,7 @@ impl Subject<'_> {
 
     /// Returns the length of the log of operations.
     pub(super) fn log_length(&self) -> u64 {
-        let log = fs::metadata(self.stasis.host.path(OPERATIONS_LOG));
+        let log = fs::metadata(self.stasis.path(OPERATIONS_LOG));
         log.map_or(0, |log| log.len())
     }
 
@@ -127,7 +125,7 @@ impl Subject<'_> {
     }
 
     fn lines_since(&self, since: u64) -> Result<Vec<Value>> {
-        let log = fs::read(self.stasis.host.path(OPERATIONS_LOG)).unwrap_or_default();
+        let log = fs::read(self.stasis.path(OPERATIONS_LOG)).unwrap_or_default();
         let log =
             String::from_utf8_lossy(&log[usize::try_from(since)?.min(log.len())..]).into_owned();
         let lines = log.lines().map(|line| Ok(serde_json::from_str(line)?));

@@ -210,7 +210,6 @@ impl<'l> Subject<'l> {
         let record = self.bundle.record();
         let _ = fs::remove_dir_all(record);
         self.stasis
-            .host
             .run(&["bash", "-c", "rm -rf /images/*-image*"])?;
         self.start_again()
     }
@@ -251,8 +250,8 @@ impl<'l> Subject<'l> {
         })?;
         let directory = self.bundle.directory();
         let root_fs = format!("{directory}/rootfs");
-        self.stasis.host.run(&["umount", &root_fs])?;
-        self.stasis.host.run(&["rm", "-r", &directory])?;
+        self.stasis.run(&["umount", &root_fs])?;
+        self.stasis.run(&["rm", "-r", &directory])?;
         Ok(())
     }
 

@@ -22,7 +22,7 @@ impl StasisHost {
         if options.contains(&"-t") {
             return self.on_terminal(&arguments);
         }
-        self.host.run(&arguments).map(drop)
+        self.run(&arguments).map(drop)
     }
 
     /// Makes a container without a task.
@@ -30,36 +30,33 @@ impl StasisHost {
         let create: &[&str] = &["ctr", "c", "create"];
         let named = [Image::DEFAULT_NAME, id];
         let arguments = [create, options, &named, command].concat();
-        self.host.run(&arguments).map(drop)
+        self.run(&arguments).map(drop)
     }
 
     /// Runs a command with a terminal of its own.
     pub fn on_terminal(&self, arguments: &[&str]) -> Result<()> {
-        self.host
-            .run(&["script", "-qec", &arguments.join(" "), "/dev/null"])
+        self.run(&["script", "-qec", &arguments.join(" "), "/dev/null"])
             .map(drop)
     }
 
     /// Checkpoints a container into an image; it goes on.
     pub fn ctr_checkpoint(&self, id: &str, image: &str) -> Result<()> {
-        self.host
-            .run(&[
-                "ctr",
-                "c",
-                "checkpoint",
-                "--rw",
-                "--image",
-                "--task",
-                id,
-                image,
-            ])
-            .map(drop)
+        self.run(&[
+            "ctr",
+            "c",
+            "checkpoint",
+            "--rw",
+            "--image",
+            "--task",
+            id,
+            image,
+        ])
+        .map(drop)
     }
 
     /// Restores a container from an image.
     pub fn ctr_restore(&self, id: &str, image: &str) -> Result<()> {
-        self.host
-            .run(&["ctr", "c", "restore", "--rw", "--live", id, image])
+        self.run(&["ctr", "c", "restore", "--rw", "--live", id, image])
             .map(drop)
     }
 
@@ -69,11 +66,11 @@ impl StasisHost {
     /// The container still exists after 30 s.
     pub fn ctr_remove(&self, id: &str) -> Result<()> {
         // A task that has ended refuses the signal.
-        let _ = self.host.run(&["ctr", "t", "kill", "-s", "KILL", id]);
+        let _ = self.run(&["ctr", "t", "kill", "-s", "KILL", id]);
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
-            let _ = self.host.run(&["ctr", "t", "rm", id]);
-            let removed = self.host.run(&["ctr", "c", "rm", id]);
+            let _ = self.run(&["ctr", "t", "rm", id]);
+            let removed = self.run(&["ctr", "c", "rm", id]);
             if removed.is_ok() || Instant::now() > deadline {
                 return removed.map(drop);
             }
@@ -83,7 +80,7 @@ impl StasisHost {
 
     /// The status of a task as ctr shows it ("RUNNING", "PAUSED", ...); empty without a task.
     pub fn ctr_status(&self, id: &str) -> Result<String> {
-        let list = self.host.run_for_text(&["ctr", "t", "ls"])?;
+        let list = self.run_for_text(&["ctr", "t", "ls"])?;
         let mut lines = list
             .lines()
             .map(|line| line.split_whitespace().collect::<Vec<_>>());

@@ -15,7 +15,7 @@ impl StasisHost {
     pub fn docker(&self) -> Result<Daemon<'_>> {
         let daemon = self.host.docker()?;
         let archive = self.install_image()?;
-        self.host.run(&["docker", "load", "-q", "-i", archive])?;
+        self.run(&["docker", "load", "-q", "-i", archive])?;
         Ok(daemon)
     }
 
@@ -47,7 +47,7 @@ impl StasisHost {
         arguments.extend_from_slice(options);
         arguments.push(Image::DEFAULT_NAME);
         arguments.extend_from_slice(command);
-        self.host.run(&arguments).map(drop)
+        self.run(&arguments).map(drop)
     }
 
     /// Makes a checkpoint; `options` may hold `--leave-running`.
@@ -60,7 +60,7 @@ impl StasisHost {
         let arguments = [&create, options, &[name, checkpoint]].concat();
         let mut tries = 1..=5;
         let stdout = loop {
-            match self.host.run_for_text(&arguments) {
+            match self.run_for_text(&arguments) {
                 Err(error)
                     if error.to_string().contains("unable to freeze") && tries.next().is_some() =>
                 {
@@ -83,9 +83,7 @@ impl StasisHost {
     pub fn docker_restore(&self, name: &str, checkpoint: &str) -> Result<()> {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
-            let started = self
-                .host
-                .run(&["docker", "start", "--checkpoint", checkpoint, name]);
+            let started = self.run(&["docker", "start", "--checkpoint", checkpoint, name]);
             if started.is_ok() || Instant::now() > deadline {
                 return started.map(drop);
             }
@@ -95,8 +93,7 @@ impl StasisHost {
 
     /// The state of a container in Docker's words ("running", "exited", ...).
     pub fn docker_status(&self, name: &str) -> Result<String> {
-        self.host
-            .run_for_text(&["docker", "inspect", "--format", "{{.State.Status}}", name])
+        self.run_for_text(&["docker", "inspect", "--format", "{{.State.Status}}", name])
     }
 
     /// Waits until a container has the status.
@@ -118,6 +115,6 @@ impl StasisHost {
 
     /// Kills and removes a container.
     pub fn docker_remove(&self, name: &str) -> Result<()> {
-        self.host.run(&["docker", "rm", "-f", name]).map(drop)
+        self.run(&["docker", "rm", "-f", name]).map(drop)
     }
 }

@@ -10,7 +10,7 @@ impl StasisHost {
     /// Runs podman; returns its standard output. The runtime is named when a container is first
     /// run, and podman remembers it, in exported archives too.
     pub fn podman(&self, arguments: &[&str]) -> Result<String> {
-        self.host.run_for_text(&[&["podman"], arguments].concat())
+        self.run_for_text(&[&["podman"], arguments].concat())
     }
 
     /// Puts the test image into podman's storage.

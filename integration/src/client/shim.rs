@@ -103,7 +103,7 @@ impl StasisHost {
     /// The exit status is not 0.
     pub fn shim_run(&self, id: &str, options: &[&str], command: &[&str]) -> Result<String> {
         let arguments = run_arguments(id, options, command);
-        self.host.run_for_text(&arguments)
+        self.run_for_text(&arguments)
     }
 
     /// Runs a container as [`StasisHost::shim_run`] does; returns its exit status and its standard
@@ -152,7 +152,7 @@ impl StasisHost {
     /// Returns the pids of the shims of a program that run in the host.
     pub fn shims_of(&self, program: &str) -> Result<Vec<u32>> {
         let mut shims = Vec::new();
-        for entry in fs::read_dir(self.host.path("/proc"))? {
+        for entry in fs::read_dir(self.path("/proc"))? {
             let path = entry?.path();
             let pid = path
                 .file_name()
@@ -200,12 +200,12 @@ impl StasisHost {
     /// Whether a process of the host lives (or is a zombie).
     #[must_use]
     pub fn lives(&self, pid: u32) -> bool {
-        self.host.path(format!("/proc/{pid}")).exists()
+        self.path(format!("/proc/{pid}")).exists()
     }
 
     /// Returns the parent of a process of the host.
     pub fn parent(&self, pid: u32) -> Result<u32> {
-        let status = fs::read_to_string(self.host.path(format!("/proc/{pid}/status")))?;
+        let status = fs::read_to_string(self.path(format!("/proc/{pid}/status")))?;
         let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
         Ok(parent
             .context("a process without a parent")?
@@ -217,7 +217,7 @@ impl StasisHost {
     /// its only one of version 2.
     #[must_use]
     pub fn cgroup(&self, cgroups: Cgroups, controller: &str, id: &str) -> std::path::PathBuf {
-        self.host.path(match cgroups {
+        self.path(match cgroups {
             Cgroups::Hybrid => format!("/sys/fs/cgroup/{controller}/default/{id}"),
             Cgroups::V2 => format!("/sys/fs/cgroup/default/{id}"),
         })

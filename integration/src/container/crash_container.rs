@@ -34,7 +34,7 @@ impl<'host> CrashContainer<'host> {
     /// ([`StasisHost::through_the_shim`]).
     pub fn make(stasis: &'host StasisHost, id: &'static str, command: &[&str]) -> Result<Self> {
         stasis.ctr_run(id, &[], command)?;
-        stasis.host.run(&["ctr", "t", "rm", "--force", id])?;
+        stasis.run(&["ctr", "t", "rm", "--force", id])?;
         Ok(Self { stasis, id })
     }
 
@@ -212,7 +212,7 @@ impl<'host> CrashContainer<'host> {
     /// Lists all processes of the host, each with its name.
     fn host_processes(&self) -> Result<Vec<(PathBuf, String)>> {
         let mut found = Vec::new();
-        for entry in fs::read_dir(self.stasis.host.path("/proc"))? {
+        for entry in fs::read_dir(self.stasis.path("/proc"))? {
             let path = entry?.path();
             let name = fs::read_to_string(path.join("comm")).unwrap_or_default();
             found.push((path, name.trim().to_owned()));

@@ -150,12 +150,10 @@ impl StasisHost {
     /// From now on CRIU stops at this stage of its work ("post-dump", "post-restore", ...) until
     /// [`StasisHost::let_criu_go`].
     pub fn hold_criu(&self, stage: &str) -> Result<()> {
-        self.host.script("/run/criu/script", HOLD)?;
-        self.host
-            .write("/etc/criu/default.conf", "action-script /run/criu/script\n")?;
+        self.script("/run/criu/script", HOLD)?;
+        self.write("/etc/criu/default.conf", "action-script /run/criu/script\n")?;
         let number = HOLDS.fetch_add(1, Ordering::Relaxed);
-        self.host
-            .write("/run/criu/hold", &format!("{stage} {number}\n"))
+        self.write("/run/criu/hold", &format!("{stage} {number}\n"))
     }
 
     /// Waits until CRIU has been stopped.
@@ -163,8 +161,8 @@ impl StasisHost {
     /// # Errors
     /// It has not, after 30 s.
     pub fn until_criu_is_held(&self) -> Result<()> {
-        let hold = fs::read(self.host.path("/run/criu/hold"))?;
-        let held = self.host.path("/run/criu/held");
+        let hold = fs::read(self.path("/run/criu/hold"))?;
+        let held = self.path("/run/criu/held");
         wait_until_clear(|| {
             let is_held = fs::read(&held).is_ok_and(|held| held == hold);
             Ok((!is_held).then(|| "CRIU has not got there".to_owned()))
@@ -173,7 +171,7 @@ impl StasisHost {
 
     /// Lets CRIU go on, now and in future.
     pub fn let_criu_go(&self) -> Result<()> {
-        fs::remove_file(self.host.path("/etc/criu/default.conf"))?;
-        Ok(fs::remove_file(self.host.path("/run/criu/hold"))?)
+        fs::remove_file(self.path("/etc/criu/default.conf"))?;
+        Ok(fs::remove_file(self.path("/run/criu/hold"))?)
     }
 }

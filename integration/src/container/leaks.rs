@@ -18,7 +18,7 @@ impl StasisHost {
     pub fn nothing_left_of(&self, ids: &[&str]) -> Result<()> {
         self.no_container_left_of(ids)?;
         wait_until_clear(|| {
-            let sockets = names_in(&self.host.path("/run/containerd/s"))?;
+            let sockets = names_in(&self.path("/run/containerd/s"))?;
             Ok((!sockets.is_empty()).then(|| sockets.join("\n")))
         })
     }
@@ -53,9 +53,9 @@ impl StasisHost {
             "/run/containerd",
             "/var/lib/containerd/io.containerd.runtime.v2.task",
         ] {
-            directories_named(&self.host.path(state), ids, &mut named)?;
+            directories_named(&self.path(state), ids, &mut named)?;
         }
-        directories_named(&self.host.path("/sys/fs/cgroup"), ids, &mut named)?;
+        directories_named(&self.path("/sys/fs/cgroup"), ids, &mut named)?;
         left.extend(named);
         Ok(left)
     }

@@ -34,8 +34,8 @@ impl<'l> MemoryContainer<'l> {
     /// Starts a container: a command of the workload `memcheck` or `plain` that answers at `port`.
     /// It goes through a runtime whose faults [`MemoryContainer::inject`] orders.
     pub fn start(stasis: &'l StasisHost, id: &str, command: &str, port: u16) -> Result<Self> {
-        stasis.host.write(FAULT, "")?;
-        stasis.host.script(
+        stasis.write(FAULT, "")?;
+        stasis.script(
             FAULTY_RUNTIME,
             &format!("#!/bin/sh\nSTASIS_MEMORY_FAULT=$(cat {FAULT}) exec {RUNTIME} \"$@\"\n"),
         )?;
@@ -59,7 +59,7 @@ impl<'l> MemoryContainer<'l> {
     /// Orders a fault of CRIU's plugin in all later operations: POINT:N:KIND
     /// (criu-plugin/src/fault_injection.rs); none if empty.
     pub fn inject(&self, fault: &str) -> Result<()> {
-        self.stasis.host.write(FAULT, fault)
+        self.stasis.write(FAULT, fault)
     }
 
     /// Checks that it has all its memory, and has not been asked since.
@@ -102,7 +102,7 @@ impl<'l> MemoryContainer<'l> {
     /// Returns the processes that its init process has made to copy with it, and its children.
     pub fn workers(&self) -> Result<Vec<String>> {
         let children = format!("cat /proc/{}/task/*/children", self.bundle.pid()?);
-        let children = self.stasis.host.run_for_text(&["sh", "-c", &children])?;
+        let children = self.stasis.run_for_text(&["sh", "-c", &children])?;
         Ok(children.split_whitespace().map(str::to_owned).collect())
     }
 
@@ -125,7 +125,7 @@ impl StasisHost {
     /// A CRIU does, after 30 s.
     pub fn no_criu(&self) -> Result<()> {
         wait_until_clear(|| {
-            for entry in fs::read_dir(self.host.path("/proc"))? {
+            for entry in fs::read_dir(self.path("/proc"))? {
                 let path = entry?.path();
                 let stat = fs::read_to_string(path.join("stat")).unwrap_or_default();
                 if stat.contains("(criu)") {
@@ -152,7 +152,7 @@ impl StasisHost {
 
     /// Returns the output of a command, its lines sorted.
     fn lines(&self, command: &[&str]) -> Result<Vec<String>> {
-        let text = self.host.run_for_text(command)?;
+        let text = self.run_for_text(command)?;
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
         lines.sort();
         Ok(lines)
@@ -171,7 +171,7 @@ impl StasisHost {
             ("mounts", mounts),
             ("cgroups", cgroups),
         ]);
-        let kept = [DISK, "/run/stasis", MEMORY].map(|path| self.host.path(path));
+        let kept = [DISK, "/run/stasis", MEMORY].map(|path| self.path(path));
         let mut stored = Vec::new();
         for path in &kept {
             files_below(path, &mut stored)?;

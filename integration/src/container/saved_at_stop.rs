@@ -29,7 +29,7 @@ impl StasisHost {
         self.nobody_is_stopped()?;
         let stopped = self.operation("stop")?;
         ensure!(stopped["notes"].is_null(), "{stopped}");
-        let found = self.host.run_for_text(&["ls", images])?;
+        let found = self.run_for_text(&["ls", images])?;
         ensure!(found.lines().count() == kept, "{kept}, and not {found}");
         Ok(())
     }
@@ -37,7 +37,7 @@ impl StasisHost {
     /// Whether `stasis verify` calls all images of stops in `images` whole.
     pub fn has_whole_images(&self, images: &str) -> Result<()> {
         let verify = format!("exec {PROGRAM} verify --json {images}/*-stop");
-        let rows = self.host.run_for_text(&["sh", "-c", &verify])?;
+        let rows = self.run_for_text(&["sh", "-c", &verify])?;
         for row in listed(rows.as_bytes())? {
             ensure!(row["restorable"] == true, "{row}");
         }

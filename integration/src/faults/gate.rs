@@ -53,13 +53,13 @@ impl<'l> Gate<'l> {
              esac\n\
              exec {program} \"$@\"\n"
         );
-        stasis.host.script(at, &script)?;
-        stasis.host.run(&["mkdir", "-p", GATES])?;
+        stasis.script(at, &script)?;
+        stasis.run(&["mkdir", "-p", GATES])?;
         // A container of this name may have existed before.
         let fifo = format!("{gate}.open");
         let script = format!("[ -p {fifo} ] || mkfifo {fifo}");
-        stasis.host.run(&["sh", "-c", &script])?;
-        let fifo = stasis.host.path(format!("{gate}.open"));
+        stasis.run(&["sh", "-c", &script])?;
+        let fifo = stasis.path(format!("{gate}.open"));
         Ok(Self {
             stasis,
             name: name.to_owned(),
@@ -107,7 +107,7 @@ impl<'l> Gate<'l> {
 
     fn file(&self, ending: &str) -> std::path::PathBuf {
         let Self { stasis, name, .. } = self;
-        stasis.host.path(format!("{GATES}/{name}.{ending}"))
+        stasis.path(format!("{GATES}/{name}.{ending}"))
     }
 }
 

@@ -46,7 +46,7 @@ impl StasisHost {
     /// Has the driver as one whose surveys have failed: what processes share is guessed then. It is
     /// tried again once the results ([`SELF_TESTS`]) are removed.
     pub fn surveys_have_failed(&self) -> Result<()> {
-        for result in fs::read_dir(self.host.path(SELF_TESTS))? {
+        for result in fs::read_dir(self.path(SELF_TESTS))? {
             let result = result?.path();
             let text = fs::read_to_string(&result)?;
             let failed = r#""surveys":{"not_passed":{"why":"a test has it so"}}"#;
@@ -68,7 +68,7 @@ impl StasisHost {
 
     /// Returns how many MiB each GPU has by order.
     pub fn gpu_memory(&self) -> Result<Option<u32>> {
-        let path = self.host.path(ORDERS);
+        let path = self.path(ORDERS);
         // The file does not exist before the first order.
         if !path.exists() {
             return Ok(None);
@@ -80,7 +80,7 @@ impl StasisHost {
 
     fn orders(&self) -> Result<String> {
         // A half-written file has no whole orders.
-        let mut file = File::open(self.host.path(ORDERS))?;
+        let mut file = File::open(self.path(ORDERS))?;
         file.lock_shared()?;
         let mut orders = String::new();
         file.read_to_string(&mut orders)?;
@@ -91,7 +91,7 @@ impl StasisHost {
     fn change_orders(&self, change: impl FnOnce(&mut Vec<String>) -> u32) -> Result<u32> {
         let mut file = File::options();
         let file = file.read(true).write(true).create(true).truncate(false);
-        let mut file = file.open(self.host.path(ORDERS))?;
+        let mut file = file.open(self.path(ORDERS))?;
         file.lock()?;
         let mut text = String::new();
         file.read_to_string(&mut text)?;
@@ -114,7 +114,7 @@ impl StasisHost {
     pub fn hold_driver_at(&self, holds: &[(&str, &str)]) -> Result<()> {
         let mut orders = String::new();
         for (call, name) in holds {
-            self.host.write(&format!("{DRIVER_ORDERS}/{name}"), "")?;
+            self.write(&format!("{DRIVER_ORDERS}/{name}"), "")?;
             orders += &format!("{call} hold:{name} 1\n");
         }
         self.inject(orders.trim_end())
@@ -122,13 +122,13 @@ impl StasisHost {
 
     /// Holds this many of the next driver calls that a line of the orders describes.
     pub fn hold_driver_for(&self, call: &str, name: &str, calls: usize) -> Result<()> {
-        self.host.write(&format!("{DRIVER_ORDERS}/{name}"), "")?;
+        self.write(&format!("{DRIVER_ORDERS}/{name}"), "")?;
         self.inject(&format!("{call} hold:{name} {calls}"))
     }
 
     /// Lets a held driver call go on.
     pub fn let_driver_go(&self, name: &str) -> Result<()> {
-        let hold = self.host.path(format!("{DRIVER_ORDERS}/{name}"));
+        let hold = self.path(format!("{DRIVER_ORDERS}/{name}"));
         Ok(fs::remove_file(hold)?)
     }
 

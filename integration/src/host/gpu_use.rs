@@ -21,7 +21,7 @@ impl StasisHost {
 
     fn gpu_descriptors_by_process(&self) -> Result<Vec<usize>> {
         let mut counts = Vec::new();
-        for process in fs::read_dir(self.host.path("/proc"))? {
+        for process in fs::read_dir(self.path("/proc"))? {
             // Not every entry is a process, and processes end meanwhile.
             let Ok(descriptors) = fs::read_dir(process?.path().join("fd")) else {
                 continue;

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -87,9 +87,7 @@ impl StasisHost {
             docker_runtime: "stasis",
         };
         stasis.set(low_level, "")?;
-        stasis
-            .host
-            .run(&["mkdir", "-p", DRIVER_ORDERS, "/images"])?;
+        stasis.run(&["mkdir", "-p", DRIVER_ORDERS, "/images"])?;
         if !c_build::has_gpu() {
             stasis.has_tried_the_driver()?;
         }
@@ -99,13 +97,13 @@ impl StasisHost {
     /// Runs `stasis doctor --self-test` in the first host, and copies its result to later ones.
     fn has_tried_the_driver(&self) -> Result<()> {
         static RESULT: Mutex<Option<(OsString, String)>> = Mutex::new(None);
-        let results = self.host.path(SELF_TESTS);
+        let results = self.path(SELF_TESTS);
         let mut result = RESULT.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((name, text)) = &*result else {
             // The self-test may give up on a busy machine, and its result would stay.
             let mut said = String::new();
             for _ in 0..3 {
-                self.host.run(&[PROGRAM, "doctor", "--self-test"])?;
+                self.run(&[PROGRAM, "doctor", "--self-test"])?;
                 let entry = fs::read_dir(&results)?.next().context("no result")??;
                 said = fs::read_to_string(entry.path())?;
                 if said.contains(PASSED) {
@@ -116,8 +114,33 @@ impl StasisHost {
             }
             bail!("the self-test does not pass: {said}")
         };
-        self.host.run(&["install", "-d", "-m", "700", SELF_TESTS])?;
+        self.run(&["install", "-d", "-m", "700", SELF_TESTS])?;
         Ok(fs::write(results.join(name), text)?)
+    }
+
+    /// See [`Host::run`].
+    pub fn run(&self, arguments: &[&str]) -> Result<Output> {
+        self.host.run(arguments)
+    }
+
+    /// See [`Host::run_for_text`].
+    pub fn run_for_text(&self, arguments: &[&str]) -> Result<String> {
+        self.host.run_for_text(arguments)
+    }
+
+    /// See [`Host::path`].
+    pub fn path(&self, inside: impl AsRef<Path>) -> PathBuf {
+        self.host.path(inside)
+    }
+
+    /// See [`Host::write`].
+    pub fn write(&self, inside: &str, content: &str) -> Result<()> {
+        self.host.write(inside, content)
+    }
+
+    /// See [`Host::script`].
+    pub fn script(&self, inside: &str, text: &str) -> Result<()> {
+        self.host.script(inside, text)
     }
 
     /// Writes the settings: the low-level runtime, and more.
@@ -137,7 +160,7 @@ impl StasisHost {
         } else {
             "gpu_checkpoint.minimum_mib = 1\n"
         };
-        self.host.write(
+        self.write(
             SETTINGS,
             &format!("runtime.path = \"{low_level}\"\n{driver}{minimum}{more}"),
         )
@@ -154,8 +177,7 @@ impl StasisHost {
     pub fn containerd(&self) -> Result<Daemon<'_>> {
         let daemon = self.host.containerd()?;
         let archive = self.install_image()?;
-        self.host
-            .run(&["ctr", "image", "import", "--snapshotter", "native", archive])?;
+        self.run(&["ctr", "image", "import", "--snapshotter", "native", archive])?;
         Ok(daemon)
     }
 
@@ -218,8 +240,8 @@ impl StasisHost {
     /// beginning of its id alone, and nothing in the way of its checkpoint.
     pub fn check(&self, engine: &str, name: &str) -> Result<()> {
         let inspect = [engine, "inspect", "--format", "{{.Id}}", name];
-        let id = self.host.run_for_text(&inspect)?;
-        let stdout = self.host.run_for_text(&[PROGRAM, "check", &id[..12]])?;
+        let id = self.run_for_text(&inspect)?;
+        let stdout = self.run_for_text(&[PROGRAM, "check", &id[..12]])?;
         ensure!(stdout.contains("a checkpoint would begin"), "{stdout}");
         Ok(())
     }

@@ -70,7 +70,7 @@ impl StasisHost {
     pub fn ask_inside(&self, pid: &str, port: u16) -> Result<String> {
         let inside = |script: &str| {
             let enter = ["nsenter", "--target", pid, "--net", "bash", "-c", script];
-            self.host.run_for_text(&enter)
+            self.run_for_text(&enter)
         };
         wait_until_clear(|| {
             let sockets = inside("ss -Hlun")?;

@@ -9,7 +9,7 @@ use crate::host::installed::{OPERATIONS_LOG, StasisHost};
 impl StasisHost {
     /// Returns the last line about an operation ("checkpoint", "restore") in the engine's log.
     pub fn operation(&self, name: &str) -> Result<serde_json::Value> {
-        let log = fs::read_to_string(self.host.path(OPERATIONS_LOG))?;
+        let log = fs::read_to_string(self.path(OPERATIONS_LOG))?;
         for line in log.lines().rev() {
             let line: serde_json::Value = serde_json::from_str(line)?;
             if line["operation"] == name {
@@ -41,7 +41,7 @@ impl StasisHost {
 
     /// Returns the last line of the engine's log of operations.
     pub fn last_operation(&self) -> Result<serde_json::Value> {
-        let log = fs::read_to_string(self.host.path(OPERATIONS_LOG))?;
+        let log = fs::read_to_string(self.path(OPERATIONS_LOG))?;
         let line = log.lines().last().context("no operation is logged")?;
         Ok(serde_json::from_str(line)?)
     }

@@ -19,7 +19,7 @@ impl StasisHost {
     #[must_use]
     pub fn record(&self, root: &str, id: &str) -> PathBuf {
         let root = root.replace('/', "%");
-        self.host.path(format!("{RECORDS}/{root}/{id}"))
+        self.path(format!("{RECORDS}/{root}/{id}"))
     }
 
     /// Returns the files of all records; none where nothing is under way and nothing has to be put
@@ -33,7 +33,7 @@ impl StasisHost {
             "[ ! -e {RECORDS} ] || \
              find {RECORDS} -type f '(' ! -name lock -o {is_held} ')' -print || true",
         );
-        self.host.run_for_text(&["bash", "-c", &script])
+        self.run_for_text(&["bash", "-c", &script])
     }
 
     /// Waits until no container is being stopped by a checkpoint.
@@ -43,7 +43,7 @@ impl StasisHost {
     pub fn nobody_is_stopped(&self) -> Result<()> {
         let script = format!("[ ! -e {STOPPING} ] || find {STOPPING} -type f");
         wait_until_clear(|| {
-            let left = self.host.run_for_text(&["bash", "-c", &script])?;
+            let left = self.run_for_text(&["bash", "-c", &script])?;
             Ok((!left.is_empty()).then_some(left))
         })
     }
@@ -52,7 +52,7 @@ impl StasisHost {
     /// after it was started.
     #[must_use]
     pub fn keepers(&self) -> String {
-        let found = self.host.run_for_text(&["pgrep", "-x", "stasis-keeper"]);
+        let found = self.run_for_text(&["pgrep", "-x", "stasis-keeper"]);
         found.unwrap_or_default()
     }
 
@@ -71,11 +71,10 @@ impl StasisHost {
         let killed: Vec<_> = keepers.split_whitespace().collect();
         // A keeper may have ended by itself since.
         let script = "kill -KILL \"$@\" || true";
-        self.host
-            .run(&[&["bash", "-c", script, "kill"], &killed[..]].concat())?;
+        self.run(&[&["bash", "-c", script, "kill"], &killed[..]].concat())?;
         wait_until_clear(|| {
             let alive = ["pgrep", "-x", "-r", "S,R,D", "stasis-keeper"];
-            let alive = self.host.run_for_text(&alive).unwrap_or_default();
+            let alive = self.run_for_text(&alive).unwrap_or_default();
             let mut alive = alive.split_whitespace();
             Ok(alive.find(|pid| killed.contains(pid)).map(str::to_owned))
         })

@@ -24,7 +24,7 @@ impl Shims {
     pub(super) fn measure(stasis: &StasisHost, program: &str) -> Result<Self> {
         let mut all = Self::default();
         for shim in stasis.shims_of(program)? {
-            let process = stasis.host.path(format!("/proc/{shim}"));
+            let process = stasis.path(format!("/proc/{shim}"));
             let status = fs::read_to_string(process.join("status"))?;
             all.count += 1;
             all.files += fs::read_dir(process.join("fd"))?.count();

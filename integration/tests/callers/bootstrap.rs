@@ -47,7 +47,7 @@ fn newest_containerd_is_understood(kind: HostKind) -> Result<()> {
     assert_eq!(start(&stasis, "second")?, address, "one shim for a pod");
     // Up to 2.2: flags, no parameters, and the address alone, which 2.0 takes for version 2.
     assert_eq!(answered(&stasis, "third", &[])?, address.as_bytes());
-    let reached = stasis.host.path(address.trim_start_matches("unix://"));
+    let reached = stasis.path(address.trim_start_matches("unix://"));
     let client = Client::connect(&format!("unix://{}", reached.display()))?;
     let tasks = TaskClient::new(client.clone());
     for id in ["pod", "second"] {
@@ -85,10 +85,10 @@ fn start(stasis: &StasisHost, id: &str) -> Result<String> {
 
 /// Runs `start` with `input` on its standard input.
 fn answered(stasis: &StasisHost, id: &str, input: &[u8]) -> Result<Vec<u8>> {
-    stasis.host.run(&["sh", "-ec", BUNDLE, id])?;
-    let bundle = stasis.host.path(format!("/run/bundles/{id}"));
+    stasis.run(&["sh", "-ec", BUNDLE, id])?;
+    let bundle = stasis.path(format!("/run/bundles/{id}"));
     fs::write(bundle.join("params"), input)?;
-    stasis.host.run(&["sh", "-ec", START, id])?;
+    stasis.run(&["sh", "-ec", START, id])?;
     Ok(fs::read(bundle.join("answer"))?)
 }
 

@@ -40,9 +40,9 @@ fn nccl_is_made_checkpointable(stasis: &StasisHost) -> Result<()> {
     let annotated = ["--annotation", "io.stasis.nccl=checkpointable"];
     stasis.ctr_run("nccl", &annotated, &["/bin/counter", "10009"])?;
     assert_eq!(stasis.ask_until_up(10009)?, "101");
-    let pid = stasis.host.run(&["pgrep", "-x", "counter"])?.stdout;
+    let pid = stasis.run(&["pgrep", "-x", "counter"])?.stdout;
     let pid = String::from_utf8_lossy(&pid).trim().to_owned();
-    let environment = stasis.host.run(&["cat", &format!("/proc/{pid}/environ")])?;
+    let environment = stasis.run(&["cat", &format!("/proc/{pid}/environ")])?;
     let environment = String::from_utf8_lossy(&environment.stdout).into_owned();
     let has = |variable: &str| environment.split('\0').any(|it| it == variable);
     assert!(
@@ -92,7 +92,7 @@ fn task_goes_on_after_a_checkpoint_into_a_directory(stasis: &StasisHost) -> Resu
     for checkpoint in ["/images/dir1", "/images/dir2"] {
         checkpoint_into(stasis, checkpoint, &["dir"])?;
         assert_eq!(stasis.ctr_status("dir")?, "RUNNING");
-        let manifest = image_files::manifest(&stasis.host.path(checkpoint))?;
+        let manifest = image_files::manifest(&stasis.path(checkpoint))?;
         assert_eq!(manifest["container"], "dir");
         assert_eq!(manifest["processes"][0]["pid"], 1);
         assert!(manifest["processes"][0]["gpus"][0]["memory_bytes"].as_u64() > Some(32 << 20));
@@ -142,7 +142,7 @@ fn terminal_container(stasis: &StasisHost) -> Result<()> {
     let mut attached = stasis.command("script").args(attached).spawn()?;
     let answer = stasis.ask_until_up(10005);
     let restored = stasis.ctr_wait_for("terminal", "RUNNING");
-    stasis.host.run(&["pkill", "-x", "script"])?;
+    stasis.run(&["pkill", "-x", "script"])?;
     attached.wait()?;
     assert_eq!(answer?, "102");
     restored?;
@@ -154,17 +154,17 @@ fn terminal_container(stasis: &StasisHost) -> Result<()> {
 fn paused_task_stays_paused(stasis: &StasisHost) -> Result<()> {
     stasis.ctr_run("paused", &[], &["/bin/memcheck", "16", "10006"])?;
     assert_eq!(stasis.ask_until_up(10006)?, "ok 0");
-    stasis.host.run(&["ctr", "t", "pause", "paused"])?;
+    stasis.run(&["ctr", "t", "pause", "paused"])?;
     for checkpoint in ["/images/paused1", "/images/paused2"] {
         checkpoint_into(stasis, checkpoint, &["paused"])?;
         assert_eq!(stasis.ctr_status("paused")?, "PAUSED");
         assert!(stasis.is_silent(10006)?);
-        let bytes = image_files::manifest(&stasis.host.path(checkpoint))?["processes"][0]["gpus"]
+        let bytes = image_files::manifest(&stasis.path(checkpoint))?["processes"][0]["gpus"]
             [0]["memory_bytes"]
             .as_u64();
         assert!(bytes > Some(16 << 20), "{checkpoint}: {bytes:?}");
     }
-    stasis.host.run(&["ctr", "t", "resume", "paused"])?;
+    stasis.run(&["ctr", "t", "resume", "paused"])?;
     assert_eq!(stasis.ctr_status("paused")?, "RUNNING");
     // The question asked while it was paused was answered first.
     assert!(
@@ -177,12 +177,10 @@ fn paused_task_stays_paused(stasis: &StasisHost) -> Result<()> {
 
 fn plain_container_gets_a_plain_image(stasis: &StasisHost) -> Result<()> {
     stasis.ctr_run("plain", &[], &["/bin/pause"])?;
-    stasis
-        .host
-        .write("/images/plain/stasis.json", "of an earlier checkpoint")?;
+    stasis.write("/images/plain/stasis.json", "of an earlier checkpoint")?;
     checkpoint_into(stasis, "/images/plain", &["plain"])?;
-    assert!(!stasis.host.path("/images/plain/stasis.json").exists());
-    assert!(stasis.host.path("/images/plain/inventory.img").exists());
+    assert!(!stasis.path("/images/plain/stasis.json").exists());
+    assert!(stasis.path("/images/plain/inventory.img").exists());
     stasis.ctr_checkpoint("plain", "plain:1")?;
     stasis.ctr_remove("plain")?;
     stasis.ctr_restore("plain", "plain:1")?;
@@ -203,9 +201,9 @@ fn nested_cgroup_is_seen(stasis: &StasisHost) -> Result<()> {
         "cd {hierarchy}/default/nested && mkdir inner && \
          for pid in $(tail -n +2 cgroup.procs); do echo $pid >inner/cgroup.procs; done"
     );
-    stasis.host.run(&["bash", "-c", &script])?;
+    stasis.run(&["bash", "-c", &script])?;
     checkpoint_into(stasis, "/images/nested", &["nested"])?;
-    let processes = image_files::manifest(&stasis.host.path("/images/nested"))?["processes"]
+    let processes = image_files::manifest(&stasis.path("/images/nested"))?["processes"]
         .as_array()
         .map(Vec::len);
     assert_eq!(processes, Some(3));
@@ -218,5 +216,5 @@ fn nested_cgroup_is_seen(stasis: &StasisHost) -> Result<()> {
 
 fn checkpoint_into(stasis: &StasisHost, directory: &str, task: &[&str]) -> Result<()> {
     let checkpoint = ["ctr", "t", "checkpoint", "--image-path", directory];
-    stasis.host.run(&[&checkpoint, task].concat()).map(drop)
+    stasis.run(&[&checkpoint, task].concat()).map(drop)
 }

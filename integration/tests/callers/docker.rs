@@ -58,7 +58,7 @@ fn counter_is_checkpointed_and_restored(stasis: &StasisHost) -> Result<()> {
         let logged = stasis.last_operation()?;
         assert_eq!(logged["operation"], "restore", "{logged}");
         assert_eq!(logged.get("error"), None, "{logged}");
-        stasis.host.run(&["docker", "kill", "counter"])?;
+        stasis.run(&["docker", "kill", "counter"])?;
         stasis.docker_wait_for("counter", "exited")?;
     }
     stasis.docker_remove("counter")
@@ -74,7 +74,7 @@ fn memory_goes_on_when_left_running(stasis: &StasisHost) -> Result<()> {
     let manifest = manifest(stasis, "memory", "one")?;
     let bytes = manifest["processes"][0]["gpus"][0]["memory_bytes"].as_u64();
     assert!(bytes > Some(64 << 20), "{bytes:?}");
-    stasis.host.run(&["docker", "kill", "memory"])?;
+    stasis.run(&["docker", "kill", "memory"])?;
     stasis.docker_wait_for("memory", "exited")?;
     stasis.docker_restore("memory", "one")?;
     assert_eq!(stasis.ask(10001)?.as_deref(), Some("ok 1"));
@@ -89,14 +89,12 @@ fn stopped_container_goes_on_at_its_next_start(stasis: &StasisHost) -> Result<()
     stasis.docker_run("stopped", &options, &["/bin/counter", "10005"])?;
     for (answer, kept) in [("101", 1), ("102", 2), ("103", 2)] {
         assert_eq!(stasis.ask_until_up(10005)?, answer);
-        stasis
-            .host
-            .run(&["docker", "stop", "-t", "600", "stopped"])?;
+        stasis.run(&["docker", "stop", "-t", "600", "stopped"])?;
         stasis.docker_wait_for("stopped", "exited")?;
-        stasis.host.run(&["docker", "start", "stopped"])?;
+        stasis.run(&["docker", "start", "stopped"])?;
         stasis.was_saved_at_stop(IMAGES, kept)?;
     }
-    stasis.host.run(&["docker", "kill", "stopped"])?;
+    stasis.run(&["docker", "kill", "stopped"])?;
     stasis.docker_wait_for("stopped", "exited")?;
     stasis.docker_remove("stopped")?;
     stasis.set(&stasis.low_level, "")
@@ -112,7 +110,7 @@ fn tree_counts_on(stasis: &StasisHost) -> Result<()> {
         .as_array()
         .map(Vec::len);
     assert_eq!(processes, Some(3));
-    stasis.host.run(&["docker", "kill", "tree"])?;
+    stasis.run(&["docker", "kill", "tree"])?;
     stasis.docker_wait_for("tree", "exited")?;
     stasis.docker_restore("tree", "one")?;
     assert_eq!(stasis.ask(10002)?.as_deref(), second);
@@ -124,7 +122,7 @@ fn terminal_container(stasis: &StasisHost) -> Result<()> {
     assert_eq!(stasis.ask_until_up(10003)?, "101");
     stasis.docker_checkpoint(&["--leave-running"], "terminal", "one")?;
     assert_eq!(stasis.ask(10003)?.as_deref(), Some("102"));
-    stasis.host.run(&["docker", "kill", "terminal"])?;
+    stasis.run(&["docker", "kill", "terminal"])?;
     stasis.docker_wait_for("terminal", "exited")?;
     stasis.docker_restore("terminal", "one")?;
     assert_eq!(stasis.ask(10003)?.as_deref(), Some("102"));
@@ -136,18 +134,8 @@ fn plain_container_gets_a_plain_image(stasis: &StasisHost) -> Result<()> {
     stasis.docker_checkpoint(&[], "plain", "one")?;
     stasis.docker_wait_for("plain", "exited")?;
     let directory = image_directory(stasis, "plain", "one")?;
-    assert!(
-        stasis
-            .host
-            .path(format!("{directory}/inventory.img"))
-            .exists()
-    );
-    assert!(
-        !stasis
-            .host
-            .path(format!("{directory}/stasis.json"))
-            .exists()
-    );
+    assert!(stasis.path(format!("{directory}/inventory.img")).exists());
+    assert!(!stasis.path(format!("{directory}/stasis.json")).exists());
     stasis.docker_restore("plain", "one")?;
     assert_eq!(stasis.docker_status("plain")?, "running");
     stasis.docker_remove("plain")
@@ -174,9 +162,7 @@ fn failed_checkpoint_changes_nothing(stasis: &StasisHost) -> Result<()> {
 
 /// Returns the directory with CRIU's images of one of Docker's checkpoints.
 fn image_directory(stasis: &StasisHost, name: &str, checkpoint: &str) -> Result<String> {
-    let id = stasis
-        .host
-        .run_for_text(&["docker", "inspect", "--format", "{{.Id}}", name])?;
+    let id = stasis.run_for_text(&["docker", "inspect", "--format", "{{.Id}}", name])?;
     Ok(format!(
         "/var/lib/docker/containers/{id}/checkpoints/{checkpoint}"
     ))
@@ -184,5 +170,5 @@ fn image_directory(stasis: &StasisHost, name: &str, checkpoint: &str) -> Result<
 
 fn manifest(stasis: &StasisHost, name: &str, checkpoint: &str) -> Result<serde_json::Value> {
     let directory = image_directory(stasis, name, checkpoint)?;
-    image_files::manifest(&stasis.host.path(directory))
+    image_files::manifest(&stasis.path(directory))
 }

@@ -17,7 +17,7 @@ mod fails_as_with_runc {
 fn with_a_bridge(kind: HostKind, test: impl FnOnce(&StasisHost) -> Result<()>) -> Result<()> {
     let stasis = &StasisHost::of(kind)?;
     let no_bridge = ["sed", "-i", "/\"bridge\"/d", "/etc/docker/daemon.json"];
-    stasis.host.run(&no_bridge)?;
+    stasis.run(&no_bridge)?;
     let _docker = stasis.docker()?;
     test(stasis)
 }
@@ -44,7 +44,7 @@ fn fails_as_with_runc(kind: HostKind) -> Result<()> {
         for runtime in ["runc", "stasis"] {
             let run = ["docker", "run", "-d", "--name", "job", "--runtime", runtime];
             let image = ["localhost/stasis-test:latest", "/bin/plain", "10000"];
-            stasis.host.run(&[&run[..], &image].concat())?;
+            stasis.run(&[&run[..], &image].concat())?;
             ensure!(ask(stasis, "job")? == "ok 0");
             stasis.docker_checkpoint(&[], "job", "one")?;
             stasis.docker_wait_for("job", "exited")?;
@@ -60,7 +60,7 @@ fn fails_as_with_runc(kind: HostKind) -> Result<()> {
 
 fn inspect(stasis: &StasisHost, name: &str, what: &str) -> Result<String> {
     let inspect = ["docker", "inspect", "-f", what, name];
-    stasis.host.run_for_text(&inspect)
+    stasis.run_for_text(&inspect)
 }
 
 fn address(stasis: &StasisHost, name: &str) -> Result<String> {
@@ -74,5 +74,5 @@ fn ask(stasis: &StasisHost, name: &str) -> Result<String> {
     let ask = "for try in {1..100}; do exec 3<>/dev/udp/127.0.0.1/10000; echo x >&3 && \
                timeout 20 head -n 1 <&3 && break; sleep 0.1; done";
     let inside = ["nsenter", "-t", &pid, "-n", "bash", "-c", ask];
-    stasis.host.run_for_text(&inside)
+    stasis.run_for_text(&inside)
 }

@@ -41,7 +41,7 @@ fn both_ways(kind: HostKind, low_level: &str) -> Result<()> {
     let stasis = StasisHost::of(kind)?;
     stasis.set(low_level, "")?;
     stasis.install_shim()?;
-    assert!(stasis.host.path(THEIRS).exists());
+    assert!(stasis.path(THEIRS).exists());
     for (before, after) in [(OURS, THEIRS), (THEIRS, OURS)] {
         lead_to(&stasis, before)?;
         let client = start(&stasis)?;
@@ -51,7 +51,7 @@ fn both_ways(kind: HostKind, low_level: &str) -> Result<()> {
             client.create(id, &Streams::default(), None)?;
             client.start(id, INIT)?;
             let recorded = format!("{BUNDLES}/{id}/shim-binary-path");
-            assert_eq!(fs::read_to_string(stasis.host.path(recorded))?, LINK);
+            assert_eq!(fs::read_to_string(stasis.path(recorded))?, LINK);
         }
         lead_to(&stasis, after)?;
         stop(&stasis)?;
@@ -91,25 +91,22 @@ fn uninstalled_when_nobody_needs_it(kind: HostKind) -> Result<()> {
     assert!(refused.contains("it runs: process"), "{refused}");
     is_managed(&stasis, &client, id)?;
     stasis.until_no_shim_runs()?;
-    stasis.host.run(&UNINSTALL)?;
+    stasis.run(&UNINSTALL)?;
     for program in [
         OURS,
         "/usr/local/bin/stasis",
         "/usr/local/bin/cuda-checkpoint",
     ] {
-        assert!(!stasis.host.path(program).exists(), "{program}");
+        assert!(!stasis.path(program).exists(), "{program}");
     }
-    assert!(stasis.host.path(SETTINGS).exists());
+    assert!(stasis.path(SETTINGS).exists());
     Ok(())
 }
 
 /// Points the link at the program in one step, so that there is a program at every moment.
 fn lead_to(stasis: &StasisHost, program: &str) -> Result<()> {
     let script = "ln -sfn \"$0\" /usr/local/bin/.new && mv -T /usr/local/bin/.new \"$1\"";
-    stasis
-        .host
-        .run(&["sh", "-ec", script, program, LINK])
-        .map(drop)
+    stasis.run(&["sh", "-ec", script, program, LINK]).map(drop)
 }
 
 fn start(stasis: &StasisHost) -> Result<Containerd> {
@@ -118,8 +115,8 @@ fn start(stasis: &StasisHost) -> Result<Containerd> {
 }
 
 fn stop(stasis: &StasisHost) -> Result<()> {
-    let pid = stasis.host.run_for_text(&["pidof", "containerd"])?;
-    stasis.host.run(&["kill", "-KILL", &pid])?;
+    let pid = stasis.run_for_text(&["pidof", "containerd"])?;
+    stasis.run(&["kill", "-KILL", &pid])?;
     wait_until_clear(|| Ok(stasis.lives(pid.parse()?).then(|| "containerd".to_owned())))
 }
 
@@ -144,7 +141,7 @@ pub(super) fn is_cleaned_up_after(
     let init = client.state(id, INIT)?.pid;
     let shim = stasis.parent(init)?;
     let mut events = client.events()?;
-    stasis.host.run(&["kill", "-KILL", &shim.to_string()])?;
+    stasis.run(&["kill", "-KILL", &shim.to_string()])?;
     events.until(id, "delete 137")?;
     wait_until_clear(|| Ok(stasis.lives(init).then(|| format!("process {init}"))))?;
     stasis.ctr_remove(id)

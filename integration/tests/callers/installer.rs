@@ -40,7 +40,7 @@ fn installed_upgraded_removed() -> Result<()> {
     containerd.kill()?;
 
     let _containerd = stasis.host.containerd()?;
-    let archive = stasis.host.path(stasis.install_image()?);
+    let archive = stasis.path(stasis.install_image()?);
     let _registry = Registry::start(&stasis.host, &archive)?;
     let cri = Cri::connect(&stasis.host)?;
     cri.pull()?;
@@ -63,18 +63,18 @@ fn installed_upgraded_removed() -> Result<()> {
 pub(super) fn a_node_without_stasis(stasis: &StasisHost) -> Result<()> {
     without_make_install(stasis)?;
     settings::write(&stasis.host, Suite::Sid, "")?;
-    fs::remove_file(stasis.host.path("/etc/containerd/conf.d/stasis.toml"))?;
+    fs::remove_file(stasis.path("/etc/containerd/conf.d/stasis.toml"))?;
     tarballs(stasis)?;
     let systemd = "/usr/bin/systemctl";
     let script = format!("#!/bin/sh\necho \"$*\" >>{ASKED_SYSTEMD}\n");
-    stasis.host.script(systemd, &script)?;
-    stasis.host.write(ASKED_SYSTEMD, "")?;
+    stasis.script(systemd, &script)?;
+    stasis.write(ASKED_SYSTEMD, "")?;
     // Test images have no sleep: their containers end when they are dumped.
     let sleep = format!("{PROGRAMS}/sleep");
     stasis.host.install(Path::new("/bin/busybox"), &sleep)?;
     let script = repository().join("deploy/kubernetes/image/installer.sh");
     stasis.host.install(&script, INSTALLER)?;
-    stasis.host.run(&["mkdir", "-p", "/run/systemd/system"])?;
+    stasis.run(&["mkdir", "-p", "/run/systemd/system"])?;
     Ok(())
 }
 
@@ -93,7 +93,7 @@ fn tarballs(stasis: &StasisHost) -> Result<()> {
          for program in stasis-runtime containerd-shim-stasis-v2; do \
          echo later >>{SECOND}/stasis-0.1.1-x86_64/bin/$program; done"
     );
-    stasis.host.run(&["sh", "-ec", &script]).map(drop)
+    stasis.run(&["sh", "-ec", &script]).map(drop)
 }
 
 /// Runs the installer with a package until its output contains `end`.
@@ -137,7 +137,7 @@ pub(super) fn run_image<'host>(
     );
     arguments.extend(rest.split_whitespace().map(str::to_owned));
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    stasis.host.run(&arguments)?;
+    stasis.run(&arguments)?;
     let installer = Installer { stasis, id, log };
     installer.wait_for(end)?;
     Ok(installer)
@@ -151,7 +151,7 @@ pub(super) struct Installer<'host> {
 
 impl Installer<'_> {
     fn said(&self) -> Result<String> {
-        Ok(fs::read_to_string(self.stasis.host.path(&self.log))?)
+        Ok(fs::read_to_string(self.stasis.path(&self.log))?)
     }
 
     fn wait_for(&self, end: &str) -> Result<()> {
@@ -163,7 +163,7 @@ impl Installer<'_> {
 
     /// Ends the installer at once, as when its pod is ended.
     fn kill(self) -> Result<()> {
-        self.stasis.host.run(&["ctr", "tasks", "kill", &self.id])?;
+        self.stasis.run(&["ctr", "tasks", "kill", &self.id])?;
         self.end().map(drop)
     }
 
@@ -182,9 +182,9 @@ pub(super) fn has_handler(stasis: &StasisHost) -> Result<bool> {
 
 fn first_and_again(stasis: &StasisHost) -> Result<()> {
     let (criu, away) = ("/usr/sbin/criu", "/root/criu");
-    stasis.host.run(&["mv", criu, away])?;
+    stasis.run(&["mv", criu, away])?;
     let said = run(stasis, "install", FIRST, "install: done")?.end()?;
-    stasis.host.run(&["mv", away, criu])?;
+    stasis.run(&["mv", away, criu])?;
     assert_contains(&said, &[&format!("{RUNTIME} is that of the image")]);
     let handler = text(stasis, CONFIG)?;
     let shim = "runtime_path = \"/usr/local/bin/containerd-shim-stasis-v2\"";
@@ -219,26 +219,23 @@ fn upgraded_under_it(stasis: &StasisHost) -> Result<()> {
         "{said}"
     );
     let later = format!("{SECOND}/stasis-0.1.1-x86_64/bin/stasis-runtime");
-    stasis.host.run(&["cmp", RUNTIME, &later])?;
+    stasis.run(&["cmp", RUNTIME, &later])?;
     assert_eq!(text(stasis, ASKED_SYSTEMD)?.matches(RESTART).count(), 1);
     Ok(())
 }
 
 fn removed_when_it_has_ended(stasis: &StasisHost, pod: Pod<'_>) -> Result<()> {
     let removes = run(stasis, "remove", SECOND, "needed by a container")?;
-    ensure!(!stasis.host.path(LABEL).exists(), "the label is there");
+    ensure!(!stasis.path(LABEL).exists(), "the label is there");
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("103"));
     ensure!(has_handler(stasis)?, "the handler is gone");
     pod.remove()?;
     removes.wait_for("remove: done")?;
     removes.end()?;
-    let left =
-        stasis
-            .host
-            .run_for_text(&["find", "/usr/local", "-type", "f", "-name", "*stasis*"])?;
+    let left = stasis.run_for_text(&["find", "/usr/local", "-type", "f", "-name", "*stasis*"])?;
     assert_eq!(left, "");
     ensure!(!has_handler(stasis)?, "the handler is there");
-    ensure!(stasis.host.path(SETTINGS).exists(), "the settings are gone");
+    ensure!(stasis.path(SETTINGS).exists(), "the settings are gone");
     assert_eq!(text(stasis, ASKED_SYSTEMD)?.matches(RESTART).count(), 2);
     // Once more, as when a pod is started again.
     run(stasis, "remove", SECOND, "remove: done")?.end()?;
@@ -246,9 +243,9 @@ fn removed_when_it_has_ended(stasis: &StasisHost, pod: Pod<'_>) -> Result<()> {
 }
 
 pub(super) fn text(stasis: &StasisHost, path: &str) -> Result<String> {
-    Ok(fs::read_to_string(stasis.host.path(path))?)
+    Ok(fs::read_to_string(stasis.path(path))?)
 }
 
 fn inode(stasis: &StasisHost, path: &str) -> Result<u64> {
-    Ok(fs::metadata(stasis.host.path(path))?.ino())
+    Ok(fs::metadata(stasis.path(path))?.ino())
 }

@@ -21,16 +21,14 @@ fn built_image_installs_and_removes() -> Result<()> {
     a_node_without_stasis(stasis)?;
     build(stasis)?;
     let _containerd = stasis.containerd()?;
-    stasis
-        .host
-        .run(&["ctr", "image", "import", "/root/image.tar"])?;
+    stasis.run(&["ctr", "image", "import", "/root/image.tar"])?;
     stasis.set("runc", "")?;
     let said = run_image(stasis, NAME, &[], "install", "install: done")?.end()?;
     assert_contains(&said, &[&format!("{RUNTIME} is that of the image")]);
     assert_eq!(text(stasis, LABEL)?, READY, "{said}");
     ensure!(has_handler(stasis)?, "no handler");
     run_image(stasis, NAME, &[], "remove", "remove: done")?.end()?;
-    ensure!(!stasis.host.path(RUNTIME).exists() && !has_handler(stasis)?);
+    ensure!(!stasis.path(RUNTIME).exists() && !has_handler(stasis)?);
     Ok(())
 }
 
@@ -51,5 +49,5 @@ fn build(stasis: &StasisHost) -> Result<()> {
          {copy}/build.sh {NAME}
          podman save --format docker-archive -o /root/image.tar {NAME}"
     );
-    stasis.host.run(&["bash", "-ec", &script]).map(drop)
+    stasis.run(&["bash", "-ec", &script]).map(drop)
 }

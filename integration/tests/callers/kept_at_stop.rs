@@ -98,7 +98,7 @@ fn files_in_shared_memory_come_back(stasis: &StasisHost) -> Result<()> {
     answers(stasis, "3 ok")?;
     stop(stasis, "shared")?;
     let cut_off = format!("truncate --size 4096 /images/shared/*/{CARRIED}*");
-    stasis.host.run(&["bash", "-c", &cut_off])?;
+    stasis.run(&["bash", "-c", &cut_off])?;
     stasis.podman(&["start", "shared"])?;
     answers(stasis, "1 ok")?;
     started_cold(stasis, CARRIED)?;
@@ -198,7 +198,7 @@ fn podman_keeps_its_own_files_once(stasis: &StasisHost) -> Result<()> {
     answers(stasis, "1 ok")?;
     stasis.podman_container(&["checkpoint", "--keep"], "own")?;
     let directory = stasis.podman(&["inspect", "--format", "{{.State.CheckpointPath}}", "own"])?;
-    let image = stasis.host.path(&directory);
+    let image = stasis.path(&directory);
     let names: io::Result<Vec<_>> = fs::read_dir(image)?.map(|it| Ok(it?.file_name())).collect();
     let names = names?;
     assert!(names.iter().any(|name| name == "inventory.img"));
@@ -247,9 +247,7 @@ fn gets_its_signal(stasis: &StasisHost, what: &str, why: &str) -> Result<()> {
     let notes = stasis.operation("stop")?["notes"].to_string();
     let says_so = notes.contains("SIGTERM was delivered") && notes.contains(why);
     ensure!(says_so, "{why:?} is missing in {notes}");
-    let images = stasis
-        .host
-        .run_for_text(&["ls", &format!("/images/{what}")])?;
+    let images = stasis.run_for_text(&["ls", &format!("/images/{what}")])?;
     ensure!(images.is_empty(), "{images}");
     stasis.podman_remove(what)
 }

@@ -15,7 +15,7 @@ fn one_round(kind: HostKind) -> Result<()> {
     let stasis = StasisHost::of(kind)?.through_the_shim()?;
     stasis.install_older_containerd()?;
     stasis.containerd()?;
-    let version = stasis.host.run_for_text(&["ctr", "version"])?;
+    let version = stasis.run_for_text(&["ctr", "version"])?;
     assert!(version.contains("Version:  1.6."), "{version}");
     let client = Containerd::connect(&stasis.host)?;
     task_lives_and_ends(&stasis, &client)?;
@@ -55,7 +55,7 @@ fn killed_shim_leaves_nothing(stasis: &StasisHost, client: &Containerd) -> Resul
     client.start(id, INIT)?;
     let mut events = client.events()?;
     let shim = stasis.parent(pid)?;
-    stasis.host.run(&["kill", "-KILL", &shim.to_string()])?;
+    stasis.run(&["kill", "-KILL", &shim.to_string()])?;
     events.until(id, "delete 137")?;
     wait_until_clear(|| Ok(stasis.lives(pid).then(|| format!("process {pid}"))))?;
     stasis.ctr_remove(id)?;
@@ -80,8 +80,8 @@ fn task_outlives_containerd(stasis: &StasisHost) -> Result<()> {
     let id = "outlives";
     stasis.ctr_run(id, &[], &["/bin/counter", "10000"])?;
     assert_eq!(stasis.ask_until_up(10000)?, "101");
-    let containerd = stasis.host.run_for_text(&["pidof", "containerd"])?;
-    stasis.host.run(&["kill", "-KILL", &containerd])?;
+    let containerd = stasis.run_for_text(&["pidof", "containerd"])?;
+    stasis.run(&["kill", "-KILL", &containerd])?;
     stasis.host.containerd()?;
     let client = Containerd::connect(&stasis.host)?;
     assert_eq!(client.state(id, INIT)?.status(), State::Running);

@@ -39,7 +39,7 @@ fn installed_upgraded_removed(kind: HostKind) -> Result<()> {
     let stasis = StasisHost::of(kind)?;
     without_make_install(&stasis)?;
     package(&stasis)?;
-    stasis.host.run(&["dpkg", "-i", FIRST])?;
+    stasis.run(&["dpkg", "-i", FIRST])?;
     stasis.set(kind.low_level, "")?;
     is_whole(&stasis)?;
 
@@ -51,7 +51,7 @@ fn installed_upgraded_removed(kind: HostKind) -> Result<()> {
     assert_eq!(stasis.ask_until_up(10000)?, "101");
 
     // The settings were changed here and are the same in both packages: dpkg asks no question.
-    stasis.host.run(&["dpkg", "-i", SECOND])?;
+    stasis.run(&["dpkg", "-i", SECOND])?;
     is_told_of_the_new_version(&stasis)?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("102"));
     stasis.ctr_checkpoint(ID, "example.com/packaged:1")?;
@@ -73,7 +73,7 @@ fn installed_upgraded_removed(kind: HostKind) -> Result<()> {
 pub(crate) fn without_make_install(stasis: &StasisHost) -> Result<()> {
     let script = "rm -r /usr/local/bin/stasis* /usr/local/bin/cuda-checkpoint \
                   /usr/local/lib/stasis /etc/stasis";
-    stasis.host.run(&["sh", "-ec", script]).map(drop)
+    stasis.run(&["sh", "-ec", script]).map(drop)
 }
 
 /// Makes the packages of the programs under test, with this CRIU for `stasis-criu`.
@@ -101,16 +101,16 @@ pub(crate) fn package(stasis: &StasisHost) -> Result<()> {
                  sed -i 's/^Version: .*/Version: 0.1.1/' /root/later/DEBIAN/control
                  dpkg-deb -Znone -b /root/later \"$1\"";
     let script = ["sh", "-ec", later, FIRST, SECOND];
-    stasis.host.run(&script).map(drop)
+    stasis.run(&script).map(drop)
 }
 
 /// Checks that each file is in the package's list (hosts leave manual pages out), and that the
 /// plugin in use is the package's.
 fn is_whole(stasis: &StasisHost) -> Result<()> {
     let asked = ["dpkg-query", "-W", "-f", "${Maintainer}", "stasis"];
-    let maintainer = stasis.host.run_for_text(&asked)?;
+    let maintainer = stasis.run_for_text(&asked)?;
     assert_eq!(maintainer, "A/B & C <a@example.com>");
-    let list = stasis.host.run_for_text(&["dpkg", "-L", "stasis"])?;
+    let list = stasis.run_for_text(&["dpkg", "-L", "stasis"])?;
     for file in FILES {
         assert!(list.lines().any(|line| line == file), "{file}: {list}");
     }
@@ -119,7 +119,7 @@ fn is_whole(stasis: &StasisHost) -> Result<()> {
     let doctor = String::from_utf8_lossy(&doctor.stdout);
     assert!(doctor.contains(&plugin), "{doctor}");
     for (service, command) in [(FILES[1], "recover"), (FILES[3], "metrics")] {
-        let unit = fs::read_to_string(stasis.host.path(service))?;
+        let unit = fs::read_to_string(stasis.path(service))?;
         let start = format!("ExecStart=/usr/bin/stasis {command}");
         assert!(unit.contains(&start), "{unit}");
         assert!(!unit.contains("/usr/local"), "{unit}");
@@ -135,25 +135,25 @@ fn is_told_of_the_new_version(stasis: &StasisHost) -> Result<()> {
         "${db:Status-Status} ${Version}",
         "stasis",
     ];
-    let said = stasis.host.run_for_text(&asked)?;
+    let said = stasis.run_for_text(&asked)?;
     assert_eq!(said, "installed 0.1.1");
     Ok(())
 }
 
 fn is_removed(stasis: &StasisHost) -> Result<()> {
-    stasis.host.run(&["dpkg", "-r", "stasis"])?;
-    let left = stasis.host.run_for_text(&["dpkg", "-L", "stasis"])?;
+    stasis.run(&["dpkg", "-r", "stasis"])?;
+    let left = stasis.run_for_text(&["dpkg", "-L", "stasis"])?;
     assert_eq!(left, format!("/etc\n/etc/stasis\n{SETTINGS}"));
     let programs = ["/usr/bin/stasis", "/usr/bin/cuda-checkpoint", SHIM];
     for file in programs.iter().chain(&FILES) {
         // A dangling link counts as existing.
-        let path = stasis.host.path(file);
+        let path = stasis.path(file);
         assert!(fs::symlink_metadata(path).is_err(), "{file}");
     }
-    assert!(stasis.host.path(SETTINGS).exists());
-    stasis.host.run(&["dpkg", "-P", "stasis"])?;
+    assert!(stasis.path(SETTINGS).exists());
+    stasis.run(&["dpkg", "-P", "stasis"])?;
     for directory in ["/etc/stasis", "/var/log/stasis", "/var/lib/stasis"] {
-        assert!(!stasis.host.path(directory).exists(), "{directory}");
+        assert!(!stasis.path(directory).exists(), "{directory}");
     }
     Ok(())
 }

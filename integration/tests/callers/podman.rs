@@ -62,7 +62,7 @@ fn memory_comes_back_twice_from_kept_files(stasis: &StasisHost) -> Result<()> {
     assert_eq!(stasis.ask_until_up(10001)?, "ok 0");
     stasis.podman_container(&["checkpoint", "--keep"], "memory")?;
     let directory = image_directory(stasis, "memory")?;
-    let manifest = image_files::manifest(&stasis.host.path(&directory))?;
+    let manifest = image_files::manifest(&stasis.path(&directory))?;
     assert_eq!(manifest["processes"][0]["pid"], 1);
     let bytes = manifest["processes"][0]["gpus"][0]["memory_bytes"].as_u64();
     assert!(bytes > Some(64 << 20), "{bytes:?}");
@@ -100,7 +100,7 @@ fn archive_is_imported_under_another_name(stasis: &StasisHost) -> Result<()> {
         "exported",
     )?;
     stasis.podman_remove("exported")?;
-    let files = stasis.host.run_for_text(&["tar", "-tf", archive])?;
+    let files = stasis.run_for_text(&["tar", "-tf", archive])?;
     assert!(
         files.lines().any(|file| file == "checkpoint/stasis.json"),
         "{files}"
@@ -123,7 +123,7 @@ fn new_container_begins_with_an_image(stasis: &StasisHost) -> Result<()> {
     stasis.podman_container(&["checkpoint", "--keep"], "origin")?;
     let image = image_directory(stasis, "origin")?;
     let script = format!("mkdir -p /images/job && cp -a {image} /images/job/1");
-    stasis.host.run(&["bash", "-c", &script])?;
+    stasis.run(&["bash", "-c", &script])?;
     stasis.podman_remove("origin")?;
     let begins = ["--annotation", "io.stasis.restore=latest:job"];
     for name in ["next", "after"] {
@@ -166,7 +166,7 @@ fn another_network_has_another_address(stasis: &StasisHost) -> Result<()> {
     if stasis.low_level != "runc" {
         return Ok(());
     }
-    let directory = stasis.host.path("/etc/containers/containers.conf.d");
+    let directory = stasis.path("/etc/containers/containers.conf.d");
     std::fs::create_dir_all(&directory)?;
     let without_rules = "[network]\nfirewall_driver = \"none\"\n";
     std::fs::write(directory.join("network.conf"), without_rules)?;
@@ -191,7 +191,7 @@ fn another_network_has_another_address(stasis: &StasisHost) -> Result<()> {
                 "-c",
                 script,
             ];
-            stasis.host.run_for_text(&enter)
+            stasis.run_for_text(&enter)
         };
         assert_eq!(stasis.ask_inside(pid.trim(), 10004)?, answer);
         let own = inside("ip -4 address show eth0")?;
@@ -221,7 +221,7 @@ fn tree_counts_on(stasis: &StasisHost) -> Result<()> {
     assert_eq!(stasis.ask_until_up(10005)?, "101 201 301 401 501 601 701 1");
     stasis.podman_container(&["checkpoint", "--keep"], "tree")?;
     let directory = image_directory(stasis, "tree")?;
-    let processes = image_files::manifest(&stasis.host.path(&directory))?["processes"]
+    let processes = image_files::manifest(&stasis.path(&directory))?["processes"]
         .as_array()
         .map(Vec::len);
     assert_eq!(processes, Some(3));
@@ -246,18 +246,8 @@ fn plain_container_gets_a_plain_image(stasis: &StasisHost) -> Result<()> {
     stasis.podman_run("plain", &[], &["/bin/pause"])?;
     stasis.podman_container(&["checkpoint", "--keep"], "plain")?;
     let directory = image_directory(stasis, "plain")?;
-    assert!(
-        stasis
-            .host
-            .path(format!("{directory}/inventory.img"))
-            .exists()
-    );
-    assert!(
-        !stasis
-            .host
-            .path(format!("{directory}/stasis.json"))
-            .exists()
-    );
+    assert!(stasis.path(format!("{directory}/inventory.img")).exists());
+    assert!(!stasis.path(format!("{directory}/stasis.json")).exists());
     stasis.podman_container(&["restore"], "plain")?;
     assert_eq!(stasis.podman_status("plain")?, "running");
     stasis.podman_remove("plain")

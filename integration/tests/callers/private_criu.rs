@@ -39,7 +39,7 @@ fn used_where_the_system_has_none(kind: HostKind) -> Result<()> {
     job.run()?;
     assert_eq!(stasis.ask_until_up(PORT)?, "ok 0");
 
-    stasis.host.run(&["mv", SYSTEMS, AWAY])?;
+    stasis.run(&["mv", SYSTEMS, AWAY])?;
     goes_on(stasis, &job, 1)?;
     let found = doctor(stasis)?;
     for said in [
@@ -52,13 +52,13 @@ fn used_where_the_system_has_none(kind: HostKind) -> Result<()> {
     }
     ensure!(!found.contains("criu-missing"), "{found}");
 
-    stasis.host.script(SYSTEMS, OLD)?;
+    stasis.script(SYSTEMS, OLD)?;
     goes_on(stasis, &job, 2)?;
     ensure!(!doctor(stasis)?.contains("criu-version"));
     job.delete()?;
     by_podman(stasis)?;
 
-    stasis.host.run(&["dpkg", "-r", "stasis-criu"])?;
+    stasis.run(&["dpkg", "-r", "stasis-criu"])?;
     let found = doctor(stasis)?;
     ensure!(found.contains("criu-version"), "{found}");
     Ok(())
@@ -71,7 +71,7 @@ fn install(stasis: &StasisHost) -> Result<()> {
     let built = match std::env::var_os("STASIS_CRIU") {
         Some(built) => PathBuf::from(built),
         None => {
-            fs::copy(stasis.host.path(SYSTEMS), made.path().join("criu"))?;
+            fs::copy(stasis.path(SYSTEMS), made.path().join("criu"))?;
             fs::write(made.path().join("version"), "4.2.1\n")?;
             fs::write(made.path().join("copyright"), "of a test\n")?;
             fs::create_dir(made.path().join("sources"))?;
@@ -90,7 +90,7 @@ fn install(stasis: &StasisHost) -> Result<()> {
     let package = packages.iter().find(is_it).context("no package")?;
     let inside = "/root/stasis-criu.deb";
     stasis.host.install(package, inside)?;
-    stasis.host.run(&["dpkg", "-i", inside])?;
+    stasis.run(&["dpkg", "-i", inside])?;
     let sources = |path: &PathBuf| name(path).ends_with("-sources.tar");
     ensure!(packages.iter().any(sources), "{packages:?}");
     Ok(())
@@ -127,10 +127,8 @@ fn doctor(stasis: &StasisHost) -> Result<String> {
 /// podman looks for CRIU itself: called by a person it has none before the link that `stasis setup
 /// podman` names, called by `stasis` it has. The settings are written without containerd's shim.
 fn by_podman(stasis: &StasisHost) -> Result<()> {
-    stasis
-        .host
-        .run(&["rm", "-f", "/usr/local/bin/containerd-shim-stasis-v2"])?;
-    let said = stasis.host.run_for_text(&[PROGRAM, "setup", "podman"])?;
+    stasis.run(&["rm", "-f", "/usr/local/bin/containerd-shim-stasis-v2"])?;
+    let said = stasis.run_for_text(&[PROGRAM, "setup", "podman"])?;
     let link = format!("ln -s {OURS} {LINK}");
     ensure!(said.ends_with(&format!("; now run `{link}`")), "{said}");
     stasis.podman_load()?;
@@ -139,14 +137,14 @@ fn by_podman(stasis: &StasisHost) -> Result<()> {
     let refused = stasis.fails(&["podman", "container", "checkpoint", "job"])?;
     ensure!(refused.to_lowercase().contains("criu"), "{refused}");
     for verb in ["checkpoint", "restore"] {
-        stasis.host.run(&[PROGRAM, verb, "job"])?;
+        stasis.run(&[PROGRAM, verb, "job"])?;
     }
     assert_eq!(stasis.ask_until_up(PORT)?, "102");
-    stasis.host.run(&["sh", "-ec", &link])?;
+    stasis.run(&["sh", "-ec", &link])?;
     for verb in ["checkpoint", "restore"] {
         stasis.podman_container(&[verb], "job")?;
     }
     assert_eq!(stasis.ask_until_up(PORT)?, "103");
     stasis.podman_remove("job")?;
-    stasis.host.run(&["rm", LINK]).map(drop)
+    stasis.run(&["rm", LINK]).map(drop)
 }

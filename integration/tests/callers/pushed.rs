@@ -25,14 +25,12 @@ fn podman_imports_what_was_pulled(kind: HostKind) -> Result<()> {
     stasis.podman_container(&["checkpoint", "--export", ARCHIVE], "job")?;
     stasis.podman_remove("job")?;
     let pushed = moved(stasis, &["push", REFERENCE, ARCHIVE])?;
-    stasis.host.run(&["rm", ARCHIVE])?;
+    stasis.run(&["rm", ARCHIVE])?;
     the_manifest_says_whose_it_is(stasis)?;
 
     let pulled = moved(stasis, &["pull", REFERENCE, PULLED])?;
     ensure!(pulled["digest"] == pushed["digest"], "{pulled}");
-    let hidden = stasis
-        .host
-        .run_for_text(&["find", "/images", "-name", ".*.stasis-*"])?;
+    let hidden = stasis.run_for_text(&["find", "/images", "-name", ".*.stasis-*"])?;
     ensure!(hidden.is_empty(), "{hidden} is left");
     stasis.podman(&["container", "restore", "--import", PULLED])?;
     ensure!(
@@ -47,9 +45,7 @@ fn podman_imports_what_was_pulled(kind: HostKind) -> Result<()> {
 
 /// Other programs can read the manifest as well.
 fn the_manifest_says_whose_it_is(stasis: &StasisHost) -> Result<()> {
-    let manifest = stasis
-        .host
-        .run_for_text(&["skopeo", "inspect", "--raw", REFERENCE])?;
+    let manifest = stasis.run_for_text(&["skopeo", "inspect", "--raw", REFERENCE])?;
     let manifest: Value = serde_json::from_str(&manifest).context(manifest)?;
     for (name, said) in [("container.name", "job"), ("engine.name", "Podman")] {
         let found = &manifest["annotations"][format!("org.criu.checkpoint.{name}")];
@@ -60,5 +56,5 @@ fn the_manifest_says_whose_it_is(stasis: &StasisHost) -> Result<()> {
 
 fn moved(stasis: &StasisHost, arguments: &[&str]) -> Result<Value> {
     let command = [&[PROGRAM], arguments, &["--json"]].concat();
-    Ok(serde_json::from_str(&stasis.host.run_for_text(&command)?)?)
+    Ok(serde_json::from_str(&stasis.run_for_text(&command)?)?)
 }

@@ -38,7 +38,7 @@ fn installed_refused_removed() -> Result<()> {
     has_rpm(stasis)?;
     stasis.host.install(&package, INSIDE)?;
     // The host's shell and libraries are of no package that rpm knows.
-    stasis.host.run(&["rpm", "-i", "--nodeps", INSIDE])?;
+    stasis.run(&["rpm", "-i", "--nodeps", INSIDE])?;
     stasis.set(kind.low_level, "")?;
     has_all_files(stasis)?;
 
@@ -56,13 +56,13 @@ fn installed_refused_removed() -> Result<()> {
 
     stasis.ctr_remove(ID)?;
     stasis.until_no_shim_runs()?;
-    stasis.host.run(&["rpm", "-e", "stasis"])?;
+    stasis.run(&["rpm", "-e", "stasis"])?;
     for file in ["/usr/bin/stasis", "/usr/bin/cuda-checkpoint", FILES[0]] {
-        let path = stasis.host.path(file);
+        let path = stasis.path(file);
         ensure!(fs::symlink_metadata(path).is_err(), "{file} is there");
     }
     // The changed settings are kept.
-    let kept = stasis.host.path(format!("{SETTINGS}.rpmsave"));
+    let kept = stasis.path(format!("{SETTINGS}.rpmsave"));
     ensure!(kept.exists(), "no {}", kept.display());
     Ok(())
 }
@@ -71,7 +71,7 @@ fn installed_refused_removed() -> Result<()> {
 fn has_all_files(stasis: &StasisHost) -> Result<()> {
     for file in FILES {
         let file = file.replace("vendor-completions", "site-functions");
-        ensure!(stasis.host.path(&file).exists(), "no {file}");
+        ensure!(stasis.path(&file).exists(), "no {file}");
     }
     let doctor = stasis.command("stasis").arg("doctor").output()?;
     let doctor = String::from_utf8_lossy(&doctor.stdout).into_owned();
@@ -102,7 +102,7 @@ fn has_rpm(stasis: &StasisHost) -> Result<()> {
     }
     let found = "/usr/local/bin/rpm";
     let script = format!("#!/bin/sh\nLD_LIBRARY_PATH={LIBRARIES} exec {RPM} \"$@\"\n");
-    stasis.host.script(found, &script)
+    stasis.script(found, &script)
 }
 
 /// It has no directory of the system, whose mode other distributions choose, and asks for the

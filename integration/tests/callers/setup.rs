@@ -42,10 +42,8 @@ fn each_engine(kind: HostKind) -> Result<()> {
 }
 
 fn docker(stasis: &StasisHost, kind: HostKind) -> Result<()> {
-    stasis.host.write(DAEMON, DOCKER)?;
-    let shown = stasis
-        .host
-        .run_for_text(&[PROGRAM, "setup", "docker", "--dry-run"])?;
+    stasis.write(DAEMON, DOCKER)?;
+    let shown = stasis.run_for_text(&[PROGRAM, "setup", "docker", "--dry-run"])?;
     let added = format!("+        \"stasis\": {{\"path\":\"{RUNTIME}\"}}\n");
     assert!(shown.contains(&added), "{shown}");
     assert!(shown.ends_with("nothing was written"), "{shown}");
@@ -63,11 +61,11 @@ fn docker(stasis: &StasisHost, kind: HostKind) -> Result<()> {
     stasis.docker_remove("job")?;
     daemon.kill()?;
 
-    stasis.host.run(&[PROGRAM, "setup", "docker", "--undo"])?;
+    stasis.run(&[PROGRAM, "setup", "docker", "--undo"])?;
     let left = text(stasis, DAEMON)?;
     assert!(!left.contains("stasis"), "{left}");
     assert!(left.contains("\"experimental\": true"), "{left}");
-    stasis.host.write(DAEMON, "{\"runtimes\": ")?;
+    stasis.write(DAEMON, "{\"runtimes\": ")?;
     let error = stasis.fails(&[PROGRAM, "setup", "docker"])?;
     assert!(
         error.contains("daemon.json cannot be changed: EOF"),
@@ -97,7 +95,7 @@ fn docker_without_checkpoints(stasis: &StasisHost) -> Result<()> {
 }
 
 fn podman(stasis: &StasisHost) -> Result<()> {
-    stasis.host.write(CONTAINERS, PODMAN)?;
+    stasis.write(CONTAINERS, PODMAN)?;
     is_set(stasis, "podman")?;
     stasis.podman_load()?;
     let run = [
@@ -114,20 +112,18 @@ fn podman(stasis: &StasisHost) -> Result<()> {
     let named = ["inspect", "-f", "{{.OCIRuntime}}", "job"];
     assert_eq!(stasis.podman(&named)?, "stasis");
     stasis.podman(&["rm", "-f", "-t", "0", "job"])?;
-    stasis.host.run(&[PROGRAM, "setup", "podman", "--undo"])?;
-    assert!(!stasis.host.path(CONTAINERS_D).exists());
+    stasis.run(&[PROGRAM, "setup", "podman", "--undo"])?;
+    assert!(!stasis.path(CONTAINERS_D).exists());
     Ok(())
 }
 
 /// The test hosts have no CRI-O.
 fn crio(stasis: &StasisHost) -> Result<()> {
     let setup = [PROGRAM, "setup", "crio"];
-    let shown = stasis
-        .host
-        .run_for_text(&[&setup[..], &["--dry-run"]].concat())?;
+    let shown = stasis.run_for_text(&[&setup[..], &["--dry-run"]].concat())?;
     let added = format!("+runtime_path = \"{RUNTIME}\"\n");
     assert!(shown.contains(&added), "{shown}");
-    assert!(!stasis.host.path(CRIO_D).exists());
+    assert!(!stasis.path(CRIO_D).exists());
     is_set(stasis, "crio")?;
     let handler = "[crio.runtime.runtimes.stasis]\n";
     let written = text(stasis, CRIO_D)?;
@@ -142,23 +138,23 @@ fn crio(stasis: &StasisHost) -> Result<()> {
         "{RUNTIME} --root {CRIO_ROOT} run -d --bundle {} job </dev/null >/dev/null 2>&1",
         job.directory()
     );
-    stasis.host.run(&["sh", "-c", &run])?;
+    stasis.run(&["sh", "-c", &run])?;
     is_known(stasis)?;
     let refused = stasis.fails(&[&setup[..], &["--undo"]].concat())?;
     assert!(refused.contains(&format!("{JOB}; end them")), "{refused}");
     assert!(refused.contains("[busy]"), "{refused}");
     let delete = [RUNTIME, "--root", CRIO_ROOT, "delete", "--force", "job"];
-    stasis.host.run(&delete)?;
+    stasis.run(&delete)?;
     containerd.kill()?;
-    stasis.host.run(&[&setup[..], &["--undo"]].concat())?;
-    assert!(!stasis.host.path(CRIO_D).exists());
+    stasis.run(&[&setup[..], &["--undo"]].concat())?;
+    assert!(!stasis.path(CRIO_D).exists());
     Ok(())
 }
 
 /// Checks that `stasis` finds the container by the name that people use for it.
 fn is_known(stasis: &StasisHost) -> Result<()> {
     let check = [PROGRAM, "check", "--json", JOB];
-    let report: serde_json::Value = serde_json::from_str(&stasis.host.run_for_text(&check)?)?;
+    let report: serde_json::Value = serde_json::from_str(&stasis.run_for_text(&check)?)?;
     assert_eq!(report["container"], "job", "{report}");
     Ok(())
 }
@@ -175,20 +171,18 @@ fn of_a_pod() -> serde_json::Value {
 
 fn containerd(stasis: &StasisHost, kind: HostKind) -> Result<()> {
     settings::write(&stasis.host, kind.suite, "version = 2\n")?;
-    if stasis.host.path(CONTAINERD_D).exists() {
-        fs::remove_file(stasis.host.path(CONTAINERD_D))?;
+    if stasis.path(CONTAINERD_D).exists() {
+        fs::remove_file(stasis.path(CONTAINERD_D))?;
     }
     let before = text(stasis, CONTAINERD)?;
     is_set(stasis, "containerd")?;
-    let dump = stasis
-        .host
-        .run_for_text(&["containerd", "config", "dump"])?;
+    let dump = stasis.run_for_text(&["containerd", "config", "dump"])?;
     let path = "containerd-shim-stasis-v2";
     assert!(dump.contains(path), "{dump}");
     assert!(dump.contains(".runtimes.runc]"), "{dump}");
 
     let _containerd = stasis.containerd()?;
-    let loaded = stasis.host.run_for_text(&["ctr", "plugins", "ls"])?;
+    let loaded = stasis.run_for_text(&["ctr", "plugins", "ls"])?;
     assert!(!loaded.contains("error"), "{loaded}");
     stasis.shim_run(ID, &["-d"], &["/bin/pause"])?;
     let refused = stasis.fails(&[PROGRAM, "setup", "containerd", "--undo"])?;
@@ -198,10 +192,8 @@ fn containerd(stasis: &StasisHost, kind: HostKind) -> Result<()> {
     );
     assert!(refused.contains("[busy]"), "{refused}");
     stasis.ctr_remove(ID)?;
-    stasis
-        .host
-        .run(&[PROGRAM, "setup", "containerd", "--undo"])?;
-    assert!(!stasis.host.path(CONTAINERD_D).exists());
+    stasis.run(&[PROGRAM, "setup", "containerd", "--undo"])?;
+    assert!(!stasis.path(CONTAINERD_D).exists());
     let after = text(stasis, CONTAINERD)?;
     // containerd 1.x needs this entry once another runtime is listed: it may stay.
     let runc = "\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc]\n\
@@ -212,11 +204,9 @@ fn containerd(stasis: &StasisHost, kind: HostKind) -> Result<()> {
 
 /// Runs the setup of an engine once; a second run has nothing left to change.
 fn is_set(stasis: &StasisHost, engine: &str) -> Result<()> {
-    let done = stasis.host.run_for_text(&[PROGRAM, "setup", engine])?;
+    let done = stasis.run_for_text(&[PROGRAM, "setup", engine])?;
     assert!(done.contains("\nwritten"), "{done}");
-    let again = stasis
-        .host
-        .run_for_text(&[PROGRAM, "setup", engine, "--json"])?;
+    let again = stasis.run_for_text(&[PROGRAM, "setup", engine, "--json"])?;
     let again: serde_json::Value = serde_json::from_str(&again)?;
     assert_eq!(again["files"], serde_json::json!([]));
     assert_eq!(again["written"], false);
@@ -224,5 +214,5 @@ fn is_set(stasis: &StasisHost, engine: &str) -> Result<()> {
 }
 
 fn text(stasis: &StasisHost, path: &str) -> Result<String> {
-    Ok(fs::read_to_string(stasis.host.path(path))?)
+    Ok(fs::read_to_string(stasis.path(path))?)
 }

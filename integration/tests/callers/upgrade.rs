@@ -49,7 +49,7 @@ fn new_shim_calls_an_old_engine(stasis: &StasisHost, client: &Containerd) -> Res
 fn another_runtime_has_an_image_pulled(stasis: &StasisHost, _: &Containerd) -> Result<()> {
     let call =
         "echo '{}' >/root/job && \"$0\" stasis-pull --stasis-interface=2 2</root/job || true";
-    let answer = stasis.host.run_for_text(&["sh", "-ec", call, PROGRAM])?;
+    let answer = stasis.run_for_text(&["sh", "-ec", call, PROGRAM])?;
     for part in [
         r#""kind":"interface-version""#,
         "install both of one version",
@@ -97,7 +97,7 @@ fn programs_are_replaced_under_a_container(stasis: &StasisHost, client: &Contain
     assert_eq!(stasis.ask_until_up(10000)?, "101");
     for program in [RUNTIME, SHIM] {
         let script = "cp \"$0\" \"$0.new\" && mv -T \"$0.new\" \"$0\"";
-        stasis.host.run(&["sh", "-ec", script, program])?;
+        stasis.run(&["sh", "-ec", script, program])?;
     }
     client.checkpoint(id, &into("/images/upgraded"))?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("102"));
@@ -106,16 +106,15 @@ fn programs_are_replaced_under_a_container(stasis: &StasisHost, client: &Contain
 
 fn another_engine(stasis: &StasisHost, version: &str) -> Result<()> {
     let script = SCRIPT.replace("VERSION", version);
-    stasis.host.run(&["install", "-D", RUNTIME, ENGINE])?;
-    stasis.host.script("/opt/engine/script", &script)?;
+    stasis.run(&["install", "-D", RUNTIME, ENGINE])?;
+    stasis.script("/opt/engine/script", &script)?;
     let replace = "cp -p /opt/engine/script \"$0.new\" && mv -T \"$0.new\" \"$0\"";
-    stasis.host.run(&["sh", "-ec", replace, RUNTIME]).map(drop)
+    stasis.run(&["sh", "-ec", replace, RUNTIME]).map(drop)
 }
 
 fn own_engine(stasis: &StasisHost) -> Result<()> {
     let script = "cp -p \"$0\" \"$1.new\" && mv -T \"$1.new\" \"$1\"";
     stasis
-        .host
         .run(&["sh", "-ec", script, ENGINE, RUNTIME])
         .map(drop)
 }

@@ -60,15 +60,15 @@ fn a_checkpoint_leaves_it_suspended(_: &StasisHost, parked: &Bundle<'_>) -> Resu
 
 fn a_failed_checkpoint_leaves_it_suspended(stasis: &StasisHost, parked: &Bundle<'_>) -> Result<()> {
     let directory = parked.image("small");
-    stasis.host.run(&["mkdir", "-p", &directory])?;
+    stasis.run(&["mkdir", "-p", &directory])?;
     let mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs"];
-    stasis.host.run(&[&mount[..], &[&directory]].concat())?;
+    stasis.run(&[&mount[..], &[&directory]].concat())?;
     let message = parked.checkpoint_fails("small", &[])?;
     assert_contains(&message, &["refused [no-space]", "nothing was changed"]);
     stasis.set("runc", "preflight.disk_space = \"ignore\"\n")?;
     let message = parked.checkpoint_fails("small", &[])?;
     stasis.set("runc", "")?;
-    stasis.host.run(&["umount", &directory])?;
+    stasis.run(&["umount", &directory])?;
     assert_contains(&message, &["is full", "the container runs on as before"]);
     assert!(!message.contains("with its GPU"), "{message}");
     Ok(())
@@ -104,7 +104,7 @@ fn a_resume_after_a_kill_leaves_it_suspended(
 fn kill_a_checkpoint(stasis: &StasisHost, parked: &Bundle<'_>) -> Result<()> {
     const KILLER: &str = "/usr/local/bin/as-found-killer";
     const SCRIPT: &str = "#!/bin/sh\ncase \" $* \" in *\" checkpoint \"*) kill -9 $PPID; exit;; esac\nexec runc \"$@\"\n";
-    stasis.host.script(KILLER, SCRIPT)?;
+    stasis.script(KILLER, SCRIPT)?;
     stasis.set(KILLER, "runtime.flavor = \"runc\"\n")?;
     let mut operation = parked.begin_checkpoint("killed", &["--leave-running"])?;
     ensure!(!operation.wait()?.success(), "it was not killed");

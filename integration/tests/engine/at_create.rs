@@ -103,7 +103,7 @@ fn nothing_else_touches_it_before(stasis: &StasisHost, job: &Bundle<'_>) -> Resu
     let refused = job.checkpoint_fails("early", &[])?;
     assert_contains(&refused, &["[not-started]", "nothing was changed"]);
     assert!(job.exec("true").is_err());
-    stasis.host.run(&["stasis", "recover"])?;
+    stasis.run(&["stasis", "recover"])?;
     assert_eq!(job.status()?, "created");
     job.start()?;
     assert_eq!(stasis.ask_until_up(10000)?, "103");
@@ -151,7 +151,7 @@ fn the_second_of_two_creates_takes_nothing_away(
     job: &Bundle<'_>,
 ) -> Result<()> {
     job.begin_with("job-good")?;
-    let held = stasis.host.path("/run/held");
+    let held = stasis.path("/run/held");
     let script = ": >/run/held; while [ -e /run/held ]; do sleep 0.1; done";
     job.before("restore", script, AT_CREATE)?;
     let mut first = job.begin_create()?;
@@ -182,7 +182,7 @@ fn what_is_damaged_is_passed_over(stasis: &StasisHost, job: &Bundle<'_>) -> Resu
         "mkdir /images/key; cd /images/key; for name in 1 2 3; do cp -a {good} $name; done
          : >2/pstree.img; : >3/stasis.json"
     );
-    stasis.host.run(&["sh", "-ec", &script])?;
+    stasis.run(&["sh", "-ec", &script])?;
     job.begin_with("latest:key")?;
     job.create()?;
     assert_eq!(job.warnings()?, "");
@@ -198,9 +198,7 @@ fn what_is_damaged_is_passed_over(stasis: &StasisHost, job: &Bundle<'_>) -> Resu
 }
 
 fn what_cannot_be_restored_starts_cold(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
-    stasis
-        .host
-        .run(&["cp", "-a", &job.image("good"), &job.image("bad")])?;
+    stasis.run(&["cp", "-a", &job.image("good"), &job.image("bad")])?;
     let pstree = job.image_path("bad/pstree.img");
     fs::write(&pstree, "no image")?;
     starts_cold(stasis, job, "job-bad", "pstree.img")?;
@@ -269,7 +267,7 @@ fn without_a_gpu(stasis: &StasisHost) -> Result<()> {
         (plain.warnings()?.as_str(), plain.status()?.as_str()),
         ("", "created")
     );
-    let stat = stasis.host.path(format!("/proc/{}/stat", plain.pid()?));
+    let stat = stasis.path(format!("/proc/{}/stat", plain.pid()?));
     let time = || {
         Ok::<_, anyhow::Error>(
             fs::read_to_string(&stat)?

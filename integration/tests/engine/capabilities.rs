@@ -77,7 +77,7 @@ fn each_is_taken_away(kind: HostKind) -> Result<()> {
 /// Puts all capabilities back.
 fn usual(stasis: &StasisHost) -> Result<()> {
     stasis.set(&stasis.low_level, "")?;
-    stasis.host.run(&["rm", "-f", CRIU, KERNEL_DATA]).map(drop)
+    stasis.run(&["rm", "-f", CRIU, KERNEL_DATA]).map(drop)
 }
 
 /// Checks that `stasis doctor` misses this capability, and no other one.
@@ -114,7 +114,7 @@ fn one(stasis: &StasisHost, job: &Bundle<'_>, asked: usize, left: &Left) -> Resu
         }
         let now = match options {
             [] => {
-                stasis.host.run(&["rm", "-f", KERNEL_DATA])?;
+                stasis.run(&["rm", "-f", KERNEL_DATA])?;
                 job.restore("image")?;
                 asked + 2
             }
@@ -151,5 +151,5 @@ fn says_of_itself(stasis: &StasisHost, answer: &str) -> Result<()> {
     let script = format!(
         "#!/bin/sh\n[ \"$1\" = --version ] && {{ {answer}; }}\nexec /usr/sbin/criu \"$@\"\n"
     );
-    stasis.host.script(CRIU, &script)
+    stasis.script(CRIU, &script)
 }

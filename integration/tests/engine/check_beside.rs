@@ -39,9 +39,9 @@ fn held_check(stasis: &StasisHost, counter: &Bundle<'_>) -> Result<Child> {
     stasis.hold_driver("get-state looked-at", "look")?;
     // The driver makes one call at a time for a process: the other operation waits for this one's
     // end, and has a longer deadline.
-    let settings = fs::read_to_string(stasis.host.path(SETTINGS))?;
+    let settings = fs::read_to_string(stasis.path(SETTINGS))?;
     let impatient = format!("{settings}\ndeadlines.lock_ms = 1\n");
-    stasis.host.write(IMPATIENT, &impatient)?;
+    stasis.write(IMPATIENT, &impatient)?;
     let mut check = stasis.command(PROGRAM);
     check.args(["--config", IMPATIENT, "check", "--root", ROOT, "looked-at"]);
     check.stdout(Stdio::null()).stderr(Stdio::null());

@@ -17,9 +17,9 @@ on_hosts!(an_annotation_gives_criu_no_configuration: trixie_v2, sid_v2);
 fn an_annotation_gives_criu_no_configuration(kind: HostKind) -> Result<()> {
     let stasis = &StasisHost::with_containerd(kind)?;
     let script = format!("#!/bin/sh\necho $CRTOOLS_SCRIPT_ACTION >>{TRACE}\n");
-    stasis.host.script(SCRIPT, &script)?;
+    stasis.script(SCRIPT, &script)?;
     let configuration = format!("action-script {SCRIPT}\n");
-    stasis.host.write(CONFIGURATION, &configuration)?;
+    stasis.write(CONFIGURATION, &configuration)?;
     // crun 1.21 does not know the annotation, 1.28 does.
     let flavors = match kind.suite {
         Suite::Trixie => &["runc"][..],
@@ -49,9 +49,7 @@ fn each(stasis: &StasisHost, low_level: &str, devices: Devices) -> Result<()> {
             spec["linux"]["devices"] = json!([]);
         }
     })?;
-    stasis
-        .host
-        .run(&["mkdir", "-p", &format!("{}/work", job.directory())])?;
+    stasis.run(&["mkdir", "-p", &format!("{}/work", job.directory())])?;
     let plain = job.spec()?;
     job.change(annotate)?;
     job.run()?;
@@ -64,7 +62,7 @@ fn each(stasis: &StasisHost, low_level: &str, devices: Devices) -> Result<()> {
     let report: Value = serde_json::from_slice(&check.stdout)?;
     ensure!(report["kind"] == "criu-configuration", "{report}");
     ensure!(
-        !stasis.host.path(TRACE).exists(),
+        !stasis.path(TRACE).exists(),
         "a script of a container's ran at a checkpoint"
     );
     job.delete()?;
@@ -76,19 +74,16 @@ fn each(stasis: &StasisHost, low_level: &str, devices: Devices) -> Result<()> {
     job.restore_fails("image")?;
     refused(stasis, &job, "restore")?;
     ensure!(
-        !stasis.host.path(TRACE).exists(),
+        !stasis.path(TRACE).exists(),
         "a script of a container's ran at a restore"
     );
 
     // If it is allowed, the file takes effect: otherwise the cases above would test nothing.
     stasis.set(low_level, "criu.configuration = \"allow\"\n")?;
     job.restore("image")?;
-    ensure!(
-        stasis.host.path(TRACE).exists(),
-        "CRIU has read no such file"
-    );
+    ensure!(stasis.path(TRACE).exists(), "CRIU has read no such file");
     job.delete()?;
-    stasis.host.run(&["rm", TRACE])?;
+    stasis.run(&["rm", TRACE])?;
     Ok(())
 }
 

@@ -20,7 +20,7 @@ const LOGS: &str = "/var/log/stasis";
 
 fn all_cases(kind: HostKind) -> Result<()> {
     let stasis = &StasisHost::with_containerd(kind)?;
-    stasis.host.run(&["mkdir", "-p", "/etc/criu", LOGS])?;
+    stasis.run(&["mkdir", "-p", "/etc/criu", LOGS])?;
     let job = &Bundle::make(stasis, "job", &["/bin/sh", "-c", UNDUMPABLE])?;
     job.run()?;
     assert_eq!(stasis.ask_until_up(10000)?, "101");
@@ -47,9 +47,9 @@ fn the_log_cannot_be_kept(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     );
     let open = format!("mount -t tmpfs tmpfs {LOGS}; chmod 777 {LOGS}");
     for (script, why) in [(full, "No space left"), (open, "mode 0777")] {
-        stasis.host.run(&["sh", "-ec", &script])?;
+        stasis.run(&["sh", "-ec", &script])?;
         let message = job.checkpoint_fails("no-copy", &[]);
-        stasis.host.run(&["umount", LOGS])?;
+        stasis.run(&["umount", LOGS])?;
         let message = message?;
         has_reason(&message).context(why)?;
         let log = job.image("no-copy") + "/dump.log could not be kept in";
@@ -64,12 +64,12 @@ fn the_log_is_elsewhere(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
         "work-dir /srv",
         "work-dir=/srv\nlog-file its",
     ] {
-        stasis.host.write(RUNC_CONF, settings)?;
+        stasis.write(RUNC_CONF, settings)?;
         let message = job.checkpoint_fails("elsewhere", &[])?;
         has_reason(&message).context(settings)?;
         assert_contains(&message, &["its log is kept as /var/log/stasis/job-"]);
     }
-    stasis.host.run(&["rm", RUNC_CONF])?;
+    stasis.run(&["rm", RUNC_CONF])?;
     Ok(())
 }
 
@@ -79,10 +79,10 @@ fn at_a_restore(stasis: &StasisHost) -> Result<()> {
     assert_eq!(stasis.ask_until_up(10001)?, "101");
     job.checkpoint("good", &[])?;
     job.delete()?;
-    stasis.host.write(RUNC_CONF, "images-dir /srv/none\n")?;
+    stasis.write(RUNC_CONF, "images-dir /srv/none\n")?;
     let message = job.restore_fails("good")?;
     assert_contains(&message, &["/etc/criu/runc.conf has images-dir /srv/none"]);
-    stasis.host.run(&["rm", RUNC_CONF])?;
+    stasis.run(&["rm", RUNC_CONF])?;
     job.restore("good")?;
     job.delete()
 }
@@ -109,11 +109,11 @@ fn at_a_stop_without_a_gpu(stasis: &StasisHost) -> Result<()> {
     let notes = stasis.operation("stop")?["notes"].to_string();
     assert_contains(&notes, &["SIGTERM was delivered", "its log is kept as"]);
     has_reason(&notes)?;
-    let log = fs::read_to_string(stasis.host.path(OPERATIONS_LOG))?;
+    let log = fs::read_to_string(stasis.path(OPERATIONS_LOG))?;
     ensure!(log.contains("\"operation\":\"checkpoint\""), "{log}");
     let kept = notes.split("its log is kept as ").nth(1);
     let kept = kept.and_then(|rest| rest.split(';').next());
-    let log = fs::read_to_string(stasis.host.path(kept.context("it names none")?))?;
+    let log = fs::read_to_string(stasis.path(kept.context("it names none")?))?;
     assert_contains(&log, &["Dumping FAILED"]);
     plain.delete()
 }

@@ -130,7 +130,7 @@ fn one_that_ends_during_the_gpu_checkpoint_of_the_others(stasis: &StasisHost) ->
          while kill -0 $first 2>/dev/null; do sleep 0.01; done",
         job.pid()?
     );
-    stasis.host.run(&["bash", "-c", &first])?;
+    stasis.run(&["bash", "-c", &first])?;
     stasis.let_driver_go("third")?;
     let output = checkpoint.wait_with_output()?;
     let said = String::from_utf8_lossy(&output.stderr);
@@ -140,7 +140,7 @@ fn one_that_ends_during_the_gpu_checkpoint_of_the_others(stasis: &StasisHost) ->
     let failure = job.failure()?.context("nothing was reported")?;
     assert_eq!(failure.kind, Some(Kind::ProcessEnded), "{said}");
     assert_eq!(failure.state, Some(State::Unharmed), "{said}");
-    assert!(!stasis.host.path("/run/started").exists(), "CRIU dumped it");
+    assert!(!stasis.path("/run/started").exists(), "CRIU dumped it");
     earlier_image_restores(stasis, &job)
 }
 

@@ -23,7 +23,7 @@ fn an_image_that_crashes_is_passed_over(kind: HostKind) -> Result<()> {
     job.checkpoint("images/1", &[])?;
     job.delete()?;
     let twice = format!("cp -a {KEY}/1 {KEY}/2");
-    stasis.host.run(&["sh", "-ec", &twice])?;
+    stasis.run(&["sh", "-ec", &twice])?;
     job.begin_with("latest:job-images")?;
     // An end by the caller's signal does not count.
     for signal in ["TERM", "KILL"] {
@@ -33,7 +33,7 @@ fn an_image_that_crashes_is_passed_over(kind: HostKind) -> Result<()> {
         job.delete()?;
     }
     let crash = format!("{}/rootfs/crash", job.directory());
-    stasis.host.write(&crash, "")?;
+    stasis.write(&crash, "")?;
     for image in ["2", "2", "1", "1"] {
         let notes = begins_with(stasis, job, image)?;
         if image == "1" {
@@ -61,7 +61,7 @@ fn an_image_that_crashes_is_passed_over(kind: HostKind) -> Result<()> {
         &["started cold", "job-images/1", "within a minute"],
     );
     job.delete()?;
-    stasis.host.run(&["rm", &format!("{KEY}/.ended-soon")])?;
+    stasis.run(&["rm", &format!("{KEY}/.ended-soon")])?;
     begins_with(stasis, job, "1")?;
     job.delete()?;
     stasis.nothing_to_put_right()

@@ -23,23 +23,21 @@ fn a_callers_environment_is_not_handed_on(kind: HostKind) -> Result<()> {
     let script = "#!/bin/bash\nfor verb in checkpoint restore state; do\n\
                   [[ \" $* \" = *\" $verb \"* ]] && /usr/bin/tr '\\0' '\\n' </proc/$$/environ >/root/$verb\n\
                   done\nexec /usr/sbin/runc \"$@\"\n";
-    stasis.host.script(RECORDING, script)?;
-    stasis.host.script(
+    stasis.script(RECORDING, script)?;
+    stasis.script(
         "/root/script",
         &format!("#!/bin/sh\n/usr/bin/touch {TRACE}\n"),
     )?;
-    stasis.host.run(&["mkdir", "-p", "/root/home/.criu"])?;
+    stasis.run(&["mkdir", "-p", "/root/home/.criu"])?;
     for configuration in ["/root/criu.conf", "/root/home/.criu/default.conf"] {
-        stasis
-            .host
-            .write(configuration, "action-script /root/script\n")?;
+        stasis.write(configuration, "action-script /root/script\n")?;
     }
     let caller = format!(
         "#!/bin/sh\nexport HOME=/root/home CRIU_CONFIG_FILE=/root/criu.conf CRIU_LIBS_DIR=/root \
          GODEBUG=x=1 LD_LIBRARY_PATH=/root SECRET=1 XDG_RUNTIME_DIR=/run NOTIFY_SOCKET=/run/none\n\
          exec {RUNTIME} \"$@\"\n"
     );
-    stasis.host.script(CALLER, &caller)?;
+    stasis.script(CALLER, &caller)?;
     stasis.set(RECORDING, "runtime.flavor = \"runc\"\n")?;
 
     let job = Bundle::make(stasis, "job", &["/bin/memcheck", "48", "10000"])?.through(CALLER);
@@ -63,10 +61,7 @@ fn a_callers_environment_is_not_handed_on(kind: HostKind) -> Result<()> {
             ensure!(environment.contains(kept), "{verb}: {environment}");
         }
     }
-    ensure!(
-        !stasis.host.path(TRACE).exists(),
-        "CRIU ran a caller's script"
-    );
+    ensure!(!stasis.path(TRACE).exists(), "CRIU ran a caller's script");
     // A call that is passed on has all variables but these.
     let environment = recorded(stasis, "state")?;
     for kept in ["HOME=/root/home\n", "GODEBUG=x=1\n", "SECRET=1\n"] {
@@ -80,7 +75,5 @@ fn a_callers_environment_is_not_handed_on(kind: HostKind) -> Result<()> {
 }
 
 fn recorded(stasis: &StasisHost, verb: &str) -> Result<String> {
-    Ok(fs::read_to_string(
-        stasis.host.path(format!("/root/{verb}")),
-    )?)
+    Ok(fs::read_to_string(stasis.path(format!("/root/{verb}")))?)
 }

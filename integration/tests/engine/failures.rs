@@ -106,9 +106,7 @@ fn unlock_fails_once_in_the_rollback(stasis: &StasisHost, tree: &Bundle<'_>) -> 
 
 /// The driver never answers for a stopped process: the engine must not ask.
 fn stopped_member_is_refused(stasis: &StasisHost, tree: &Bundle<'_>) -> Result<()> {
-    let members = stasis
-        .host
-        .run_for_text(&["pgrep", "-P", &tree.pid()?.to_string()])?;
+    let members = stasis.run_for_text(&["pgrep", "-P", &tree.pid()?.to_string()])?;
     let member = members.lines().nth(1).context("the tree has no members")?;
     stasis.host.stop(member)?;
     let message = tree.checkpoint_fails("stopped", &[])?;
@@ -116,7 +114,7 @@ fn stopped_member_is_refused(stasis: &StasisHost, tree: &Bundle<'_>) -> Result<(
         &message,
         &["refused", member, "it is stopped", "nothing was changed"],
     );
-    stasis.host.run(&["kill", "-CONT", member])?;
+    stasis.run(&["kill", "-CONT", member])?;
     Ok(())
 }
 
@@ -135,7 +133,7 @@ fn gpu_checkpoint_fails_on_the_second(stasis: &StasisHost, tree: &Bundle<'_>) ->
 }
 
 fn image_directory_cannot_be_used(stasis: &StasisHost, tree: &Bundle<'_>) -> Result<()> {
-    stasis.host.write(&tree.image("file"), "")?;
+    stasis.write(&tree.image("file"), "")?;
     let message = tree.checkpoint_fails("file/image", &[])?;
     assert_contains(
         &message,
@@ -146,13 +144,11 @@ fn image_directory_cannot_be_used(stasis: &StasisHost, tree: &Bundle<'_>) -> Res
         ("ro", "Read-only file system"),
         ("size=64k", "is on a file system with 0 MiB free, and up to"),
     ] {
-        stasis.host.run(&["mkdir", "-p", &directory])?;
-        stasis
-            .host
-            .run(&["mount", "-t", "tmpfs", "-o", options, "tmpfs", &directory])?;
+        stasis.run(&["mkdir", "-p", &directory])?;
+        stasis.run(&["mount", "-t", "tmpfs", "-o", options, "tmpfs", &directory])?;
         let message = tree.checkpoint_fails("small", &[])?;
         assert_contains(&message, &[part]);
-        stasis.host.run(&["umount", &directory])?;
+        stasis.run(&["umount", &directory])?;
     }
     Ok(())
 }
@@ -169,13 +165,9 @@ fn programs_are_missing(stasis: &StasisHost, tree: &Bundle<'_>) -> Result<()> {
         ],
     );
     stasis.set("runc", "")?;
-    stasis
-        .host
-        .run(&["mv", "/usr/sbin/criu", "/usr/sbin/criu.away"])?;
+    stasis.run(&["mv", "/usr/sbin/criu", "/usr/sbin/criu.away"])?;
     let message = tree.checkpoint_fails("missing", &[]);
-    stasis
-        .host
-        .run(&["mv", "/usr/sbin/criu.away", "/usr/sbin/criu"])?;
+    stasis.run(&["mv", "/usr/sbin/criu.away", "/usr/sbin/criu"])?;
     assert_contains(
         &message?,
         &["[criu]", "criu is not installed", "nothing was changed"],
@@ -246,7 +238,7 @@ fn criu_fails_after_the_gpu_checkpoint(stasis: &StasisHost) -> Result<()> {
         .nth(1)
         .and_then(|rest| rest.split(';').next());
     let log = log
-        .map(|path| fs::read_to_string(stasis.host.path(path)))
+        .map(|path| fs::read_to_string(stasis.path(path)))
         .transpose()?;
     assert_contains(&log.unwrap_or_default(), &["Dumping FAILED"]);
     assert_eq!(stasis.ask(10002)?.as_deref(), Some("102"));

@@ -22,8 +22,8 @@ fn suspended_and_woken(stasis: &StasisHost) -> Result<()> {
         "--root",
         ROOT,
     ];
-    stasis.host.run(&toggle)?;
-    stasis.host.run(&toggle)?;
+    stasis.run(&toggle)?;
+    stasis.run(&toggle)?;
     assert_eq!(stasis.ask(10002)?.as_deref(), Some("102 202 302"));
     forker.checkpoint("image", &[])?;
     forker.restore("image")?;
@@ -81,7 +81,7 @@ fn devices_of_its_own_are_nobodys_to_take(stasis: &StasisHost) -> Result<()> {
     stasis.set("runc", "")?;
     let notes = stasis.operation("checkpoint")?["notes"].to_string();
     assert!(!notes.contains("gave up"), "{notes}");
-    let descriptor = stasis.host.path(format!("/proc/{}/fd/7", own.pid()?));
+    let descriptor = stasis.path(format!("/proc/{}/fd/7", own.pid()?));
     assert_eq!(std::fs::read_link(descriptor)?.as_os_str(), "/dev/nvidia0");
     assert_eq!(stasis.ask(10001)?.as_deref(), Some("102"));
     own.delete()

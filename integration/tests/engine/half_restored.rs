@@ -71,7 +71,7 @@ fn all_of_it_is_ended(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
             assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 1"));
             job.delete()?;
         }
-        stasis.host.run(&["rm", "-r", &job.image("image")])?;
+        stasis.run(&["rm", "-r", &job.image("image")])?;
     }
     Ok(())
 }
@@ -89,13 +89,13 @@ fn its_mounts_are_gone(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
         job.before("restore", &format!("{mounts}; {end}"), "")?;
         job.checkpoint(&image, &[])?;
         job.delete()?;
-        stasis.host.run(&["bash", "-c", &mount("kept")])?;
+        stasis.run(&["bash", "-c", &mount("kept")])?;
         job.restore_fails(&image)?;
         stasis.nothing_to_put_right()?;
-        let table = stasis.host.run_for_text(&["cat", "/proc/self/mountinfo"])?;
+        let table = stasis.run_for_text(&["cat", "/proc/self/mountinfo"])?;
         ensure!(!table.contains(&format!("{root}/made")), "{end}: {table}");
         ensure!(table.contains(&format!("{root}/kept")), "{end}: {table}");
-        stasis.host.run(&["umount", &format!("{root}/kept")])?;
+        stasis.run(&["umount", &format!("{root}/kept")])?;
         stasis.set(&stasis.low_level, "")?;
         job.restore(&image)?;
         assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 1"));
@@ -105,13 +105,11 @@ fn its_mounts_are_gone(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
 }
 
 fn is_cut_off(stasis: &StasisHost, job: &Bundle<'_>, end: &str) -> Result<()> {
-    stasis
-        .host
-        .script(CRIU, &format!("{LEAVES_A_CHILD}{end}"))?;
+    stasis.script(CRIU, &format!("{LEAVES_A_CHILD}{end}"))?;
     job.restore_fails("image")?;
-    stasis.host.run(&["rm", CRIU])?;
-    let left = std::fs::read_to_string(stasis.host.path(LEFT))?;
-    let process = stasis.host.path(format!("/proc/{}", left.trim()));
+    stasis.run(&["rm", CRIU])?;
+    let left = std::fs::read_to_string(stasis.path(LEFT))?;
+    let process = stasis.path(format!("/proc/{}", left.trim()));
     if end == ENGINE_IS_KILLED {
         stasis.nothing_to_put_right()?;
     }

@@ -26,18 +26,16 @@ fn odd_callers() -> Result<()> {
         job.give(&[0])?;
         goes_on_and_comes_back(stasis, &job).context(settings)?;
         let mode = ["stat", "-c", "%a", "/images/job-ends/stasis.json"];
-        assert_eq!(stasis.host.run_for_text(&mode)?, "600", "{settings}");
-        stasis.host.run(&["umount", "/run/bundle-job/rootfs"])?;
-        stasis
-            .host
-            .run(&["rm", "-rf", "/run/bundle-job", "/images/job-ends"])?;
+        assert_eq!(stasis.run_for_text(&mode)?, "600", "{settings}");
+        stasis.run(&["umount", "/run/bundle-job/rootfs"])?;
+        stasis.run(&["rm", "-rf", "/run/bundle-job", "/images/job-ends"])?;
     }
     Ok(())
 }
 
 pub(crate) fn caller(stasis: &StasisHost, settings: &str) -> Result<&'static str> {
     let script = format!("#!/bin/sh\n{settings}\nexec {RUNTIME} \"$@\" 2>/dev/null\n");
-    stasis.host.script(CALLER, &script)?;
+    stasis.script(CALLER, &script)?;
     Ok(CALLER)
 }
 
@@ -72,15 +70,11 @@ fn the_default_seccomp_profile() -> Result<()> {
         "--rw",
     ];
     let reference = "example.com/filtered:1";
-    stasis
-        .host
-        .run(&[&checkpoint[..], &["filtered", reference]].concat())?;
+    stasis.run(&[&checkpoint[..], &["filtered", reference]].concat())?;
     assert_eq!(stasis.ask(PORT)?.as_deref(), Some("ok 1"));
     stasis.ctr_remove("filtered")?;
     let restore = ["ctr", "containers", "restore", "--live", "--rw"];
-    stasis
-        .host
-        .run(&[&restore[..], &["filtered", reference]].concat())?;
+    stasis.run(&[&restore[..], &["filtered", reference]].concat())?;
     assert_eq!(stasis.ask(PORT)?.as_deref(), Some("ok 1"));
     stasis.ctr_remove("filtered")
 }

@@ -37,7 +37,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
     let hangs = "#!/bin/sh\nfor word; do [ \"$word\" = checkpoint ] && sh -c 'sleep 600; :'; done\n\
                  exec runc \"$@\"\n";
     for (program, script) in [(STOPPING, stops), (FAULTY, faulty), (HANGING, hangs.into())] {
-        stasis.host.script(program, &script)?;
+        stasis.script(program, &script)?;
     }
     let job = Bundle::make(stasis, "job", &["/bin/memcheck", "64", "10250"])?.through(FAULTY);
     let here = &Hung { stasis, job: &job };
@@ -71,14 +71,14 @@ struct Hung<'l> {
 
 impl Hung<'_> {
     fn stops(&self, verb: &str, fault: &str) -> Result<()> {
-        self.stasis.host.write(VERB, verb)?;
-        self.stasis.host.write(FAULT, fault)?;
+        self.stasis.write(VERB, verb)?;
+        self.stasis.write(FAULT, fault)?;
         self.set("deadlines.stalled_s = 3\n", BY_DRIVER)
     }
 
     fn nothing_stops(&self) -> Result<()> {
-        self.stasis.host.write(VERB, "")?;
-        self.stasis.host.write(FAULT, "")?;
+        self.stasis.write(VERB, "")?;
+        self.stasis.write(FAULT, "")?;
         self.set("", BY_DRIVER)
     }
 

@@ -61,8 +61,7 @@ fn one_writer_at_a_time(host: &StasisHost) -> Result<()> {
     one.end()?;
     two.bundle.delete()?;
     two.is_back_at(then);
-    host.host
-        .run(&["cp", "-a", &into, &two.bundle.image("shared")])?;
+    host.run(&["cp", "-a", &into, &two.bundle.image("shared")])?;
     two.bundle.restore("shared").context("the other's")?;
     two.goes_on()?;
     two.end()
@@ -105,7 +104,7 @@ impl<'l> Kept<'l> {
         let settings = place.setting().to_owned();
         host.set("runc", &settings)?;
         for (path, script) in [KILLER, FAILING] {
-            host.host.script(path, script)?;
+            host.script(path, script)?;
         }
         let command = format!("exec /bin/memcheck 48 {port}");
         let id = format!("{place:?}").to_lowercase();
@@ -161,9 +160,9 @@ impl<'l> Kept<'l> {
             host.set("runc", &self.settings)?;
             self.container.goes_on().context(name)?;
         }
-        host.host.run(&["mv", criu[0], criu[1]])?;
+        host.run(&["mv", criu[0], criu[1]])?;
         let failed = self.fails(&[], image, "nothing was changed");
-        host.host.run(&["mv", criu[1], criu[0]])?;
+        host.run(&["mv", criu[1], criu[0]])?;
         failed.context("no criu")?;
         self.container.goes_on()
     }
@@ -246,11 +245,11 @@ fn a_full_disk_has_the_earlier_image(host: &StasisHost) -> Result<()> {
     host.set("runc", "preflight.disk_space = \"ignore\"\n")?;
     let full = MemoryContainer::start(host, "full", "exec /bin/memcheck 24 10009", 10009)?;
     let directory = full.bundle.image("same");
-    host.host.run(&["mkdir", "-p", &directory])?;
+    host.run(&["mkdir", "-p", &directory])?;
     let mount = [
         "mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", &directory,
     ];
-    host.host.run(&mount)?;
+    host.run(&mount)?;
     full.bundle.checkpoint("same", &["--leave-running"])?;
     let (then, image) = (full.next(), contents(&full.bundle.image_path("same"))?);
     full.goes_on()?;

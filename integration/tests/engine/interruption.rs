@@ -135,7 +135,7 @@ fn an_image_restores_though_its_operation_was_killed(
     const KILLER: &str = "/usr/local/bin/killer";
     const SCRIPT: &str =
         "#!/bin/sh\ncase \" $* \" in *\" checkpoint \"*) kill -9 $PPID;; esac\nexec runc \"$@\"\n";
-    stasis.host.script(KILLER, SCRIPT)?;
+    stasis.script(KILLER, SCRIPT)?;
     for place in Contents::ALL {
         let settings = format!("runtime.flavor = \"runc\"\n{}", place.setting());
         stasis.set(KILLER, &settings)?;

@@ -229,7 +229,6 @@ fn in_a_restore(here: &Killed<'_>) -> Result<()> {
     here.counter.delete()?;
     let config = here
         .stasis
-        .host
         .path(format!("{}/config.json", here.counter.directory()));
     let before = fs::read(&config)?;
     here.at("restore", || here.counter.begin_restore("good"))?;

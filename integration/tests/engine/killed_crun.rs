@@ -25,16 +25,16 @@ fn the_next_restore_succeeds(kind: HostKind) -> Result<()> {
     job.checkpoint("image", &[])?;
     job.delete()?;
 
-    stasis.host.script(CRIU, KILLER)?;
+    stasis.script(CRIU, KILLER)?;
     let message = job.restore_fails("image")?;
     ensure!(message.contains("signal: 9"), "{message}");
     nothing_is_mounted(stasis, &job)?;
 
     // A mount that a crun without stasis has left.
     let [left, root] = ["criu-root", "rootfs"].map(|name| format!("{}/{name}", job.directory()));
-    stasis.host.run(&["mkdir", &left])?;
-    stasis.host.run(&["mount", "--bind", &root, &left])?;
-    stasis.host.run(&["rm", CRIU])?;
+    stasis.run(&["mkdir", &left])?;
+    stasis.run(&["mount", "--bind", &root, &left])?;
+    stasis.run(&["rm", CRIU])?;
     job.restore("image")?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 1"));
     nothing_is_mounted(stasis, &job)?;
@@ -42,12 +42,12 @@ fn the_next_restore_succeeds(kind: HostKind) -> Result<()> {
 }
 
 fn nothing_is_mounted(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
-    let mounts = stasis.host.run_for_text(&["cat", "/proc/self/mountinfo"])?;
+    let mounts = stasis.run_for_text(&["cat", "/proc/self/mountinfo"])?;
     ensure!(!mounts.contains("criu-root"), "{mounts}");
-    let left = stasis.host.path(job.directory()).join("criu-root");
+    let left = stasis.path(job.directory()).join("criu-root");
     ensure!(!left.exists(), "the directory is left");
     // The container's files were not removed through the mount.
-    let root = stasis.host.path(job.directory()).join("rootfs");
+    let root = stasis.path(job.directory()).join("rootfs");
     ensure!(
         fs::read_dir(root)?.next().is_some(),
         "the root file system is empty"

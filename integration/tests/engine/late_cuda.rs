@@ -35,7 +35,7 @@ fn until_phase(stasis: &StasisHost, id: &str, phase: &str) -> Result<()> {
 
 /// Returns the number of lines in the engine's log.
 fn logged(stasis: &StasisHost) -> usize {
-    let log = fs::read_to_string(stasis.host.path(OPERATIONS_LOG));
+    let log = fs::read_to_string(stasis.path(OPERATIONS_LOG));
     log.map_or(0, |log| log.lines().count())
 }
 
@@ -67,7 +67,7 @@ fn a_second_process_starts_cuda(stasis: &StasisHost) -> Result<()> {
     assert_eq!(stderr, "", "the first try is not mentioned");
     assert_eq!(processes_of(&pair, "image")?, 2);
     assert_eq!(logged(stasis), before + 2, "it is logged");
-    let log = fs::read_to_string(stasis.host.path(OPERATIONS_LOG))?;
+    let log = fs::read_to_string(stasis.path(OPERATIONS_LOG))?;
     ensure!(log.contains("(late) started CUDA"), "{log}");
     pair.delete()?;
     pair.restore("image")?;
@@ -155,9 +155,7 @@ fn a_failure_without_cuda_is_the_low_level_runtimes(stasis: &StasisHost) -> Resu
     let idle = Bundle::make(stasis, "idle", &["/bin/late", "10000"])?;
     idle.run()?;
     let before = logged(stasis);
-    stasis
-        .host
-        .run(&["mv", "/usr/sbin/criu", "/usr/sbin/criu.away"])?;
+    stasis.run(&["mv", "/usr/sbin/criu", "/usr/sbin/criu.away"])?;
     // Without a log of its own, runc writes its message to standard error.
     let arguments = ["checkpoint", "--image-path", &idle.image("image"), "idle"];
     let ours = outcome(idle.runtime(&arguments).spawn()?)?;
@@ -166,9 +164,7 @@ fn a_failure_without_cuda_is_the_low_level_runtimes(stasis: &StasisHost) -> Resu
         .args(["--root", "/run/bundles", "checkpoint", "--image-path"])
         .args([&idle.image("image"), "idle"])
         .output()?;
-    stasis
-        .host
-        .run(&["mv", "/usr/sbin/criu.away", "/usr/sbin/criu"])?;
+    stasis.run(&["mv", "/usr/sbin/criu.away", "/usr/sbin/criu"])?;
     assert_eq!(ours.0.status.code(), theirs.status.code());
     let message = |text: &str| text.split_once("level=").map(|(_, rest)| rest.to_owned());
     assert_eq!(

@@ -16,7 +16,6 @@ fn inventory(
 ) -> Result<BTreeMap<&'static str, Vec<String>>> {
     let lines = |command: &[&str]| -> Result<Vec<String>> {
         let mut lines: Vec<String> = stasis
-            .host
             .run_for_text(command)?
             .lines()
             .map(str::to_owned)

@@ -65,9 +65,7 @@ fn all_read_what_all_count(stasis: &StasisHost, members: usize) -> Result<()> {
         goes_on()?;
         for _ in 0..2 {
             let toggle = ["--toggle", "--container", &job.id, "--root", ROOT];
-            stasis
-                .host
-                .run(&[&[CUDA_CHECKPOINT], &toggle[..]].concat())?;
+            stasis.run(&[&[CUDA_CHECKPOINT], &toggle[..]].concat())?;
         }
         goes_on()?;
     }

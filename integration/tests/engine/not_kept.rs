@@ -21,7 +21,7 @@ fn they_come_back(kind: HostKind) -> Result<()> {
     let stasis = &StasisHost::with_containerd(kind)?;
     let nice = "taskset -c 0 ionice -c 3 choom -n 300 --";
     let script = format!("#!/bin/sh\nexec {nice} {RUNTIME} \"$@\"\n");
-    stasis.host.script(CALLER, &script)?;
+    stasis.script(CALLER, &script)?;
     let threads = Bundle::make(
         stasis,
         "threads",
@@ -98,7 +98,7 @@ fn of_a_gpu(stasis: &StasisHost) -> Result<()> {
             "cd {process} && {change} grep Cpus_allowed_list status && \
              ionice -p $(basename {process}) && cat timerslack_ns oom_score_adj"
         );
-        stasis.host.run_for_text(&["bash", "-c", &script])
+        stasis.run_for_text(&["bash", "-c", &script])
     };
     let before = facts(
         "pid=$(basename $PWD) && taskset -pc 0 $pid >/dev/null && ionice -c 2 -n 7 -p $pid && \

@@ -24,7 +24,7 @@ fn what_is_not_on_disk_is_not_reported_good() -> Result<()> {
         host.host.mount_failing_disk(16 << 20, &image)?;
         goes_on(&container).context(id)?;
         ends(&container, path).context(id)?;
-        host.host.run(&["umount", &image])?;
+        host.run(&["umount", &image])?;
         container.end()?;
     }
     Ok(())

@@ -50,10 +50,8 @@ fn a_mistake_in_the_settings_keeps_nobody_from_ending_a_container(
     let counter = Bundle::make(stasis, "mistake", &["/bin/counter", "10001"])?;
     counter.run()?;
     assert_eq!(stasis.ask_until_up(10001)?, "101");
-    let right = fs::read_to_string(stasis.host.path(SETTINGS))?;
-    stasis
-        .host
-        .write(SETTINGS, &format!("{right}[deadlines]\nlock_mss = 1\n"))?;
+    let right = fs::read_to_string(stasis.path(SETTINGS))?;
+    stasis.write(SETTINGS, &format!("{right}[deadlines]\nlock_mss = 1\n"))?;
     let message = counter.checkpoint_fails("refused", &[])?;
     assert_contains(&message, &["stasis.toml:", "lock_mss"]);
     assert_eq!(counter.status()?, "running");
@@ -65,7 +63,7 @@ fn a_mistake_in_the_settings_keeps_nobody_from_ending_a_container(
     ensure!(killed.status.success() && errors.is_empty(), "{errors}");
     counter.delete()?;
     let log = format!("{}/log.json", counter.directory());
-    let log = fs::read_to_string(stasis.host.path(log))?;
+    let log = fs::read_to_string(stasis.path(log))?;
     assert_contains(&log, &["\"level\":\"warning\"", "lock_mss"]);
     stasis.set("runc", "")
 }

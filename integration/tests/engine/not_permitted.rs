@@ -61,7 +61,7 @@ fn a_rollback_is_tried_again(stasis: &StasisHost, counter: &Bundle<'_>) -> Resul
     const FAILING: &str = "/usr/local/bin/failing-runc";
     const SCRIPT: &str =
         "#!/bin/sh\ncase \" $* \" in *\" checkpoint \"*) exit 1;; esac\nexec runc \"$@\"\n";
-    stasis.host.script(FAILING, SCRIPT)?;
+    stasis.script(FAILING, SCRIPT)?;
     stasis.set(FAILING, "runtime.flavor = \"runc\"\n")?;
     stasis.inject("restore * error:800")?;
     let message = counter.checkpoint_fails("none", &[])?;

@@ -58,11 +58,11 @@ fn of_containerd(stasis: &StasisHost) -> Result<()> {
         "loopback",
         "locks",
     ];
-    stasis.host.run(&[&run[..], &job].concat())?;
+    stasis.run(&[&run[..], &job].concat())?;
     let ask = || {
-        let tasks = stasis.host.run_for_text(&["ctr", "t", "ls", "-q"])?;
+        let tasks = stasis.run_for_text(&["ctr", "t", "ls", "-q"])?;
         assert_eq!(tasks, "ctr");
-        let pids = stasis.host.run_for_text(&["ctr", "t", "ps", "ctr"])?;
+        let pids = stasis.run_for_text(&["ctr", "t", "ps", "ctr"])?;
         let pid = pids
             .lines()
             .nth(1)

@@ -108,7 +108,7 @@ fn one_that_a_freezer_holds_is_named(kind: HostKind) -> Result<()> {
     );
     // Its rest is removed as soon as possible, without a further call.
     let tells = ["sh", "-c", "stasis recover || true"];
-    let told = stasis.host.run_for_text(&tells)?;
+    let told = stasis.run_for_text(&tells)?;
     assert_contains(&told, &["held", "a restore was killed"]);
     drop(thawed);
     stasis.nothing_to_put_right()?;

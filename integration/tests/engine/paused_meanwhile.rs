@@ -64,7 +64,7 @@ fn not_paused_again_at_once(
 ) -> Result<()> {
     // The fault shows only when the image is begun: until then no directory is made.
     let image = counter.image("nowhere");
-    stasis.host.run(&["ln", "-s", "/nowhere/at/all", &image])?;
+    stasis.run(&["ln", "-s", "/nowhere/at/all", &image])?;
     let mut written = 0;
     let plan = Plan {
         class: Class::Changes,

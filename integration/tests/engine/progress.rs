@@ -124,7 +124,7 @@ fn each_slow_phase_of_a_checkpoint_is_told(stasis: &StasisHost, job: &Bundle<'_>
     let mut child = job.begin_checkpoint("one", &["--leave-running"])?;
     let first = until(stasis, job, |under_way| under_way.phase == "gpu checkpoint")?;
     assert_eq!(first.operation, "checkpoint");
-    let name = stasis.host.path(format!("/proc/{}/comm", first.pid));
+    let name = stasis.path(format!("/proc/{}/comm", first.pid));
     assert_eq!(fs::read_to_string(name)?, "stasis-runtime\n");
     let mode = fs::metadata(directory(stasis, &job.id).join(FILE_NAME))?.permissions();
     assert_eq!(mode.mode() & 0o777, 0o600);
@@ -199,7 +199,7 @@ fn a_roll_back_is_told(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     stasis.hold_driver_at(&[("checkpoint job", "away"), ("restore job", "back")])?;
     let mut child = job.begin_checkpoint("cancelled", &["--leave-running"])?;
     let first = until(stasis, job, |under_way| under_way.phase == "gpu checkpoint")?;
-    stasis.host.run(&["kill", &first.pid.to_string()])?;
+    stasis.run(&["kill", &first.pid.to_string()])?;
     stasis.let_driver_go("away")?;
     let roll_back = until(stasis, job, |under_way| under_way.phase == "roll back")?;
     stasis.let_driver_go("back")?;
@@ -229,9 +229,7 @@ fn a_plain_container_has_no_file(stasis: &StasisHost) -> Result<()> {
 
 /// Takes the GPU away: stasis watches a container with a GPU that no process uses (`overtaken.rs`).
 fn without_gpu(stasis: &StasisHost, bundle: &Bundle<'_>) -> Result<()> {
-    let path = stasis
-        .host
-        .path(format!("{}/config.json", bundle.directory()));
+    let path = stasis.path(format!("{}/config.json", bundle.directory()));
     let mut spec: serde_json::Value = serde_json::from_str(&fs::read_to_string(&path)?)?;
     spec["linux"]["devices"] = serde_json::json!([]);
     Ok(fs::write(path, spec.to_string())?)

@@ -92,7 +92,7 @@ fn processes_share_their_memory_through_five_cycles(
 
 fn who_has_imported_memory_may_end_meanwhile(stasis: &StasisHost) -> Result<()> {
     let job = suspended(stasis, "importer")?;
-    stasis.host.run(&["kill", "-9", &members(stasis)?[2]])?;
+    stasis.run(&["kill", "-9", &members(stasis)?[2]])?;
     // The rest of it can be saved as it is.
     job.checkpoint("suspended", &["--leave-running"])?;
     toggle(stasis, &job)?;
@@ -105,7 +105,7 @@ fn who_has_imported_memory_may_end_meanwhile(stasis: &StasisHost) -> Result<()> 
 fn whose_memory_was_imported_may_not(stasis: &StasisHost) -> Result<()> {
     let job = suspended(stasis, "owner")?;
     let [_, owner, importer] = members(stasis)?;
-    stasis.host.run(&["kill", "-9", &owner])?;
+    stasis.run(&["kill", "-9", &owner])?;
     let refused = toggle(stasis, &job).err().context("they go on")?;
     let message = format!("{refused:#}");
     assert_contains(
@@ -113,7 +113,7 @@ fn whose_memory_was_imported_may_not(stasis: &StasisHost) -> Result<()> {
         &["a process has ended whose GPU memory", &importer],
     );
     let state = [CUDA_CHECKPOINT, "--get-state", "-p", &importer];
-    ensure!(stasis.host.run_for_text(&state)? == "locked");
+    ensure!(stasis.run_for_text(&state)? == "locked");
     job.delete()
 }
 
@@ -129,7 +129,7 @@ fn suspended<'l>(stasis: &'l StasisHost, id: &str) -> Result<Bundle<'l>> {
 /// Returns pids in the host: the parent's, the owner's and the importer's.
 fn members(stasis: &StasisHost) -> Result<[String; 3]> {
     let script = "grep -lx sharing /proc/[0-9]*/comm | cut -d/ -f3 | sort -n";
-    let found = stasis.host.run_for_text(&["sh", "-c", script])?;
+    let found = stasis.run_for_text(&["sh", "-c", script])?;
     let found: Vec<String> = found.lines().map(str::to_owned).collect();
     found.try_into().ok().context("not three processes")
 }
@@ -137,7 +137,7 @@ fn members(stasis: &StasisHost) -> Result<[String; 3]> {
 fn toggle(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     let arguments = ["--toggle", "--container", &job.id, "--root", ROOT];
     let arguments = [&[CUDA_CHECKPOINT], &arguments[..]].concat();
-    stasis.host.run(&arguments).map(drop)
+    stasis.run(&arguments).map(drop)
 }
 
 /// The harm that the survey prevents: the driver saves such a job and cannot restore it.
@@ -194,7 +194,7 @@ fn what_is_no_longer_known_at_the_lock_is_refused(stasis: &StasisHost) -> Result
     stasis.hold_driver("lock *", "step")?;
     let checkpoint = job.begin_checkpoint("unknown", &["--leave-running"])?;
     stasis.until_driver_is_called()?;
-    stasis.host.run(&["rm", "-r", SELF_TESTS])?;
+    stasis.run(&["rm", "-r", SELF_TESTS])?;
     stasis.let_driver_go("step")?;
     let output = checkpoint.wait_with_output()?;
     stasis.inject("gpus 2")?;
@@ -237,7 +237,7 @@ fn goes_on(stasis: &StasisHost, before: &str) -> Result<String> {
 pub(crate) fn nothing_is_left(stasis: &StasisHost) -> Result<()> {
     let anonymous = "cat $(grep -lx sharing /proc/[0-9]*/comm | sed s/comm/maps/) | \
                      grep -E ' r-xp 00000000 00:00 0 *$' || true";
-    let found = stasis.host.run(&["sh", "-c", anonymous])?.stdout;
+    let found = stasis.run(&["sh", "-c", anonymous])?.stdout;
     let found = String::from_utf8_lossy(&found);
     ensure!(found.trim().is_empty(), "code is left: {found}");
     let records = stasis.records()?;

@@ -49,9 +49,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
 type Case = fn(&StasisHost, &Bundle<'_>) -> Result<()>;
 
 fn manifests_that_cannot_be_believed(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> {
-    stasis
-        .host
-        .run(&["cp", "-a", &memory.image("good"), &memory.image("bad")])?;
+    stasis.run(&["cp", "-a", &memory.image("good"), &memory.image("bad")])?;
     let path = memory.image_path("bad/stasis.json");
     let good = fs::read(&path)?;
     let half = &good[..good.len() / 2];
@@ -126,9 +124,7 @@ fn driver_finds_no_room(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> 
 }
 
 fn criu_fails(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> {
-    stasis
-        .host
-        .run(&["cp", "-a", &memory.image("good"), &memory.image("holey")])?;
+    stasis.run(&["cp", "-a", &memory.image("good"), &memory.image("holey")])?;
     unlist(&memory.image_path("holey"))?;
     fs::write(memory.image_path("holey/pstree.img"), "not an image")?;
     let message = memory.restore_fails("holey")?;
@@ -141,7 +137,7 @@ fn criu_fails(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> {
         .nth(1)
         .and_then(|rest| rest.split(';').next());
     assert!(
-        log.is_some_and(|log| stasis.host.path(log).exists()),
+        log.is_some_and(|log| stasis.path(log).exists()),
         "{message}"
     );
     Ok(())

@@ -21,7 +21,7 @@ const ENTRY: &str = "/run/stasis/ledger/other";
 /// Checks that no reservation is left in the end.
 fn nothing_is_reserved(stasis: &StasisHost) -> Result<()> {
     let script = "find /run/stasis/ledger -type f ! -name not-an-entry";
-    let left = stasis.host.run_for_text(&["bash", "-c", script])?;
+    let left = stasis.run_for_text(&["bash", "-c", script])?;
     ensure!(left.is_empty(), "{left}");
     Ok(())
 }
@@ -33,7 +33,7 @@ fn rubbish_in_the_ledger(stasis: &StasisHost) -> Result<()> {
          echo '{\"container\":\"dead\",\"pid\":1,\"amounts\":[[{\"gpu\":\"'$gpu'\"},99999999999]]}' >1.dead && \
          echo rubbish >not-an-entry && ln -s /dev/zero link && \
          { setsid flock not-an-entry sleep infinity >/dev/null 2>&1 & }";
-    stasis.host.run(&["bash", "-c", script])?;
+    stasis.run(&["bash", "-c", script])?;
     Ok(())
 }
 
@@ -47,25 +47,23 @@ impl<'l> Other<'l> {
     fn reserves(stasis: &'l StasisHost, resource: &str) -> Result<Self> {
         // An operation that has just ended removes an empty ledger.
         let keep = "mkdir -p /run/stasis/ledger && touch /run/stasis/ledger/not-an-entry";
-        stasis
-            .host
-            .run(&["bash", "-c", &format!("until {keep}; do :; done")])?;
+        stasis.run(&["bash", "-c", &format!("until {keep}; do :; done")])?;
         let text = format!(
             r#"{{"container":"other","pid":4711,"amounts":[["{resource}",{}]]}}"#,
             1_u64 << 60
         );
-        stasis.host.write(ENTRY, &text)?;
+        stasis.write(ENTRY, &text)?;
         let script = format!(
             "setsid bash -c 'exec 9<{ENTRY}; flock 9; exec sleep infinity' >/dev/null 2>&1 & \
              for _ in {{1..600}}; do flock -n {ENTRY} true || exec echo $!; sleep 0.05; done; exit 1"
         );
-        let pid = stasis.host.run_for_text(&["bash", "-c", &script])?;
+        let pid = stasis.run_for_text(&["bash", "-c", &script])?;
         let pid = pid.trim().to_owned();
         Ok(Self { stasis, pid })
     }
 
     fn dies(self) -> Result<()> {
-        self.stasis.host.run(&["kill", "-KILL", &self.pid])?;
+        self.stasis.run(&["kill", "-KILL", &self.pid])?;
         // The lock is held until the kernel has closed the process's files.
         wait_until_clear(|| {
             let mut free = self.stasis.host.command("flock");
@@ -111,9 +109,7 @@ fn toggle(stasis: &StasisHost, container: &Bundle<'_>) -> std::process::Command 
 /// Returns the driver's state of the container's one process.
 fn state(stasis: &StasisHost, container: &Bundle<'_>) -> Result<String> {
     let arguments = ["--get-state", "--container", &container.id, "--root", ROOT];
-    let answer = stasis
-        .host
-        .run_for_text(&[&[CUDA_CHECKPOINT], &arguments[..]].concat())?;
+    let answer = stasis.run_for_text(&[&[CUDA_CHECKPOINT], &arguments[..]].concat())?;
     Ok(answer
         .split_whitespace()
         .last()

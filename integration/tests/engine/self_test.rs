@@ -31,7 +31,7 @@ type Case = fn(&StasisHost) -> Result<()>;
 fn all_cases(kind: HostKind) -> Result<()> {
     needs!(StandIn);
     let stasis = &StasisHost::of(kind)?;
-    stasis.host.run(&["rm", "-r", RESULTS])?;
+    stasis.run(&["rm", "-r", RESULTS])?;
     let cases: [(&str, Case); 4] = [
         ("a build is tried once", a_build_is_tried_once),
         ("the driver's own failures", what_the_driver_cannot_do_alone),
@@ -41,7 +41,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
     for (name, case) in cases {
         case(stasis).context(name)?;
         stasis.inject("")?;
-        stasis.host.run(&["rm", "-r", RESULTS])?;
+        stasis.run(&["rm", "-r", RESULTS])?;
     }
     Ok(())
 }
@@ -49,7 +49,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
 /// Returns the finding of `stasis doctor` about copying.
 fn check(stasis: &StasisHost) -> Result<Value> {
     let command = [PROGRAM, "doctor", "--self-test", "--json"];
-    let report: Value = serde_json::from_str(&stasis.host.run_for_text(&command)?)?;
+    let report: Value = serde_json::from_str(&stasis.run_for_text(&command)?)?;
     let findings = report["findings"].as_array().context("no findings")?;
     let found = findings.iter().find(|finding| finding["id"] == "copying");
     found.cloned().with_context(|| report.to_string())
@@ -57,7 +57,7 @@ fn check(stasis: &StasisHost) -> Result<Value> {
 
 /// Returns the stored results.
 fn results(stasis: &StasisHost) -> Result<Vec<Value>> {
-    let directory = stasis.host.path(RESULTS);
+    let directory = stasis.path(RESULTS);
     if !directory.exists() {
         return Ok(Vec::new());
     }
@@ -99,7 +99,7 @@ fn a_build_is_tried_once(stasis: &StasisHost) -> Result<()> {
 
     stasis.set(&stasis.low_level, "")?;
     let build = passed(&check(stasis)?)?;
-    let kept = fs::read(stasis.host.path(format!("{RESULTS}/{build}.json")))?;
+    let kept = fs::read(stasis.path(format!("{RESULTS}/{build}.json")))?;
     let kept: Value = serde_json::from_slice(&kept)?;
     assert_eq!(kept["tried"]["copying"], json!("passed"));
     nothing_is_left(stasis)?;
@@ -201,7 +201,7 @@ fn one_that_is_killed(stasis: &StasisHost) -> Result<()> {
 fn the_first_checkpoint_tries_it() -> Result<()> {
     needs!(StandIn);
     let stasis = &StasisHost::of(HostKind::trixie()?)?;
-    stasis.host.run(&["rm", "-r", RESULTS])?;
+    stasis.run(&["rm", "-r", RESULTS])?;
     let _containerd = stasis.containerd()?;
     let memory = limited(stasis)?;
     stasis.inject(&format!("checkpoint {TRIED} error:801 1"))?;
@@ -216,7 +216,7 @@ fn the_first_checkpoint_tries_it() -> Result<()> {
     nothing_is_left(stasis)?;
     memory.checkpoint("last", &[])?;
     // As after a reboot.
-    stasis.host.run(&["rm", "-r", RESULTS])?;
+    stasis.run(&["rm", "-r", RESULTS])?;
     memory.restore("last")?;
     let notes = stasis.operation("restore")?["notes"].to_string();
     assert_contains(

@@ -40,7 +40,7 @@ fn restores_go_on(kind: HostKind) -> Result<()> {
     plain.until_ready().context("it would not hear SIGTERM")?;
     plain.checkpoint("image", &[])?;
     plain.delete()?;
-    stasis.host.script(CRIU, TELLS)?;
+    stasis.script(CRIU, TELLS)?;
     let plain = before_runc_is_started(stasis, plain)?;
     let mut plain = plain;
     for program in ["runc", RUNTIME] {
@@ -107,7 +107,7 @@ fn attached(stasis: &StasisHost, plain: &Bundle<'_>) -> Result<()> {
     let from = ["--image-path", &image, "--work-path", &work];
     let mut restore = plain.runtime(&["restore"]);
     restore.args(from).args(["--bundle", &bundle, &plain.id]);
-    let said = stasis.host.path("/run/said");
+    let said = stasis.path("/run/said");
     let status = restore.stderr(File::create(&said)?).status()?;
     was_told(stasis)?;
     let said = fs::read_to_string(said)?;
@@ -116,7 +116,7 @@ fn attached(stasis: &StasisHost, plain: &Bundle<'_>) -> Result<()> {
 }
 
 fn was_told(stasis: &StasisHost) -> Result<()> {
-    let told = stasis.host.path("/run/told");
+    let told = stasis.path("/run/told");
     ensure!(told.exists(), "no signal was sent");
     Ok(fs::remove_file(told)?)
 }

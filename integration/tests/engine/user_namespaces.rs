@@ -36,16 +36,16 @@ fn its_root_is_let_into_an_image() -> Result<()> {
 
 fn in_a_user_namespace(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     let image = job.image("ends");
-    stasis.host.run(&["rm", "-rf", "/images"])?;
+    stasis.run(&["rm", "-rf", "/images"])?;
     job.run()?;
     assert_eq!(stasis.ask_until_up(PORT)?, "ok 0");
     job.checkpoint("goes-on", &["--leave-running"])?;
     assert_eq!(stasis.ask(PORT)?.as_deref(), Some("ok 1"));
     job.checkpoint("ends", &[])?;
-    stasis.host.run(&["chmod", "700", "/images", &image])?;
+    stasis.run(&["chmod", "700", "/images", &image])?;
     job.restore("ends")?;
     assert_eq!(stasis.ask(PORT)?.as_deref(), Some("ok 2"));
-    let others = stasis.host.run_for_text(&["stat", "-c", "%A", &image])?;
+    let others = stasis.run_for_text(&["stat", "-c", "%A", &image])?;
     ensure!(others.ends_with("---"), "{others}");
     job.delete()
 }
@@ -53,14 +53,10 @@ fn in_a_user_namespace(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
 /// A file system without access control lists.
 fn is_refused_without_lists(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     let (image, bare) = (job.image("ends"), job.image("bare"));
-    stasis.host.run(&["mkdir", &bare])?;
-    stasis
-        .host
-        .run(&["mount", "-t", "ramfs", "-o", "mode=700", "ramfs", &bare])?;
-    stasis
-        .host
-        .run(&["sh", "-c", &format!("cp -rp {image}/* {bare}")])?;
-    stasis.host.run(&["chmod", "700", &bare])?;
+    stasis.run(&["mkdir", &bare])?;
+    stasis.run(&["mount", "-t", "ramfs", "-o", "mode=700", "ramfs", &bare])?;
+    stasis.run(&["sh", "-c", &format!("cp -rp {image}/* {bare}")])?;
+    stasis.run(&["chmod", "700", &bare])?;
     job.restore_fails("bare")?;
     let failure = job.failure()?.context("it reports nothing")?;
     assert_eq!(
@@ -68,7 +64,7 @@ fn is_refused_without_lists(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()>
         (Some(Kind::ImageDirectory), Some(State::Unharmed))
     );
     assert!(failure.message.contains("chmod o+x"), "{}", failure.message);
-    stasis.host.run(&["chmod", "711", &bare])?;
+    stasis.run(&["chmod", "711", &bare])?;
     job.restore("bare")?;
     assert_eq!(stasis.ask(PORT)?.as_deref(), Some("ok 2"));
     job.delete()
@@ -114,10 +110,8 @@ fn namespaces_of_a_pod() -> Result<()> {
         job.checkpoint("allowed", &[])?;
         job.restore_fails("allowed").context(kind)?;
         stasis.set("runc", "")?;
-        stasis.host.run(&["umount", "/run/bundle-job/rootfs"])?;
-        stasis
-            .host
-            .run(&["rm", "-rf", "/run/bundle-job", "/images"])?;
+        stasis.run(&["umount", "/run/bundle-job/rootfs"])?;
+        stasis.run(&["rm", "-rf", "/run/bundle-job", "/images"])?;
     }
     pod.delete()
 }
@@ -173,16 +167,16 @@ fn made<'s>(
         }
     })?;
     let directory = job.directory();
-    stasis.host.run(&["chmod", "755", &directory])?;
+    stasis.run(&["chmod", "755", &directory])?;
     let files = format!("{directory}/rootfs");
-    stasis.host.run(&["chown", "-R", "100000:100000", &files])?;
+    stasis.run(&["chown", "-R", "100000:100000", &files])?;
     Ok(job)
 }
 
 /// Waits until the container has counted beyond `counted`. Returns its count.
 fn counts_beyond(stasis: &StasisHost, job: &Bundle<'_>, counted: u32) -> Result<u32> {
     let answer = format!("{}/rootfs/answer", job.directory());
-    let answer = stasis.host.path(answer);
+    let answer = stasis.path(answer);
     let count = || -> Option<u32> { fs::read_to_string(&answer).ok()?.trim().parse().ok() };
     wait_until_clear(|| {
         let count = count();

@@ -239,7 +239,7 @@ fn packs(stasis: &StasisHost, job: &Bundle<'_>) -> Result<Vec<PathBuf>> {
         .as_str()
         .context("no memory")?
         .to_owned();
-    let stores = [DISK, MEMORY].map(|parent| stasis.host.path(format!("{parent}/{name}")));
+    let stores = [DISK, MEMORY].map(|parent| stasis.path(format!("{parent}/{name}")));
     let mut found = Vec::new();
     for directory in stores
         .into_iter()
@@ -260,7 +260,7 @@ fn packs(stasis: &StasisHost, job: &Bundle<'_>) -> Result<Vec<PathBuf>> {
 }
 
 fn what_is_no_image_is_refused(stasis: &StasisHost) -> Result<()> {
-    stasis.host.run(&[
+    stasis.run(&[
         "mkdir",
         "-p",
         "/images/none",
@@ -278,16 +278,14 @@ fn what_is_no_image_is_refused(stasis: &StasisHost) -> Result<()> {
         );
     }
     // CRIU restores nothing without a list of processes.
-    stasis.host.write("/images/none/inventory.img", "x")?;
+    stasis.write("/images/none/inventory.img", "x")?;
     let (code, answer) = check(stasis, "/images/none")?;
     ensure!(
         code == Some(1) && answer["kind"] == "image-damaged",
         "{answer}"
     );
     // An image of CRIU alone.
-    stasis
-        .host
-        .write("/images/none/pstree.img", "\u{19}CVT00'P")?;
+    stasis.write("/images/none/pstree.img", "\u{19}CVT00'P")?;
     is_unknown(
         stasis,
         "/images/none",

@@ -113,7 +113,7 @@ fn restores_elsewhere(host: &StasisHost, container: &MemoryContainer<'_>, then: 
     let (from, to) = (bundle.image("good"), bundle.image("copy"));
     let script = "mkdir -p $2 && tar -C $1 -cf /run/image.tar . && tar -C $2 -xf /run/image.tar && \
                   rm /run/image.tar && chown 4711 $2 && echo more > $2/config.dump";
-    host.host.run(&["bash", "-c", script, "copy", &from, &to])?;
+    host.run(&["bash", "-c", script, "copy", &from, &to])?;
     bundle.restore("copy")?;
     container.is_back_at(then);
     container.goes_on()?;

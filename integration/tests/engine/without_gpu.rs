@@ -85,7 +85,7 @@ fn without_one_of_three(host: &StasisHost) -> Result<()> {
 }
 
 fn a_plain_container_is_restored_as_ever(host: &StasisHost) -> Result<()> {
-    fs::remove_file(host.host.path(OPERATIONS_LOG))?;
+    fs::remove_file(host.path(OPERATIONS_LOG))?;
     let plain = Bundle::make(host, "plain", &["/bin/pause"])?;
     plain.change(|spec| spec["linux"]["devices"] = serde_json::json!([]))?;
     plain.run()?;
@@ -99,6 +99,6 @@ fn a_plain_container_is_restored_as_ever(host: &StasisHost) -> Result<()> {
         !message.contains("restore of container"),
         "not runc's: {message}"
     );
-    assert!(!host.host.path(OPERATIONS_LOG).exists());
+    assert!(!host.path(OPERATIONS_LOG).exists());
     Ok(())
 }

@@ -22,10 +22,8 @@ fn an_image_that_names_anothers_store_gets_nothing_of_it() -> Result<()> {
     let ours = ended(stasis, "ours", 10001)?;
     for forge in [with_id, with_places] {
         let image = ours.image("forged");
-        stasis.host.run(&["rm", "-rf", &image])?;
-        stasis
-            .host
-            .run(&["cp", "-a", &ours.image("image"), &image])?;
+        stasis.run(&["rm", "-rf", &image])?;
+        stasis.run(&["cp", "-a", &ours.image("image"), &image])?;
         forge(&ours.image_path("forged"), &theirs.image_path("image"))?;
         let message = ours.restore_fails("forged")?;
         assert_contains(&message, &[DISK, "another index"]);

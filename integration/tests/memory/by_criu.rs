@@ -48,7 +48,7 @@ fn the_cause_and_the_seconds_are_said() -> Result<()> {
     ] {
         stasis.set(&stasis.low_level, settings)?;
         if settings.is_empty() {
-            stasis.host.run(&["sh", "-c", FAIL_SELF_TEST])?;
+            stasis.run(&["sh", "-c", FAIL_SELF_TEST])?;
         }
         goes_by_criu(stasis, &job, cause).context(cause)?;
     }
@@ -58,10 +58,10 @@ fn the_cause_and_the_seconds_are_said() -> Result<()> {
 fn goes_by_criu(stasis: &StasisHost, job: &MemoryContainer<'_>, cause: &str) -> Result<()> {
     let (image, words) = (job.bundle.image("image"), [&SAID[..], &[cause]].concat());
     let check = [PROGRAM, "check", "job", "--root", ROOT, "--json"];
-    assert_contains(&stasis.host.run_for_text(&check)?, &words);
+    assert_contains(&stasis.run_for_text(&check)?, &words);
     let mut checkpoint = vec![PROGRAM, "checkpoint", "job", "--root", ROOT];
     checkpoint.extend(["--image", &image, "--dry-run", "--json"]);
-    assert_contains(&stasis.host.run_for_text(&checkpoint)?, &words);
+    assert_contains(&stasis.run_for_text(&checkpoint)?, &words);
     for options in [&["--leave-running"][..], &[]] {
         job.bundle.checkpoint("image", options)?;
         let notes = stasis.operation("checkpoint")?["notes"].to_string();
@@ -135,7 +135,7 @@ fn mixed(stasis: &StasisHost, job: &MemoryContainer<'_>) -> Result<()> {
 /// Returns each process's GPU memory, in bytes.
 fn held(stasis: &StasisHost) -> Result<Vec<u64>> {
     let check = [PROGRAM, "check", "job", "--root", ROOT, "--json"];
-    let report: Value = serde_json::from_str(&stasis.host.run_for_text(&check)?)?;
+    let report: Value = serde_json::from_str(&stasis.run_for_text(&check)?)?;
     let processes = report["processes"].as_array().context("no processes")?;
     let bytes = |process: &Value| process["gpus"][0]["memory_bytes"].as_u64();
     Ok(processes.iter().filter_map(bytes).collect())

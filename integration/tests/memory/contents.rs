@@ -108,14 +108,12 @@ fn apart_from_the_image(stasis: &StasisHost, gpu: &Bundle<'_>, place: Contents) 
             "{rows:?}"
         );
         ensure!(rows[0]["contents"] == contents.as_str(), "{rows:?}");
-        pack_in(&stasis.host.path(&contents))?;
-        let text = stasis
-            .host
-            .run_for_text(&[PROGRAM, "verify", &gpu.image(image)])?;
+        pack_in(&stasis.path(&contents))?;
+        let text = stasis.run_for_text(&[PROGRAM, "verify", &gpu.image(image)])?;
         assert_contains(&text, &[parent, "yes"]);
 
         let aside = format!("{parent}.aside");
-        stasis.host.run(&["mv", &contents, &aside])?;
+        stasis.run(&["mv", &contents, &aside])?;
         let says = [id, parent, "gpu_contents.directory", "nothing was changed"];
         assert_contains(&gpu.restore_fails(image)?, &says);
         let (code, rows) = asked(stasis, &["verify", "--json", &gpu.image(image)])?;
@@ -123,7 +121,7 @@ fn apart_from_the_image(stasis: &StasisHost, gpu: &Bundle<'_>, place: Contents) 
             code == Some(1) && rows[0]["kind"] == "memory-missing",
             "{rows:?}"
         );
-        stasis.host.run(&["mv", &aside, &contents])?;
+        stasis.run(&["mv", &aside, &contents])?;
         stasis.set("runc", "")?;
         let says = [id, "gpu_contents.directory is empty", "nothing was changed"];
         assert_contains(&gpu.restore_fails(image)?, &says);
@@ -149,12 +147,12 @@ fn a_full_disk_changes_nothing(stasis: &StasisHost, gpu: &Bundle<'_>) -> Result<
         let message = gpu.checkpoint_fails("full", options)?;
         assert_contains(&message, &["[no-space]", "runs on as before"]);
         goes_on(stasis)?;
-        let left = names_in(&stasis.host.path(DISK))?;
+        let left = names_in(&stasis.path(DISK))?;
         ensure!(left == ["lost+found"], "{left:?}");
         ensure!(!gpu.image_path("full").join("stasis-memory.index").exists());
     }
     stasis.processes_at_rest()?;
-    stasis.host.run(&["umount", DISK])?;
+    stasis.run(&["umount", DISK])?;
     stasis.set("runc", "")
 }
 
@@ -173,12 +171,12 @@ fn contents_without_an_image_stay_until_somebody_says_so() -> Result<()> {
     gpu.checkpoint("replaced", &["--leave-running"])?;
     goes_on(stasis)?;
     gpu.checkpoint("replaced", &[])?;
-    stasis.host.run(&["rm", "-r", &gpu.image("gone")])?;
-    let stored = || names_in(&stasis.host.path(MEMORY));
+    stasis.run(&["rm", "-r", &gpu.image("gone")])?;
+    let stored = || names_in(&stasis.path(MEMORY));
     let all = stored()?;
     ensure!(all.len() == 3, "{all:?}");
     for options in [&["gc"][..], &["gc", "--yes"], &["gc", "--contents"]] {
-        let text = stasis.host.run_for_text(&[&[PROGRAM], options].concat())?;
+        let text = stasis.run_for_text(&[&[PROGRAM], options].concat())?;
         let says = [
             "their image is not where it was written",
             "another image is where theirs was written",
@@ -196,7 +194,7 @@ fn contents_without_an_image_stay_until_somebody_says_so() -> Result<()> {
     );
     // The image that a restore uses is not where it was written.
     let moved = gpu.image("moved");
-    stasis.host.run(&["mv", &gpu.image("replaced"), &moved])?;
+    stasis.run(&["mv", &gpu.image("replaced"), &moved])?;
     stasis.hold_driver("restore gpu", "restoring")?;
     let restore = gpu.begin_restore("moved")?;
     stasis.until_driver_is_called()?;

@@ -77,15 +77,15 @@ fn round(
     holder.goes_on()?;
     // An image that was overwritten leaves its contents to the administrator.
     let removed = [PROGRAM, "gc", "--contents", "--yes"];
-    stasis.host.run(&removed)?;
+    stasis.run(&removed)?;
     Ok(())
 }
 
 fn of_workload(stasis: &StasisHost, holder: &MemoryContainer<'_>) -> Result<Use> {
-    let process = stasis.host.path(format!("/proc/{}", holder.bundle.pid()?));
+    let process = stasis.path(format!("/proc/{}", holder.bundle.pid()?));
     let count = |name: &str| Ok::<_, anyhow::Error>(names_in(&process.join(name))?.len());
     let stored = [DISK, "/run/stasis/staging"];
-    let stored = stored.map(|directory| names_in(&stasis.host.path(directory)));
+    let stored = stored.map(|directory| names_in(&stasis.path(directory)));
     let mut files = 0;
     for directory in stored {
         files += directory?.len();
@@ -112,9 +112,7 @@ fn files_of(holder: &MemoryContainer<'_>) -> Result<Vec<String>> {
 }
 
 fn resident(stasis: &StasisHost, holder: &MemoryContainer<'_>) -> Result<u64> {
-    let status = stasis
-        .host
-        .path(format!("/proc/{}/status", holder.bundle.pid()?));
+    let status = stasis.path(format!("/proc/{}/status", holder.bundle.pid()?));
     let status = fs::read_to_string(status)?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());

@@ -73,11 +73,11 @@ fn a_program_without_cuda_is_left_to_criu(stasis: &StasisHost) -> Result<()> {
     job.suit_crun()?;
     job.run()?;
     stasis.ask_until_up(10001)?;
-    fs::remove_file(stasis.host.path(OPERATIONS_LOG))?;
+    fs::remove_file(stasis.path(OPERATIONS_LOG))?;
     job.checkpoint("image", &["--leave-running"])?;
     job.checkpoint("image", &[])?;
     ensure!(with_criu(&job, "image")? >= 48 << 20, "it is elsewhere");
-    ensure!(!stasis.host.path(OPERATIONS_LOG).exists(), "it is news");
+    ensure!(!stasis.path(OPERATIONS_LOG).exists(), "it is news");
     job.restore("image")?;
     let answer = stasis.ask(10001)?.context("it does not answer")?;
     ensure!(answer.starts_with("ok "), "{answer}");

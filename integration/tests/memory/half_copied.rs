@@ -112,9 +112,7 @@ fn started(stasis: &StasisHost) -> Result<MemoryContainer<'_>> {
 
 /// Has the next such call wait when half is copied, until the gate [`HALF`] releases the driver.
 pub(crate) fn hold_halfway(stasis: &StasisHost, call: &str) -> Result<()> {
-    stasis
-        .host
-        .write(&format!("/run/stasis-standin/{HALF}"), "")?;
+    stasis.write(&format!("/run/stasis-standin/{HALF}"), "")?;
     stasis.inject(&format!("{call} half:{HALF} 1"))
 }
 
@@ -134,7 +132,7 @@ pub(crate) fn until_half_copied(stasis: &StasisHost, bundle: &Bundle<'_>) -> Res
 fn on_gpu(stasis: &StasisHost, pid: i64) -> Result<u64> {
     let smaps = ["cat", &format!("/proc/{pid}/smaps")];
     let (mut is_device, mut kib) = (false, 0);
-    for line in stasis.host.run_for_text(&smaps)?.lines() {
+    for line in stasis.run_for_text(&smaps)?.lines() {
         if line.starts_with(|first: char| first.is_ascii_hexdigit() && !first.is_uppercase()) {
             is_device = line.starts_with("6000");
         }
@@ -150,11 +148,11 @@ fn on_gpu(stasis: &StasisHost, pid: i64) -> Result<u64> {
 
 fn kill(stasis: &StasisHost, job: &MemoryContainer<'_>, killed: Killed) -> Result<()> {
     match killed {
-        Killed::Copier => stasis.host.run(&["pkill", "-KILL", "-x", COPIER])?,
+        Killed::Copier => stasis.run(&["pkill", "-KILL", "-x", COPIER])?,
         Killed::Worker => {
             let workers = job.workers()?;
             let worker = workers.first().context("nobody copies with it")?;
-            stasis.host.run(&["kill", "-KILL", worker])?
+            stasis.run(&["kill", "-KILL", worker])?
         }
     };
     Ok(())

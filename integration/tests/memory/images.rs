@@ -75,8 +75,8 @@ impl Images<'_> {
             self.holder.bundle.image("good"),
             self.holder.bundle.image("bad"),
         );
-        self.stasis.host.run(&["rm", "-rf", &bad])?;
-        self.stasis.host.run(&["cp", "-a", &good, &bad])?;
+        self.stasis.run(&["rm", "-rf", &bad])?;
+        self.stasis.run(&["cp", "-a", &good, &bad])?;
         let path = self.holder.bundle.image_path("bad");
         damage(&path)?;
         for tick in self.ticks()? {
@@ -117,7 +117,7 @@ impl Images<'_> {
 
     fn traces(&self) -> PathBuf {
         let root = format!("{}/rootfs/ticks", self.holder.bundle.directory());
-        self.stasis.host.path(root)
+        self.stasis.path(root)
     }
 
     fn ticks(&self) -> Result<Vec<String>> {

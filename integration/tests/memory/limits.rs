@@ -26,7 +26,7 @@ pub(crate) fn allow(stasis: &StasisHost, memory: &Bundle<'_>, bytes: u64) -> Res
     let (program, bytes, id) = (&stasis.low_level, &bytes.to_string(), &memory.id);
     let update = [program, "--root", ROOT, "update", "--memory", bytes];
     let update = [&update[..], &["--memory-swap", bytes, id]].concat();
-    stasis.host.run(&update)?;
+    stasis.run(&update)?;
     Ok(())
 }
 
@@ -70,12 +70,12 @@ fn a_suspended_container_needs_no_room() -> Result<()> {
     driver_alone(&stasis, &memory)?;
     let toggle = [CUDA_CHECKPOINT, "--toggle", "--container", "memory"];
     let toggle = [&toggle[..], &["--root", ROOT]].concat();
-    stasis.host.run(&toggle)?;
+    stasis.run(&toggle)?;
     allow(&stasis, &memory, LIMIT)?;
     with_available(&stasis, 200, || {
         memory.checkpoint("suspended", &["--leave-running"])
     })?;
-    stasis.host.run(&toggle)?;
+    stasis.run(&toggle)?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 1"));
     memory.delete()
 }
@@ -111,7 +111,7 @@ fn limits_above_the_container_refuse() -> Result<()> {
     let stasis = StasisHost::with_containerd(kind)?;
     stasis.set("runc", BY_DRIVER)?;
     let memory = below_a_pod(&stasis)?;
-    let allow = |bytes: u64| stasis.host.write(pod, &bytes.to_string());
+    let allow = |bytes: u64| stasis.write(pod, &bytes.to_string());
     let refused = |message: String| -> Result<()> {
         for part in [
             pod,
@@ -121,7 +121,7 @@ fn limits_above_the_container_refuse() -> Result<()> {
         ] {
             assert!(message.contains(part), "{part} is missing in {message}");
         }
-        let now = fs::read_to_string(stasis.host.path(pod))?;
+        let now = fs::read_to_string(stasis.path(pod))?;
         assert_eq!(now.trim(), LIMIT.to_string());
         Ok(())
     };
@@ -140,7 +140,7 @@ fn limits_above_the_container_refuse() -> Result<()> {
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 2"));
     assert_eq!(memory.spec()?, spec);
     memory.delete()?;
-    stasis.host.run(&[
+    stasis.run(&[
         "sh",
         "-c",
         "find /sys/fs/cgroup -depth -name memory-pod -exec rmdir {} +",
@@ -155,12 +155,10 @@ pub(crate) fn with_available(
     work: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
     let figures = format!("MemTotal: 400000 kB\nMemAvailable: {} kB\n", mib << 10);
-    stasis.host.write("/run/meminfo", &figures)?;
-    stasis
-        .host
-        .run(&["mount", "--bind", "/run/meminfo", "/proc/meminfo"])?;
+    stasis.write("/run/meminfo", &figures)?;
+    stasis.run(&["mount", "--bind", "/run/meminfo", "/proc/meminfo"])?;
     let result = work();
-    stasis.host.run(&["umount", "/proc/meminfo"])?;
+    stasis.run(&["umount", "/proc/meminfo"])?;
     result
 }
 
@@ -190,9 +188,7 @@ fn started<'l>(stasis: &StasisHost, memory: Bundle<'l>) -> Result<Bundle<'l>> {
 }
 
 pub(crate) fn limit_file(stasis: &StasisHost, bundle: &Bundle<'_>) -> Result<PathBuf> {
-    let cgroups = stasis
-        .host
-        .run_for_text(&["cat", &format!("/proc/{}/cgroup", bundle.pid()?)])?;
+    let cgroups = stasis.run_for_text(&["cat", &format!("/proc/{}/cgroup", bundle.pid()?)])?;
     let path = cgroups.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':');
         let (_, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
@@ -202,5 +198,5 @@ pub(crate) fn limit_file(stasis: &StasisHost, bundle: &Bundle<'_>) -> Result<Pat
             _ => None,
         }
     });
-    Ok(stasis.host.path(path.context("no memory cgroup")?))
+    Ok(stasis.path(path.context("no memory cgroup")?))
 }

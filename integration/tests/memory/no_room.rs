@@ -58,7 +58,7 @@ fn store_is_full(stasis: &StasisHost, holder: &MemoryContainer<'_>, packs: u64) 
     holder.bundle.checkpoint("good", &["--leave-running"])?;
     holder.goes_on()?;
     stasis.processes_at_rest()?;
-    stasis.host.run(&["mount", "-o", "remount,ro", STORE])?;
+    stasis.run(&["mount", "-o", "remount,ro", STORE])?;
     let message = holder.bundle.checkpoint_fails("full", &[])?;
     assert_contains(&message, &[STORE, "Read-only file system", RUNS_ON]);
     holder.nothing_left_of_dump("full")?;
@@ -74,7 +74,7 @@ fn fails(stasis: &StasisHost, holder: &MemoryContainer<'_>, options: &[&str]) ->
         &["the disk is full (", "free on this file system)", RUNS_ON],
     );
     holder.nothing_left_of_dump("full")?;
-    let mut left = names_in(&stasis.host.path(STORE))?;
+    let mut left = names_in(&stasis.path(STORE))?;
     left.retain(|name| name != "lost+found");
     ensure!(left.is_empty(), "{left:?} are left");
     holder.goes_on()
@@ -83,7 +83,7 @@ fn fails(stasis: &StasisHost, holder: &MemoryContainer<'_>, options: &[&str]) ->
 /// The process that removes unneeded stores after a checkpoint has the directory open.
 fn unmount(stasis: &StasisHost, at: &str) -> Result<()> {
     stasis.processes_at_rest()?;
-    stasis.host.run(&["umount", at]).map(drop)
+    stasis.run(&["umount", at]).map(drop)
 }
 
 /// In the middle of the memory, and where CRIU lacks room.

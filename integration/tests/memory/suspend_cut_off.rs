@@ -136,7 +136,7 @@ impl Here<'_> {
         let all = [KEEPER, SUSPENDS, COPIER];
         drop(self.cut_off(call, &all)?.wait_with_output()?);
         until_dead(self.stasis, &all.join("|"))?;
-        self.stasis.host.run(&[PROGRAM, "recover"])?;
+        self.stasis.run(&[PROGRAM, "recover"])?;
         self.stasis.nothing_to_put_right()
     }
 
@@ -150,7 +150,7 @@ impl Here<'_> {
         }
         // One after the other, as pkill does: the copying process outlives its caller by a moment.
         let names = killed.join("|");
-        self.stasis.host.run(&["pkill", "-KILL", "-x", &names])?;
+        self.stasis.run(&["pkill", "-KILL", "-x", &names])?;
         self.stasis.let_driver_go(HELD)?;
         self.stasis.inject("")?;
         Ok(toggle)
@@ -159,7 +159,7 @@ impl Here<'_> {
     /// A process takes its name some time after it was started.
     fn is_there(&self, name: &str) -> Result<()> {
         wait_until_clear(|| {
-            let found = self.stasis.host.run_for_text(&["pgrep", "-x", name]);
+            let found = self.stasis.run_for_text(&["pgrep", "-x", name]);
             Ok(found.is_err().then(|| format!("there is no {name}")))
         })
     }

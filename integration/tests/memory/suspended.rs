@@ -82,7 +82,7 @@ fn image_of(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<String> {
             dd if=mem bs=4096 skip=$skip count=$count status=none | sha256sum
         done"#;
     let pid = memory.pid()?.to_string();
-    let image = stasis.host.run_for_text(&["bash", "-c", script, &pid])?;
+    let image = stasis.run_for_text(&["bash", "-c", script, &pid])?;
     ensure!(
         image.lines().any(|line| line.ends_with("  -")),
         "no slots: {image}"
@@ -97,7 +97,7 @@ fn charged_to_us(stasis: &StasisHost, limit: &Path) -> Result<u64> {
         false => "/sys/fs/cgroup/memory/stasis",
     };
     let name = limit.file_name().unwrap_or_default();
-    charged(&stasis.host.path(root).join(name))
+    charged(&stasis.path(root).join(name))
 }
 
 /// CRIU cannot dump a mapping of a file without a name: contents are stored from there, or, if the
@@ -194,7 +194,7 @@ fn where_devices_were_can_be_read() -> Result<()> {
 }
 
 fn toggle(stasis: &StasisHost) -> Result<()> {
-    let said = stasis.host.run_for_text(&[&TOGGLE[..], &[ROOT]].concat())?;
+    let said = stasis.run_for_text(&[&TOGGLE[..], &[ROOT]].concat())?;
     assert_eq!(said, "");
     Ok(())
 }
@@ -210,9 +210,7 @@ pub(crate) fn toggled(stasis: &StasisHost, id: &str) -> Command {
 /// Returns the bytes of the container that are in a file of ours.
 pub(crate) fn in_file(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<u64> {
     let pid = memory.pid()?.to_string();
-    let maps = stasis
-        .host
-        .run_for_text(&["cat", &format!("/proc/{pid}/maps")])?;
+    let maps = stasis.run_for_text(&["cat", &format!("/proc/{pid}/maps")])?;
     let mut bytes = 0;
     for line in maps.lines().filter(|line| line.ends_with(FILE)) {
         let range = line.split(' ').next().unwrap_or_default();
@@ -228,7 +226,7 @@ pub(crate) fn seen(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<String> {
     stasis.processes_at_rest()?;
     let script = "cd /proc/$0; cut -d' ' -f1,2 maps; ls task fd; cat task/*/children";
     let pid = memory.pid()?.to_string();
-    stasis.host.run_for_text(&["sh", "-c", script, &pid])
+    stasis.run_for_text(&["sh", "-c", script, &pid])
 }
 
 /// Waits until the killed processes, by names with `|` between them, are dead: their locks are held
@@ -236,7 +234,7 @@ pub(crate) fn seen(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<String> {
 pub(crate) fn until_dead(stasis: &StasisHost, names: &str) -> Result<()> {
     wait_until_clear(|| {
         let alive = ["pgrep", "-x", "-r", "S,R,D", names];
-        Ok(stasis.host.run_for_text(&alive).ok())
+        Ok(stasis.run_for_text(&alive).ok())
     })
 }
 

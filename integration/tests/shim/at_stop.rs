@@ -47,7 +47,7 @@ fn the_next_one_goes_on(stasis: &StasisHost, client: &Containerd) -> Result<()> 
     stasis.let_driver_go("grace")?;
     client.delete("last")?;
     stasis.nobody_is_stopped()?;
-    let images = stasis.host.run_for_text(&["ls", IMAGES])?;
+    let images = stasis.run_for_text(&["ls", IMAGES])?;
     assert_eq!(images.lines().count(), 2, "{images}");
     stasis.nothing_to_put_right()
 }

@@ -45,7 +45,7 @@ fn low_level_runtime_gets_what_was_asked_for(
     stasis: &StasisHost,
     client: &Containerd,
 ) -> Result<()> {
-    stasis.host.script(RECORDER, RECORDER_SCRIPT)?;
+    stasis.script(RECORDER, RECORDER_SCRIPT)?;
     let options = RuntimeOptions {
         binary_name: RECORDER.to_owned(),
         root: "/run/elsewhere".to_owned(),
@@ -60,7 +60,7 @@ fn low_level_runtime_gets_what_was_asked_for(
     client.checkpoint("said", &into("/images/first"))?;
     client.checkpoint("said", &everything())?;
     client.wait("said", INIT)?;
-    assert!(stasis.host.path("/run/chosen/stats-dump").exists());
+    assert!(stasis.path("/run/chosen/stats-dump").exists());
     client.delete("said")?;
     let restored = RuntimeOptions {
         criu_image_path: "/images/first".to_owned(),
@@ -95,7 +95,7 @@ fn everything() -> CheckpointOptions {
 /// Returns the low-level runtime's arguments, without the ones that all verbs share. A question for
 /// its abilities is no verb.
 fn recorded(stasis: &StasisHost) -> Result<Vec<String>> {
-    let text = fs::read_to_string(stasis.host.path("/run/recorded"))?;
+    let text = fs::read_to_string(stasis.path("/run/recorded"))?;
     let lines = text.lines().filter(|line| *line != "features");
     let global =
         format!("--root /run/elsewhere/default --log {BUNDLES}/said/log.json --log-format json ");
@@ -170,13 +170,13 @@ fn log_in(stasis: &StasisHost, message: &str, directory: &str) -> Result<String>
         .split([' ', ';', ':', '"'])
         .find(|word| word.starts_with(directory));
     let path = path.with_context(|| format!("nothing below {directory} is named in: {message}"))?;
-    fs::read_to_string(stasis.host.path(path)).with_context(|| format!("reading {path}"))
+    fs::read_to_string(stasis.path(path)).with_context(|| format!("reading {path}"))
 }
 
 fn until_connected(stasis: &StasisHost) -> Result<()> {
     wait_until_clear(|| {
         // To port 10001, established.
-        let found = stasis.host.run(&["grep", ":2711 01 ", "/proc/net/tcp"]);
+        let found = stasis.run(&["grep", ":2711 01 ", "/proc/net/tcp"]);
         Ok(found.err().map(|_| "no connection".to_owned()))
     })
 }

@@ -26,8 +26,8 @@ fn crashes(kind: HostKind) -> Result<()> {
 
 /// Kills containerd and starts it again.
 fn crash(stasis: &StasisHost) -> Result<Containerd> {
-    let pid = stasis.host.run_for_text(&["pidof", "containerd"])?;
-    stasis.host.run(&["kill", "-KILL", &pid])?;
+    let pid = stasis.run_for_text(&["pidof", "containerd"])?;
+    stasis.run(&["kill", "-KILL", &pid])?;
     wait_until_clear(|| Ok(stasis.lives(pid.parse()?).then(|| "containerd".to_owned())))?;
     stasis.host.containerd()?;
     Containerd::connect(&stasis.host)
@@ -53,7 +53,7 @@ fn during_a_checkpoint(
     victim.operation_over()?;
     stasis.inject("")?;
     for file in ["stasis.json", "inventory.img"] {
-        let path = stasis.host.path(format!("{DURING}/{file}"));
+        let path = stasis.path(format!("{DURING}/{file}"));
         assert!(path.exists(), "{file}");
     }
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 1"));

@@ -80,7 +80,7 @@ impl Victim<'_> {
             let caller = self.container.begin_checkpoint(self.client, CUT_OFF)?;
             answered(caller.join())
         })?;
-        let image = self.stasis.host.path(CUT_OFF);
+        let image = self.stasis.path(CUT_OFF);
         if image.join("stasis.json").exists() {
             self.starts(Some(CUT_OFF), "ok 1")?;
             self.ends()?;

@@ -43,7 +43,7 @@ fn one_shim_serves_a_pod(stasis: &StasisHost, cri: &Cri) -> Result<()> {
     let second = pod.run(&waiting("second"))?;
     let shims = stasis.shims()?;
     assert_eq!(shims.len(), 1, "{shims:?}");
-    let program = fs::read_link(stasis.host.path(format!("/proc/{}/exe", shims[0])))?;
+    let program = fs::read_link(stasis.path(format!("/proc/{}/exe", shims[0])))?;
     assert!(
         program.ends_with(Shim::under_test().program()),
         "{program:?}"
@@ -97,7 +97,7 @@ fn ends_are_reported(stasis: &StasisHost, cri: &Cri) -> Result<()> {
     let ended = cri.wait(&itself.id)?;
     assert_eq!((ended.exit_code, ended.reason.as_str()), (7, "Error"));
     assert!(ended.finished_at > 0);
-    let log = fs::read_to_string(stasis.host.path(pod.log("itself")))?;
+    let log = fs::read_to_string(stasis.path(pod.log("itself")))?;
     assert!(log.ends_with(" stdout F bye\n"), "{log}");
 
     let asked = pod.run(&waiting("asked"))?;
@@ -178,7 +178,7 @@ fn killed_shim_ends_its_pod(stasis: &StasisHost, cri: &Cri) -> Result<()> {
     let pod = cri.pod("orphaned")?;
     let container = pod.run(&waiting("orphan"))?;
     let shim = stasis.parent(container.pid)?;
-    stasis.host.run(&["kill", "-KILL", &shim.to_string()])?;
+    stasis.run(&["kill", "-KILL", &shim.to_string()])?;
     // CRI's own wait for the end breaks off, with this report, with containerd's own shim, too.
     assert_eq!(cri.wait(&container.id)?.exit_code, 255);
     wait_until_clear(|| {
@@ -202,9 +202,7 @@ fn pods_outlive_containerd(kind: HostKind) -> Result<()> {
     let going_on = pod.run(&waiting("going-on"))?;
     let ending = pod.run(&waiting("ending"))?;
     node.daemon.kill()?;
-    stasis
-        .host
-        .run(&["kill", "-KILL", &ending.pid.to_string()])?;
+    stasis.run(&["kill", "-KILL", &ending.pid.to_string()])?;
     wait_until_clear(|| Ok(stasis.lives(ending.pid).then(|| "it lives".to_owned())))?;
 
     let _containerd = stasis.host.containerd()?;

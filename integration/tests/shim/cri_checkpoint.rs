@@ -56,7 +56,7 @@ fn checkpoint_becomes_an_archive(stasis: &StasisHost, cri: &Cri) -> Result<()> {
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("102"));
     assert_eq!(stasis.last_operation()?["operation"], "resume");
 
-    let files = stasis.host.run_for_text(&["tar", "tf", ARCHIVE])?;
+    let files = stasis.run_for_text(&["tar", "tf", ARCHIVE])?;
     let files: BTreeSet<_> = files.lines().collect();
     for file in ["stasis.json", "inventory.img", "descriptors.json"] {
         assert!(
@@ -65,7 +65,7 @@ fn checkpoint_becomes_an_archive(stasis: &StasisHost, cri: &Cri) -> Result<()> {
         );
     }
     let manifest = ["tar", "xOf", ARCHIVE, "checkpoint/stasis.json"];
-    let manifest: serde_json::Value = serde_json::from_str(&stasis.host.run_for_text(&manifest)?)?;
+    let manifest: serde_json::Value = serde_json::from_str(&stasis.run_for_text(&manifest)?)?;
     assert_eq!(manifest["container"], container.id);
 
     // Another archive of the same container, into the same file.
@@ -113,17 +113,17 @@ fn archive_is_restored_on_another_gpu(stasis: &StasisHost, cri: &Cri) -> Result<
 fn restore_is_started_by_the_shim_on_the_path(stasis: &StasisHost, cri: &Cri) -> Result<()> {
     let (named, away) = ("/usr/bin/containerd-shim-runc-v2", "/root/containerds-own");
     let pod = cri.pod("none")?;
-    stasis.host.run(&["mv", named, away])?;
+    stasis.run(&["mv", named, away])?;
     let refused = pod.run(&counter("10000").with_image(ARCHIVE));
     assert!(format!("{refused:?}").contains(named), "{refused:?}");
     pod.remove()?;
 
     let pod = cri.pod("ours")?;
     let ours = "/usr/local/bin/containerd-shim-stasis-v2";
-    stasis.host.run(&["ln", "-s", ours, named])?;
+    stasis.run(&["ln", "-s", ours, named])?;
     let restored = is_restored(stasis, cri, &pod, "103")?;
     pod.remove()?;
-    stasis.host.run(&["mv", away, named])?;
+    stasis.run(&["mv", away, named])?;
     stasis.nothing_left_of(&[&restored])
 }
 

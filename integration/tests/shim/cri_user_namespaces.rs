@@ -34,11 +34,9 @@ fn checkpoints_in_pods_of_other_users_are_refused() -> Result<()> {
     needs!(StandIn);
     for name in ["loopback", "stub"] {
         let at = format!("/opt/cni/bin/{name}");
-        stasis.host.script(&at, PLUGIN)?;
+        stasis.script(&at, PLUGIN)?;
     }
-    stasis
-        .host
-        .write("/etc/cni/net.d/10-stub.conflist", NETWORK)?;
+    stasis.write("/etc/cni/net.d/10-stub.conflist", NETWORK)?;
     let node = stasis.node(HostKind::sid()?.suite)?;
     let cri = &Cri::connect(&stasis.host)?;
     cri.pull()?;
@@ -68,7 +66,7 @@ fn is_refused_and_goes_on(stasis: &StasisHost, cri: &Cri) -> Result<()> {
 
 /// Checks that the container's root is nobody on the host.
 fn is_nobodys(stasis: &StasisHost, container: &Container) -> Result<()> {
-    let map = stasis.host.path(format!("/proc/{}/uid_map", container.pid));
+    let map = stasis.path(format!("/proc/{}/uid_map", container.pid));
     let map = fs::read_to_string(map)?;
     let root: Vec<&str> = map.split_whitespace().take(2).collect();
     assert_eq!(root, ["0", "100000"]);
@@ -85,6 +83,6 @@ fn counts_beyond(stasis: &StasisHost, container: &Container, counted: u32) -> Re
 /// Returns the container's latest count; `None` before the first, or while that is written.
 fn count(stasis: &StasisHost, container: &Container) -> Result<Option<u32>> {
     let answer = format!("/proc/{}/root/answer", container.pid);
-    let answer = fs::read_to_string(stasis.host.path(answer)).unwrap_or_default();
+    let answer = fs::read_to_string(stasis.path(answer)).unwrap_or_default();
     Ok(answer.trim().parse().ok())
 }

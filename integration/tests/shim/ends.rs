@@ -49,7 +49,7 @@ fn nothing_outlives_init_in_a_shared_pid_namespace(
         Ok((pids.len() != 2).then(|| format!("{pids:?}")))
     })?;
     let pids = client.pids(id)?;
-    stasis.host.run(&["kill", "-KILL", &init.to_string()])?;
+    stasis.run(&["kill", "-KILL", &init.to_string()])?;
     assert_eq!(client.wait(id, INIT)?.status, 137);
     wait_until_clear(|| {
         let alive = pids.iter().find(|(pid, _)| works(stasis, *pid));
@@ -64,7 +64,7 @@ fn nothing_outlives_init_in_a_shared_pid_namespace(
 /// Whether a process executes a program. The sandbox's init process reaps nothing, and a zombie has
 /// no command line.
 fn works(stasis: &StasisHost, pid: u32) -> bool {
-    let line = fs::read(stasis.host.path(format!("/proc/{pid}/cmdline")));
+    let line = fs::read(stasis.path(format!("/proc/{pid}/cmdline")));
     line.is_ok_and(|line| !line.is_empty())
 }
 
@@ -76,7 +76,7 @@ fn init_that_ends_while_paused_can_be_deleted(
     let id = "frozen";
     let init = stasis.start_container(client, id, &[], &["/bin/pause"])?;
     client.pause(id)?;
-    stasis.host.run(&["kill", "-KILL", &init.to_string()])?;
+    stasis.run(&["kill", "-KILL", &init.to_string()])?;
     assert_eq!(client.wait(id, INIT)?.status, 137);
     assert_eq!(client.delete(id)?.status, 137);
     stasis.ctr_remove(id)?;
@@ -106,7 +106,7 @@ fn root_file_system_in_use_is_waited_for(stasis: &StasisHost, client: &Container
         while [ -e /run/containerd/runc/default/looked-at ]; do sleep 0.02; done; \
         sleep 0.2 && rm /run/looking";
     let mut looking = stasis.command("sh").args(["-c", script, &root]).spawn()?;
-    let mark = stasis.host.path("/run/looking");
+    let mark = stasis.path("/run/looking");
     wait_until_clear(|| Ok((!mark.exists()).then(|| "nobody looks".to_owned())))?;
     let begun = Instant::now();
     client.delete(id)?;

@@ -50,7 +50,7 @@ fn paused_task_is_resumed_for_its_caller(stasis: &StasisHost, client: &Container
         assert_eq!(stasis.ask_until_up(port.parse()?)?, "101");
     }
     // `ctr` has no deadline.
-    stasis.host.run(&["ctr", "task", "pause", "kept"])?;
+    stasis.run(&["ctr", "task", "pause", "kept"])?;
     client.checkpoint("kept", &into("/images/kept"))?;
     // The caller is gone, with its connection, once it has paused the task.
     let caller = "ctr t pause only-paused; kill -KILL $$";
@@ -86,7 +86,7 @@ fn deadline_may_pass_after_the_checkpoint(stasis: &StasisHost, client: &Containe
         stasis.start_gpu_task(client, id, &[], &["/bin/counter", port])?;
         assert_eq!(stasis.ask_until_up(port.parse()?)?, "101");
     }
-    stasis.host.run(&["ctr", "task", "pause", "meant"])?;
+    stasis.run(&["ctr", "task", "pause", "meant"])?;
     let ends = Instant::now() + Duration::from_secs(12);
     let left = || ends.saturating_duration_since(Instant::now());
     client.checkpoint_within(left(), "meant", &into("/images/meant"))?;
@@ -115,7 +115,7 @@ fn refused_resume_is_repeated(stasis: &StasisHost, client: &Containerd) -> Resul
     stasis.inject("nvml-hangs")?;
     assert_ne!(code(&client.resume(id)), Code::Ok);
     wait_until_clear(|| {
-        let log = fs::read_to_string(stasis.host.path(LOG))?;
+        let log = fs::read_to_string(stasis.path(LOG))?;
         let said = log.contains(&format!("{id} stays paused"));
         Ok((!said).then(|| "the shim has not tried".to_owned()))
     })?;
@@ -155,7 +155,7 @@ fn restore_ends_with_its_task(stasis: &StasisHost, client: &Containerd) -> Resul
         wait_until_clear(|| Ok(client.delete(id).err().map(|status| status.to_string())))
     })?;
     wait_until_clear(|| {
-        let log = fs::read_to_string(stasis.host.path(LOG))?;
+        let log = fs::read_to_string(stasis.path(LOG))?;
         let said = log.contains(&format!("{id} is deleted while it is restored"));
         Ok((!said).then(|| "it is not deleted".to_owned()))
     })?;
@@ -176,7 +176,7 @@ fn shim_says_what_is_under_way(stasis: &StasisHost, client: &Containerd) -> Resu
     let id = "asked";
     let pid = stasis.start_gpu_task(client, id, &[], &["/bin/pause"])?;
     for shim in stasis.shims()? {
-        stasis.host.run(&["kill", "-USR1", &shim.to_string()])?;
+        stasis.run(&["kill", "-USR1", &shim.to_string()])?;
     }
     let lines = [
         format!("{id}: pid {pid}, Running"),
@@ -184,7 +184,7 @@ fn shim_says_what_is_under_way(stasis: &StasisHost, client: &Containerd) -> Resu
         format!(" s: the init process of {id}"),
     ];
     wait_until_clear(|| {
-        let log = fs::read_to_string(stasis.host.path(LOG))?;
+        let log = fs::read_to_string(stasis.path(LOG))?;
         let missing = lines.iter().find(|line| !log.contains(line.as_str()));
         Ok(missing.map(|line| format!("no {line:?} in containerd's log")))
     })?;
@@ -206,8 +206,8 @@ fn task_is_resumed_after_containerd(kind: HostKind) -> Result<()> {
     client.pause(id)?;
     client.checkpoint(id, &into("/images/orphaned"))?;
     assert!(waiting.goes_on());
-    let containerd = stasis.host.run_for_text(&["pidof", "containerd"])?;
-    stasis.host.run(&["kill", "-KILL", &containerd])?;
+    let containerd = stasis.run_for_text(&["pidof", "containerd"])?;
+    stasis.run(&["kill", "-KILL", &containerd])?;
     assert_ne!(code(&waiting.outcome()?), Code::Ok);
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("102"));
 
@@ -216,8 +216,8 @@ fn task_is_resumed_after_containerd(kind: HostKind) -> Result<()> {
     assert_eq!(client.state(id, INIT)?.status(), State::Running);
     // A caller that only pauses does so on purpose.
     client.pause(id)?;
-    let containerd = stasis.host.run_for_text(&["pidof", "containerd"])?;
-    stasis.host.run(&["kill", "-KILL", &containerd])?;
+    let containerd = stasis.run_for_text(&["pidof", "containerd"])?;
+    stasis.run(&["kill", "-KILL", &containerd])?;
     std::thread::sleep(Duration::from_secs(4));
     stasis.host.containerd()?;
     let client = Containerd::connect(&stasis.host)?;

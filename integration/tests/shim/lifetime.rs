@@ -104,7 +104,7 @@ fn killed_shim_leaves_nothing(stasis: &StasisHost, client: &Containerd) -> Resul
     let pids = client.pids(id)?;
     let shims = stasis.shims()?;
     ensure!(shims.len() == 1, "one shim and not {shims:?}");
-    stasis.host.run(&["kill", "-KILL", &shims[0].to_string()])?;
+    stasis.run(&["kill", "-KILL", &shims[0].to_string()])?;
 
     let found = events.until(id, "exit orphan 137")?;
     assert_eq!(found.last().map(|event| event.pid), Some(init));
@@ -114,7 +114,7 @@ fn killed_shim_leaves_nothing(stasis: &StasisHost, client: &Containerd) -> Resul
         let alive = pids.iter().find(|(pid, _)| stasis.lives(*pid));
         Ok(alive.map(|(pid, _)| format!("process {pid}")))
     })?;
-    stasis.host.run(&["ctr", "c", "rm", id])?;
+    stasis.run(&["ctr", "c", "rm", id])?;
     stasis.no_container_left_of(&[id])?;
     // The name can be used again; that removes the socket, which a killed shim cannot.
     let (status, message) = stasis.shim_run_status(id, &["--rm"], &["sh", "-c", "exit 11"])?;
@@ -198,18 +198,18 @@ fn tasks_outlive_containerd(kind: HostKind) -> Result<()> {
 }
 
 fn kill_in_host(stasis: &StasisHost, pid: u32) -> Result<()> {
-    stasis.host.run(&["kill", "-KILL", &pid.to_string()])?;
+    stasis.run(&["kill", "-KILL", &pid.to_string()])?;
     wait_until_clear(|| Ok(stasis.lives(pid).then(|| format!("process {pid}"))))
 }
 
 /// systemd starts containerd with a soft limit of 1024, and a shim serves all of a pod.
 fn shim_may_open_as_many_files_as_anybody(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     let lower = "prlimit --pid $(pidof containerd) --nofile=1024:";
-    stasis.host.run(&["sh", "-c", lower])?;
+    stasis.run(&["sh", "-c", lower])?;
     let id = "files";
     stasis.start_container(client, id, &[], &["/bin/pause"])?;
     for shim in stasis.shims()? {
-        let limits = fs::read_to_string(stasis.host.path(format!("/proc/{shim}/limits")))?;
+        let limits = fs::read_to_string(stasis.path(format!("/proc/{shim}/limits")))?;
         let files = limits.lines().find(|line| line.contains("open files"));
         let files = files.context("a limit of open files")?;
         let limits: Vec<_> = files.split_whitespace().skip(3).take(2).collect();

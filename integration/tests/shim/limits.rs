@@ -60,7 +60,7 @@ fn start_busy(stasis: &StasisHost, client: &Containerd, id: &str) -> Result<()> 
     let script = "dd if=/dev/zero of=/dev/null bs=1M count=500; exec /bin/pause";
     let pid = stasis.start_container(client, id, &[], &["sh", "-c", script])?;
     wait_until_clear(|| {
-        let name = std::fs::read_to_string(stasis.host.path(format!("/proc/{pid}/comm")))?;
+        let name = std::fs::read_to_string(stasis.path(format!("/proc/{pid}/comm")))?;
         Ok((name != "pause\n").then(|| format!("{id} is {name:?}")))
     })
 }

@@ -63,7 +63,7 @@ fn a_refusal_has_changed_nothing(stasis: &StasisHost, subject: &Bundle<'_>) -> R
     let pid = subject.pid()?.to_string();
     stasis.host.stop(&pid)?;
     subject.checkpoint_fails("refused", &[])?;
-    stasis.host.run(&["kill", "-CONT", &pid])?;
+    stasis.run(&["kill", "-CONT", &pid])?;
     let expected = (Kind::ProcessStopped, State::Unharmed);
     assert_failed(stasis, subject, "checkpoint", expected)?;
     subject.delete()

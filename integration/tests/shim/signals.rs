@@ -58,7 +58,7 @@ fn signal_ends_both(
     let pid = client.state(id, INIT)?.pid;
     assert_eq!(stasis.gpu_processes()?, 1);
     let image = format!("/images/{id}");
-    let manifest = stasis.host.path(format!("{image}/stasis.json"));
+    let manifest = stasis.path(format!("{image}/stasis.json"));
     stasis.hold_gpu_checkpoint(id)?;
     let checkpoint = client.beside(move |client| client.checkpoint(id, &into(&image)))?;
     stasis.until_phase(id, "gpu checkpoint")?;

@@ -126,7 +126,7 @@ fn output_goes_into_a_file(stasis: &StasisHost, client: &Containerd) -> Result<(
     let log = "file:///run/logs/of/file.log";
     let streams = Streams::new(["", log, log]);
     succeeds(client, id, &streams)?;
-    let text = std::fs::read_to_string(stasis.host.path("/run/logs/of/file.log"))?;
+    let text = std::fs::read_to_string(stasis.path("/run/logs/of/file.log"))?;
     let mut lines: Vec<_> = text.lines().collect();
     lines.sort_unstable();
     assert_eq!(lines, ["error", "out"]);
@@ -134,7 +134,7 @@ fn output_goes_into_a_file(stasis: &StasisHost, client: &Containerd) -> Result<(
 }
 
 fn output_goes_to_a_logger(stasis: &StasisHost, client: &Containerd) -> Result<()> {
-    stasis.host.script(LOGGER, LOGGER_SCRIPT)?;
+    stasis.script(LOGGER, LOGGER_SCRIPT)?;
     let id = "logged";
     stasis.create_container(id, &[], &["sh", "-c", "echo out; echo error >&2"])?;
     let logger = format!("binary://{LOGGER}?colour=blue");
@@ -142,7 +142,7 @@ fn output_goes_to_a_logger(stasis: &StasisHost, client: &Containerd) -> Result<(
     succeeds(client, id, &streams)?;
     let read = |name: &str| {
         let path = format!("/run/logs/default-logged/{name}");
-        std::fs::read_to_string(stasis.host.path(path))
+        std::fs::read_to_string(stasis.path(path))
     };
     assert_eq!(read("arguments")?, "colour blue\n");
     // The task lasts until its log is complete.
@@ -176,8 +176,8 @@ fn logger_of_version_2_says_that_it_is_ready(
         echo \"$first\" >>/run/logs/second\n\
         until [ \"$told\" ]; do sleep 0.1; done\n\
         echo told >>/run/logs/second\n";
-    stasis.host.script(LOGGER, SCRIPT)?;
-    stasis.host.run(&["mkdir", "-p", "/run/logs"])?;
+    stasis.script(LOGGER, SCRIPT)?;
+    stasis.run(&["mkdir", "-p", "/run/logs"])?;
     let id = "second";
     stasis.start_container(client, id, &[], &["/bin/pause"])?;
     let to = |uri: &str| Streams::new(["", uri, ""]);
@@ -188,7 +188,7 @@ fn logger_of_version_2_says_that_it_is_ready(
         client.start(id, "e1")?;
         assert_eq!(client.wait(id, "e1")?.status, 0);
         client.delete_exec(id, "e1")?;
-        let log = std::fs::read_to_string(stasis.host.path("/run/logs/second"))?;
+        let log = std::fs::read_to_string(stasis.path("/run/logs/second"))?;
         let expected = "CONTAINER_ID=e1\nCONTAINER_NAMESPACE=default\nsaid\ntold\n";
         assert_eq!(log, expected);
         let ended = to("binary-v2:///usr/local/bin/logger?ends=now");
@@ -208,11 +208,11 @@ fn output_goes_to_the_end_of_a_file(stasis: &StasisHost, client: &Containerd) ->
         .iter()
         .enumerate()
     {
-        stasis.host.write(path, "earlier\n")?;
+        stasis.write(path, "earlier\n")?;
         stasis.create_container(id, &[], &["sh", "-c", "echo error >&2; echo out"])?;
         let streams = Streams::new(["", stdout, [path, ""][number]]);
         succeeds(client, id, &streams)?;
-        let text = std::fs::read_to_string(stasis.host.path(path))?;
+        let text = std::fs::read_to_string(stasis.path(path))?;
         let mut lines: Vec<_> = text.lines().collect();
         assert_eq!(lines.remove(0), "earlier");
         lines.sort_unstable();

@@ -24,7 +24,7 @@ impl Bundle<'_> {
              case \" $* \" in *' {verb} '*) {script};; esac\nexec {low_level} \"$@\"\n",
             self.pid().unwrap_or_default()
         );
-        self.stasis.host.script(HOOKED, &wrapper)?;
+        self.stasis.script(HOOKED, &wrapper)?;
         let flavor = format!("runtime.flavor = \"{low_level}\"\n{settings}");
         self.stasis.set(HOOKED, &flavor)
     }

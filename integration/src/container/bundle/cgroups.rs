@@ -18,7 +18,7 @@ impl Bundle<'_> {
     /// it (`css_task_iter_advance` in the kernel's cgroup.c).
     pub(super) fn left_in_cgroups(&self) -> Result<Option<String>> {
         let mut named = Vec::new();
-        let top = self.stasis.host.path("/sys/fs/cgroup");
+        let top = self.stasis.path("/sys/fs/cgroup");
         self.cgroups_below(&top, LEVELS, &mut named)?;
         let mut left = String::new();
         for cgroup in named {

@@ -44,7 +44,7 @@ impl Bundle<'_> {
 
     /// Returns the warnings of the runtime in the last operation.
     pub fn warnings(&self) -> Result<String> {
-        let log = std::fs::read_to_string(self.stasis.host.path(self.log()))?;
+        let log = std::fs::read_to_string(self.stasis.path(self.log()))?;
         let warnings = log.lines().filter(|line| line.contains("\"warning\""));
         Ok(warnings.collect::<Vec<_>>().join("\n"))
     }

@@ -13,7 +13,7 @@ impl Bundle<'_> {
     pub fn change(&self, change: impl FnOnce(&mut Value)) -> Result<()> {
         let mut spec = self.spec()?;
         change(&mut spec);
-        let path = self.stasis.host.path(self.directory()).join("config.json");
+        let path = self.stasis.path(self.directory()).join("config.json");
         Ok(std::fs::write(path, serde_json::to_vec(&spec)?)?)
     }
 
@@ -46,13 +46,13 @@ impl Bundle<'_> {
         }
         // crun does not make the work directory.
         let work = format!("{}/work", self.directory());
-        self.stasis.host.run(&["mkdir", "-p", &work])?;
+        self.stasis.run(&["mkdir", "-p", &work])?;
         Ok(())
     }
 
     /// Returns the specification as it is now.
     pub fn spec(&self) -> Result<Value> {
-        let path = self.stasis.host.path(self.directory()).join("config.json");
+        let path = self.stasis.path(self.directory()).join("config.json");
         Ok(serde_json::from_slice(&std::fs::read(path)?)?)
     }
 
@@ -93,7 +93,7 @@ impl Bundle<'_> {
 
     /// Returns the GPUs that the container's init process has open, as it names them.
     pub fn open_gpus(&self) -> Result<Vec<String>> {
-        let descriptors = self.stasis.host.path(format!("/proc/{}/fd", self.pid()?));
+        let descriptors = self.stasis.path(format!("/proc/{}/fd", self.pid()?));
         let mut gpus = Vec::new();
         for entry in std::fs::read_dir(descriptors)? {
             let target = std::fs::read_link(entry?.path())?

@@ -41,7 +41,7 @@ impl<'l> Bundle<'l> {
         let mut spec = lay_out(stasis, &directory)?;
         spec::edit(&mut spec, id, command)
             .context("the spec that `runc spec` writes has changed")?;
-        let path = stasis.host.path(format!("{directory}/config.json"));
+        let path = stasis.path(format!("{directory}/config.json"));
         std::fs::write(path, serde_json::to_vec(&spec)?)?;
         Ok(bundle)
     }
@@ -86,7 +86,7 @@ impl<'l> Bundle<'l> {
     /// Returns its path for this process.
     #[must_use]
     pub fn image_path(&self, name: &str) -> PathBuf {
-        self.stasis.host.path(self.image(name))
+        self.stasis.path(self.image(name))
     }
 
     /// Returns the manifest of an image of this container.
@@ -110,7 +110,7 @@ impl<'l> Bundle<'l> {
     /// Returns a command for an operation: [`Bundle::failure`] is its report, if it fails.
     pub fn operation(&self, arguments: &[&str]) -> Result<Command> {
         let log = self.log();
-        std::fs::write(self.stasis.host.path(&log), "")?;
+        std::fs::write(self.stasis.path(&log), "")?;
         let logged = ["--log", &log, "--log-format", "json"];
         Ok(self.runtime(&[&logged, arguments].concat()))
     }
@@ -226,7 +226,7 @@ impl<'l> Bundle<'l> {
 
     /// Returns the failure that the last operation has reported.
     pub fn failure(&self) -> Result<Option<Failure>> {
-        Failure::last_in(&std::fs::read_to_string(self.stasis.host.path(self.log()))?)
+        Failure::last_in(&std::fs::read_to_string(self.stasis.path(self.log()))?)
     }
 
     /// Returns the message of that failure.

@@ -10,11 +10,11 @@ use crate::host::installed::{DEVICES, DRIVER, StasisHost};
 /// `runc spec` writes, which is returned. The test host's containerd must run.
 pub fn lay_out(stasis: &StasisHost, directory: &str) -> Result<Value> {
     let rootfs = format!("{directory}/rootfs");
-    stasis.host.run(&["mkdir", "-p", &rootfs])?;
+    stasis.run(&["mkdir", "-p", &rootfs])?;
     let mount = ["ctr", "image", "mount", "--rw", Image::DEFAULT_NAME];
-    stasis.host.run(&[&mount[..], &[&rootfs]].concat())?;
-    stasis.host.run(&["runc", "spec", "--bundle", directory])?;
-    let path = stasis.host.path(format!("{directory}/config.json"));
+    stasis.run(&[&mount[..], &[&rootfs]].concat())?;
+    stasis.run(&["runc", "spec", "--bundle", directory])?;
+    let path = stasis.path(format!("{directory}/config.json"));
     Ok(serde_json::from_str(&std::fs::read_to_string(path)?)?)
 }
 

@@ -132,8 +132,8 @@ fn rests_of_a_checkpoint_go_and_its_image_stays(
 /// Also on a read-only mount, and while neither its processes nor CRIU have a file of it open.
 fn what_is_being_restored_stays(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     let (image, read_only) = (job.image("three"), "/images/read-only");
-    let mount = |arguments: &[&str]| stasis.host.run(&[&["mount"], arguments].concat());
-    stasis.host.run(&["mkdir", read_only])?;
+    let mount = |arguments: &[&str]| stasis.run(&[&["mount"], arguments].concat());
+    stasis.run(&["mkdir", read_only])?;
     mount(&["--bind", &image, read_only])?;
     mount(&["-o", "remount,bind,ro", read_only])?;
     job.delete()?;
@@ -150,8 +150,8 @@ fn what_is_being_restored_stays(stasis: &StasisHost, job: &Bundle<'_>) -> Result
     stasis.let_driver_go("gate")?;
     ensure!(restore.wait()?.success(), "{:?}", job.message()?);
     stasis.inject("")?;
-    stasis.host.run(&["umount", read_only])?;
-    stasis.host.run(&["rmdir", read_only])?;
+    stasis.run(&["umount", read_only])?;
+    stasis.run(&["rmdir", read_only])?;
     assert_eq!(stasis.ask_until_up(10001)?, "ok 1");
     job.delete()?;
     job.restore("three")?;
@@ -192,7 +192,7 @@ fn contents_go_with_their_image_unless_they_are_open(
         (code, facts(&rows, "result")),
         (Some(0), vec!["removed".to_owned()])
     );
-    assert_eq!(names_in(&stasis.host.path(MEMORY))?, [""; 0]);
+    assert_eq!(names_in(&stasis.path(MEMORY))?, [""; 0]);
     stasis.nothing_to_put_right()
 }
 

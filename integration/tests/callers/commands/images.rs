@@ -65,7 +65,7 @@ pub(crate) fn images_are_listed_and_verified(stasis: &StasisHost) -> Result<()> 
     let (_, rows) = json(stasis, &["verify", "job"])?;
     assert_eq!(rows[0]["image"], paths[1], "the last one");
     let none = "mkdir /images/hello; echo hello > /images/hello/inventory.img";
-    stasis.host.run(&["sh", "-ec", none])?;
+    stasis.run(&["sh", "-ec", none])?;
     let (code, rows) = json(stasis, &["verify", "/images/hello"])?;
     assert_eq!((code, &rows[0]["kind"]), (Some(1), &"image-damaged".into()));
     let (code, rows) = json(stasis, &["verify", "/images/none"])?;
@@ -79,7 +79,7 @@ pub(crate) fn images_are_listed_and_verified(stasis: &StasisHost) -> Result<()> 
 
 /// Flips a bit in the middle of the image's largest pack.
 fn damage(stasis: &StasisHost, image: &str) -> Result<()> {
-    let files = fs::read_dir(stasis.host.path(image))?;
+    let files = fs::read_dir(stasis.path(image))?;
     let packs = files.filter_map(|file| {
         let path = file.ok()?.path();
         let is_pack = path.extension().is_some_and(|ending| ending == "pack");

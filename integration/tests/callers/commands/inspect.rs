@@ -70,7 +70,7 @@ pub(crate) fn an_unpacked_archive_tells_its_name(stasis: &StasisHost) -> Result<
     stasis.podman_container(&export, "packed")?;
     stasis.podman_remove("packed")?;
     let script = format!("mkdir /images/unpacked && tar -xf {archive} -C /images/unpacked");
-    stasis.host.run(&["sh", "-c", &script])?;
+    stasis.run(&["sh", "-c", &script])?;
     let (code, found) = json(stasis, &["inspect", "/images/unpacked"])?;
     assert_eq!(code, Some(0));
     assert_eq!(found[0]["image"], "/images/unpacked/checkpoint");
@@ -93,13 +93,13 @@ fn archives_are_read(stasis: &StasisHost, archive: &str) -> Result<()> {
     assert_eq!(found[0]["image"], archive);
     let damage = "echo x >> /images/unpacked/checkpoint/pages-1.img; \
         tar -C /images/unpacked -cf /images/damaged.tar .";
-    stasis.host.run(&["sh", "-ec", damage])?;
+    stasis.run(&["sh", "-ec", damage])?;
     let (code, found) = json(stasis, &["verify", "/images/damaged.tar"])?;
     assert_eq!(
         (code, &found[0]["kind"]),
         (Some(1), &json!("image-damaged"))
     );
-    let left = stasis.host.run_for_text(&["ls", "-A", "/images"])?;
+    let left = stasis.run_for_text(&["ls", "-A", "/images"])?;
     assert!(
         !left.contains(".packed") && !left.contains(".damaged"),
         "{left}"

@@ -96,7 +96,7 @@ pub(crate) fn some_are_chosen_and_what_chooses_none_is_refused(stasis: &StasisHo
 /// A truncated line, and one with control sequences for a terminal.
 pub(crate) fn what_is_no_line_is_left_out(stasis: &StasisHost) -> Result<()> {
     let (_, before) = json(stasis, &["log"])?;
-    let path = stasis.host.path(OPERATIONS_LOG);
+    let path = stasis.path(OPERATIONS_LOG);
     let mut log = OpenOptions::new().append(true).open(path)?;
     log.write_all(b"{\"time\": \"cut off\n\xff\n[]\n")?;
     let odd = "{\"time\": \"now\", \"operation\": \"restore\", \"container\": \"odd\\u001b[2J\"}\n";

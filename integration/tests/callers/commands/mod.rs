@@ -87,7 +87,7 @@ pub(crate) fn json(stasis: &StasisHost, arguments: &[&str]) -> Result<(Option<i3
 
 /// Has `stasis` find the containers of bundles, as if they were in runc's own root directory.
 fn as_one_of_runc(stasis: &StasisHost) -> Result<()> {
-    stasis.host.run(&["ln", "-s", ROOT, "/run/runc"]).map(drop)
+    stasis.run(&["ln", "-s", ROOT, "/run/runc"]).map(drop)
 }
 
 /// Splits each line of a table into its cells.

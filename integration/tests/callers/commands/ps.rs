@@ -198,7 +198,7 @@ pub(crate) fn a_terminal_gets_colours_and_no_line_too_many(stasis: &StasisHost) 
     for columns in [200, 80, 30] {
         let command = format!("stty cols {columns}; {PROGRAM} ps");
         let script = ["script", "-qec", &command, "/dev/null"];
-        let text = stasis.host.run_for_text(&script)?;
+        let text = stasis.run_for_text(&script)?;
         let green = "\u{1b}[38;5;10mrunning";
         assert!(text.contains(green), "{text:?}");
         let mut lines = text.lines().map(|line| visible(line.trim_end()));

@@ -21,7 +21,7 @@ fn they_fit_the_terminal(kind: HostKind) -> Result<()> {
     stasis.podman_run(CONTAINER, &[], &["/bin/counter", "10001"])?;
     stasis.ask_until_up(10001)?;
     let checkpoint = ["podman", "container", "checkpoint", "--leave-running"];
-    stasis.host.run(&[&checkpoint[..], &[CONTAINER]].concat())?;
+    stasis.run(&[&checkpoint[..], &[CONTAINER]].concat())?;
     let logged = stasis.operation("checkpoint")?;
     let path = logged["image_path"].as_str().context("no path")?;
     let id = logged["container"].as_str().context("no id")?;
@@ -47,7 +47,7 @@ fn they_fit_the_terminal(kind: HostKind) -> Result<()> {
 fn on_terminal(stasis: &StasisHost, columns: usize, command: &str) -> Result<String> {
     let command = format!("stty cols {columns}; {PROGRAM} {command}");
     let script = ["script", "-qec", &command, "/dev/null"];
-    let shown = stasis.host.run_for_text(&script)?;
+    let shown = stasis.run_for_text(&script)?;
     let lines = shown.lines().map(|line| visible(line.trim_end()) + "\n");
     Ok(lines.collect())
 }

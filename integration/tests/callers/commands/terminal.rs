@@ -50,7 +50,7 @@ pub(crate) fn ctrl_c_has_each_of_several_go_back(stasis: &StasisHost) -> Result<
     // The terminal shows the key once its processes have the signal pending.
     terminal.until_shown("^C")?;
     wait_until_clear(|| {
-        let pending = stasis.host.run_for_text(&["bash", "-c", PENDING])?;
+        let pending = stasis.run_for_text(&["bash", "-c", PENDING])?;
         Ok((!pending.is_empty()).then_some(pending))
     })?;
     stasis.let_driver_go("gate")?;

@@ -69,5 +69,5 @@ fn trusts_the_registry(stasis: &StasisHost) -> Result<()> {
     let settings =
         format!("[host.'https://{REGISTRY}']\nca = '/etc/docker/certs.d/{REGISTRY}/ca.crt'\n");
     let file = format!("/etc/containerd/certs.d/{REGISTRY}/hosts.toml");
-    stasis.host.write(&file, &settings)
+    stasis.write(&file, &settings)
 }

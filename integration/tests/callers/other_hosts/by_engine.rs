@@ -220,7 +220,7 @@ fn begin_docker(stasis: &StasisHost, job: &Job, name: &str, image: Option<&str>)
 
 fn end_docker(stasis: &StasisHost, job: &Job) -> Result<()> {
     let remove = ["docker", "rm", "-f", job.name];
-    stasis.host.run(&remove).map(drop)
+    stasis.run(&remove).map(drop)
 }
 
 fn save_docker(stasis: &StasisHost, job: &Job) -> Result<String> {
@@ -238,7 +238,7 @@ fn restore_docker(stasis: &StasisHost, job: &Job) -> Result<()> {
 
 fn directory_of_docker(stasis: &StasisHost, job: &Job, checkpoint: &str) -> Result<String> {
     let inspect = ["docker", "inspect", "--format", "{{.Id}}", job.name];
-    let id = stasis.host.run_for_text(&inspect)?;
+    let id = stasis.run_for_text(&inspect)?;
     Ok(format!(
         "/var/lib/docker/containers/{id}/checkpoints/{checkpoint}"
     ))

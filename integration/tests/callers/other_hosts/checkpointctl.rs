@@ -62,9 +62,7 @@ fn kubelets_archive(stasis: &StasisHost) -> Result<()> {
 }
 
 fn said(stasis: &StasisHost, arguments: &[&str]) -> Result<String> {
-    let said = stasis
-        .host
-        .run_for_text(&[&[PROGRAM], arguments].concat())?;
+    let said = stasis.run_for_text(&[&[PROGRAM], arguments].concat())?;
     println!("$ checkpointctl {}\n{said}\n", arguments.join(" "));
     Ok(said)
 }

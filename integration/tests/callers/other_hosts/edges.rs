@@ -112,8 +112,8 @@ const WAITS: &str = "deadlines.stalled_s = 16\n";
 pub(super) fn nothing_is_pushed(host: &StasisHost) -> Result<()> {
     wait_until_clear(|| {
         let noted = ["find", "/images/.to-push", "-type", "f"];
-        let noted = host.host.run_for_text(&noted).unwrap_or_default();
-        let at_work = host.host.run_for_text(&["pgrep", "-x", "stasis-push"]);
+        let noted = host.run_for_text(&noted).unwrap_or_default();
+        let at_work = host.run_for_text(&["pgrep", "-x", "stasis-push"]);
         let left = [noted, at_work.unwrap_or_default()].concat();
         Ok((!left.is_empty()).then_some(left))
     })
@@ -135,7 +135,7 @@ fn who_is_killed_leaves_it_to_who_pushes(pair: &Pair<'_>) -> Result<()> {
     host.hold_driver("checkpoint job", "killed")?;
     job.kill("TERM")?;
     host.until_driver_is_called()?;
-    host.host.run(&["pkill", "-KILL", "-x", "stasis-stop"])?;
+    host.run(&["pkill", "-KILL", "-x", "stasis-stop"])?;
     host.let_driver_go("killed")?;
     pair.goes_on(2)?;
     ended(host, job)
@@ -148,8 +148,8 @@ fn what_a_lost_host_was_to_push_is_left_behind(pair: &Pair<'_>) -> Result<()> {
     host.hold_driver("checkpoint job", "lost")?;
     job.kill("TERM")?;
     host.until_driver_is_called()?;
-    host.host.run(&["pkill", "-KILL", "-x", "stasis-push"])?;
-    host.host.run(&["pkill", "-KILL", "-x", "stasis-stop"])?;
+    host.run(&["pkill", "-KILL", "-x", "stasis-push"])?;
+    host.run(&["pkill", "-KILL", "-x", "stasis-stop"])?;
     let (other, next) = pair.to;
     begin(next)?;
     asked(other, 1)?;
@@ -194,13 +194,12 @@ fn the_registry_is_away_for_a_while<'h>(pair: &Pair<'h>, daemon: Daemon<'h>) -> 
     host.nobody_is_stopped()?;
     let notes = host.operation("stop")?["notes"].to_string();
     assert_contains(&notes, &["the registry does not know"]);
-    let images = host.host.run_for_text(&["ls", "/images/away"])?;
+    let images = host.run_for_text(&["ls", "/images/away"])?;
     ensure!(images.lines().count() == 2, "{images}");
     pair.starts_cold("registry.test:5443/jobs/away")?;
-    host.host.run(&["pkill", "-KILL", "-x", "stasis-push"])?;
-    host.host
-        .run(&["cp", "-a", "/images/.to-push", "/root/to-push"])?;
-    host.host.run(&[PROGRAM, "recover"])?;
+    host.run(&["pkill", "-KILL", "-x", "stasis-push"])?;
+    host.run(&["cp", "-a", "/images/.to-push", "/root/to-push"])?;
+    host.run(&[PROGRAM, "recover"])?;
     let daemon = pair.registry.docker_registry_again()?;
     nothing_is_pushed(host)?;
     let pushed = host.operation("push")?;
@@ -214,8 +213,8 @@ fn the_registry_is_away_for_a_while<'h>(pair: &Pair<'h>, daemon: Daemon<'h>) -> 
 /// incomplete now, so it could not be pushed again.
 fn what_is_there_is_not_pushed_again(host: &StasisHost) -> Result<()> {
     let script = "rm /images/away/*-stop/inventory.img; cp -a /root/to-push/. /images/.to-push/";
-    host.host.run(&["sh", "-ec", script])?;
-    host.host.run(&[PROGRAM, "recover"])?;
+    host.run(&["sh", "-ec", script])?;
+    host.run(&[PROGRAM, "recover"])?;
     nothing_is_pushed(host)?;
     let pushed = host.operation("push")?;
     ensure!(pushed.get("error").is_none(), "{pushed}");

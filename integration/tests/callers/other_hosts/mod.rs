@@ -46,6 +46,6 @@ fn named(name: &str) -> String {
 /// Runs `stasis`, which has to succeed. Returns its answer.
 fn moved(stasis: &StasisHost, arguments: &[&str]) -> Result<Value> {
     let command = [&[PROGRAM], arguments, &["--json"]].concat();
-    let text = stasis.host.run_for_text(&command)?;
+    let text = stasis.run_for_text(&command)?;
     serde_json::from_str(&text).context(text)
 }

@@ -89,8 +89,8 @@ fn connections_are_saved(stasis: &StasisHost, page: &str) -> Result<()> {
     let refused = stasis.command(PROGRAM).args(["check", "job"]).output()?;
     let refused = String::from_utf8_lossy(&refused.stdout).into_owned();
     ensure!(refused.contains("tcp-connection"), "{refused}");
-    stasis.host.run(&["mkdir", "-p", "/etc/criu"])?;
-    stasis.host.write(RUNC_CONF, &settings)?;
+    stasis.run(&["mkdir", "-p", "/etc/criu"])?;
+    stasis.write(RUNC_CONF, &settings)?;
     run(stasis, "stasis check job")?;
     stasis.ctr_checkpoint("job", "example.com/job:talks")?;
     ensure!(stasis.ask_until_up(PORT)? == "102");

@@ -35,7 +35,7 @@ fn every_block_does_what_is_said(kind: HostKind) -> Result<()> {
         "{{\"auths\":{{\"{}\":{{\"auth\":\"{PASSWORD}\"}}}}}}",
         registry()
     );
-    stasis.host.write("/root/.docker/config.json", &password)?;
+    stasis.write("/root/.docker/config.json", &password)?;
     let [job, settings] = blocks(&page, AT_A_STOP)?;
     let (start, stop) = job.split_once("podman stop").context("no stop")?;
     let (start, stop) = (here(start), format!("podman stop{stop}"));
@@ -101,7 +101,7 @@ fn goes_on_where_nothing_of_it_was(stasis: &StasisHost) -> Result<()> {
     })?;
     let log = stasis.operation("push")?;
     ensure!(log.get("error").is_none(), "{log}");
-    stasis.host.run(&["rm", "-r", IMAGES])?;
+    stasis.run(&["rm", "-r", IMAGES])?;
     run(stasis, "podman start job")?;
     counts(stasis, "103")
 }

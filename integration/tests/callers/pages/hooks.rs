@@ -92,6 +92,6 @@ fn has_an_image(stasis: &StasisHost) -> Result<()> {
     let image = image.file("/bin/sleep", "/bin/busybox".as_ref(), 0o755)?;
     let image = image.file("/tmp/asked", empty.path(), 0o644)?;
     let image = image.command(&["/bin/sh", "-c", JOB]);
-    image.write(&stasis.host.path(ARCHIVE))?;
+    image.write(&stasis.path(ARCHIVE))?;
     stasis.podman(&["load", "-q", "-i", ARCHIVE]).map(drop)
 }

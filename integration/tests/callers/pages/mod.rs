@@ -59,7 +59,7 @@ fn printed(stasis: &StasisHost, script: &str) -> Result<String> {
     let script = script.replace("ctr run -d", "ctr run -d --cpu-shares 0");
     let script = format!("cd /root\nexec 2>&1\n{script}");
     let bash = ["timeout", "120", "bash", "-ec", &script];
-    let done = stasis.host.run_for_text(&bash);
+    let done = stasis.run_for_text(&bash);
     done.with_context(|| script.clone())
 }
 

@@ -75,5 +75,5 @@ fn has_the_image(stasis: &StasisHost, engine: &str) -> Result<()> {
         "Docker" => &["docker", "load", "-q", "-i", ARCHIVE],
         _ => &["ctr", "image", "import", ARCHIVE],
     };
-    stasis.host.run(load).map(drop)
+    stasis.run(load).map(drop)
 }

@@ -56,11 +56,11 @@ fn two_minutes_are_as_shown(kind: HostKind, readme: &str) -> Result<()> {
     let stasis = &StasisHost::of(kind)?;
     without_make_install(stasis)?;
     package(stasis)?;
-    stasis.host.write(CONTAINERS, PODMAN)?;
-    stasis.host.write(DAEMON, DOCKER)?;
+    stasis.write(CONTAINERS, PODMAN)?;
+    stasis.write(DAEMON, DOCKER)?;
     stasis.host.install(Path::new("/bin/busybox"), BUSYBOX)?;
     let no_gpu = format!("rm -r /dev/nvidia* {DRIVER}/lib64");
-    stasis.host.run(&["sh", "-c", &no_gpu])?;
+    stasis.run(&["sh", "-c", &no_gpu])?;
     let began = Instant::now();
     let [install] = blocks(readme, INSTALL)?;
     ensure!(install.contains("stasis doctor"), "{install}");

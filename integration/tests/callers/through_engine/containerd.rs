@@ -24,7 +24,7 @@ pub(super) fn counter_is_checkpointed_by_its_id(stasis: &StasisHost) -> Result<(
     let (code, outcome) = object(stasis, &into)?;
     assert_eq!((code, &outcome["image"]), (Some(0), &directory.into()));
     stasis.ctr_wait_for("job", "STOPPED")?;
-    let manifest = image_files::manifest(&stasis.host.path(directory))?;
+    let manifest = image_files::manifest(&stasis.path(directory))?;
     assert_eq!(manifest["container"], "job");
 
     // ctr makes a new container.

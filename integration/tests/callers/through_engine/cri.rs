@@ -63,14 +63,14 @@ pub(super) fn counter_is_checkpointed_by_its_name(stasis: &StasisHost, cri: &Cri
         (&"done".into(), &ARCHIVE.into())
     );
     ensure!(outcome["seconds"].as_f64() > Some(0.0), "{outcome}");
-    let asked = std::fs::read_to_string(stasis.host.path(ASKED))?;
+    let asked = std::fs::read_to_string(stasis.path(ASKED))?;
     let expected = format!(
         "--timeout=24h checkpoint --export={ARCHIVE} {}",
         container.id
     );
     assert_eq!(asked.trim(), expected);
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("102"));
-    ensure!(stasis.host.path(ARCHIVE).is_file(), "no archive");
+    ensure!(stasis.path(ARCHIVE).is_file(), "no archive");
 
     // Kubernetes restores a container as another one, in another pod.
     cri.stop(&container.id, 10)?;
@@ -108,8 +108,8 @@ fn a_script_in_the_place_of_crictl(stasis: &StasisHost) -> Result<()> {
         "#!/bin/sh\necho \"$@\" >{ASKED}.new && mv {ASKED}.new {ASKED}\nread -r said <{ANSWER}\n\
          [ \"$said\" = None ] || {{ echo \"$said\" >&2; exit 1; }}\n"
     );
-    stasis.host.script(CRICTL, &script)?;
-    stasis.host.run(&["mkfifo", ANSWER])?;
+    stasis.script(CRICTL, &script)?;
+    stasis.run(&["mkfifo", ANSWER])?;
     Ok(())
 }
 
@@ -126,11 +126,11 @@ fn while_crictl(
         .stdout(Stdio::piped())
         .spawn()?;
     wait_until_clear(|| {
-        let asked = stasis.host.path(ASKED).exists();
+        let asked = stasis.path(ASKED).exists();
         Ok((!asked).then(|| "crictl is not called".to_owned()))
     })?;
     let said = call()?;
-    std::fs::write(stasis.host.path(ANSWER), format!("{said}\n"))?;
+    std::fs::write(stasis.path(ANSWER), format!("{said}\n"))?;
     let output = child.wait_with_output()?;
     Ok(serde_json::from_slice(&output.stdout)?)
 }

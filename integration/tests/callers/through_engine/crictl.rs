@@ -28,7 +28,7 @@ pub(super) fn counter_is_checkpointed_and_restored(stasis: &StasisHost, _: &Cri)
         "log_directory": "/var/log/pods/jobs",
         "linux": {"cgroup_parent": "/kubepods/pod-jobs", "security_context": namespaces},
     });
-    stasis.host.write(POD, &pod.to_string())?;
+    stasis.write(POD, &pod.to_string())?;
     let pod = crictl(stasis, &["runp", "--runtime=stasis", POD])?;
     let container = started(stasis, &pod, Image::DEFAULT_NAME)?;
     assert_eq!(stasis.ask_until_up(10000)?, "101");
@@ -73,12 +73,12 @@ fn started(stasis: &StasisHost, pod: &str, image: &str) -> Result<String> {
         "log_path": "job.log",
         "linux": {"security_context": {"namespace_options": {"network": 2, "pid": 1}}},
     });
-    stasis.host.write(CONTAINER, &container.to_string())?;
+    stasis.write(CONTAINER, &container.to_string())?;
     let id = crictl(stasis, &["create", pod, CONTAINER, POD])?;
     crictl(stasis, &["start", &id])?;
     Ok(id)
 }
 
 fn crictl(stasis: &StasisHost, arguments: &[&str]) -> Result<String> {
-    stasis.host.run_for_text(&[&CRICTL, arguments].concat())
+    stasis.run_for_text(&[&CRICTL, arguments].concat())
 }

@@ -39,7 +39,7 @@ pub(super) fn counter_is_checkpointed_by_its_name(stasis: &StasisHost) -> Result
     stasis.docker_wait_for("job", "exited")?;
     restored(stasis, &[])?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("105"));
-    stasis.host.run(&["docker", "kill", "job"])?;
+    stasis.run(&["docker", "kill", "job"])?;
     stasis.docker_wait_for("job", "exited")?;
     restored(stasis, &["--image", "kept"])?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("104"));

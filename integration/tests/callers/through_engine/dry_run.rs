@@ -59,7 +59,7 @@ pub(super) fn changes_nothing_and_names_what_is_in_the_way(stasis: &StasisHost) 
     assert_contains(&stdout, &["exec-session", "would be refused [blocked]"]);
     let (code, answer) = object(stasis, &[&dry_run[..], &["-R"]].concat())?;
     assert_eq!((code, &answer["kind"]), (Some(0), &Value::Null), "{answer}");
-    stasis.host.run(&["pkill", "-KILL", "-x", "pause"])?;
+    stasis.run(&["pkill", "-KILL", "-x", "pause"])?;
     stasis.set(&stasis.low_level, "")?;
 
     let (code, stdout, stderr) = run(stasis, &["checkpoint", "nobody", "--dry-run"])?;

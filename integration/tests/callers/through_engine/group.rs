@@ -31,20 +31,20 @@ pub(super) fn engines_see_what_has_ended(stasis: &StasisHost) -> Result<()> {
         Ok((status != "exited").then(|| format!("of-podman is {status}")))
     })?;
     wait_until_clear(|| {
-        let tasks = stasis.host.run_for_text(&["ctr", "tasks", "ls"])?;
+        let tasks = stasis.run_for_text(&["ctr", "tasks", "ls"])?;
         let is_stopped = |line: &str| line.starts_with("of-ctr ") && line.contains("STOPPED");
         Ok((!tasks.lines().any(is_stopped)).then_some(tasks))
     })?;
     for name in ["of-podman", "of-ctr"] {
         let image = format!("/images/group-2/{name}");
-        stasis.host.run(&[PROGRAM, "verify", "--here", &image])?;
+        stasis.run(&[PROGRAM, "verify", "--here", &image])?;
     }
     // Nothing prevents its next start.
     stasis.podman(&["start", "of-podman"])?;
     ensure!(stasis.ask_until_up(PORTS[0])? == "101");
     stasis.podman(&["rm", "--force", "--time", "0", "of-podman"])?;
-    stasis.host.run(&["ctr", "tasks", "rm", "of-ctr"])?;
-    stasis.host.run(&["ctr", "containers", "rm", "of-ctr"])?;
+    stasis.run(&["ctr", "tasks", "rm", "of-ctr"])?;
+    stasis.run(&["ctr", "containers", "rm", "of-ctr"])?;
     Ok(())
 }
 

@@ -67,7 +67,7 @@ pub(super) fn counter_is_checkpointed_by_its_name(stasis: &StasisHost) -> Result
     let archive = "/images/job.tar";
     let (code, outcome) = object(stasis, &["checkpoint", "job", "--image", archive])?;
     assert_eq!((code, &outcome["image"]), (Some(0), &archive.into()));
-    assert!(stasis.host.path(archive).is_file());
+    assert!(stasis.path(archive).is_file());
     stasis.podman_remove("job")?;
     let (code, outcome) = object(stasis, &["restore", "job", "--image", archive])?;
     assert_eq!(code, Some(0), "{outcome}");
@@ -97,9 +97,9 @@ fn what_podman_would_refuse_has_a_way_out(stasis: &StasisHost) -> Result<()> {
     stasis.podman(&["unpause", "job"])?;
     let criu = "/usr/sbin/criu";
     let aside = "/usr/sbin/criu-aside";
-    stasis.host.run(&["mv", criu, aside])?;
+    stasis.run(&["mv", criu, aside])?;
     let (code, _, stderr) = run(stasis, &["checkpoint", "job"])?;
-    stasis.host.run(&["mv", aside, criu])?;
+    stasis.run(&["mv", aside, criu])?;
     assert_eq!(code, Some(1), "{stderr}");
     assert_contains(
         &stderr,

@@ -61,7 +61,7 @@ pub(crate) fn libraries_of_another_patch_version_are_exchanged(
     let library = |version: &str| format!("/opt/driver/libnvidia-encode.so.{version}");
     let (old, new) = (library("580.95.05"), library("580.105.08"));
     stasis.inject("gpus 4\ndriver 580.95.05")?;
-    stasis.host.write(&old, "old")?;
+    stasis.write(&old, "old")?;
     memory.change(|spec| {
         let mount = json!({
             "destination": "/lib/libnvidia-encode.so.580.95.05", "source": old, "type": "bind",
@@ -73,8 +73,8 @@ pub(crate) fn libraries_of_another_patch_version_are_exchanged(
     })?;
     begin(stasis, memory, port, &[0])?;
     stasis.inject("gpus 4\ndriver 580.105.08")?;
-    fs::rename(stasis.host.path(&old), stasis.host.path(&new))?;
-    stasis.host.write(&new, "new")?;
+    fs::rename(stasis.path(&old), stasis.path(&new))?;
+    stasis.write(&new, "new")?;
     let before = memory.spec()?;
     // "exact" asks for the same files; a failed restore puts the specification back.
     stasis.set(&stasis.low_level, "restore.driver_libraries = \"exact\"\n")?;
@@ -103,8 +103,8 @@ pub(crate) fn libraries_in_use_cannot_change(
 ) -> Result<()> {
     let library = |version: &str| format!("/opt/mapped/libnvidia-ml.so.{version}");
     let (old, new) = (library("580.95.05"), library("580.105.08"));
-    let (old_path, new_path) = (stasis.host.path(&old), stasis.host.path(&new));
-    fs::create_dir_all(stasis.host.path("/opt/mapped"))?;
+    let (old_path, new_path) = (stasis.path(&old), stasis.path(&new));
+    fs::create_dir_all(stasis.path("/opt/mapped"))?;
     fs::copy(c_build::build()?.join("lib64/libnvidia-ml.so.1"), &old_path)?;
     stasis.inject("gpus 4\ndriver 580.95.05")?;
     let inside = "/lib/libnvidia-ml.so.580.95.05";

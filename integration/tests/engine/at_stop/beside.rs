@@ -50,7 +50,7 @@ pub(super) fn it_waits_for_another_checkpoint(stasis: &StasisHost, job: &Bundle<
 fn until_it_waits(stasis: &StasisHost) -> Result<()> {
     let syscall = format!("cat /proc/$(pgrep -f '{CHECKPOINT}')/syscall");
     wait_until_clear(|| {
-        let doing = stasis.host.run_for_text(&["bash", "-c", &syscall]);
+        let doing = stasis.run_for_text(&["bash", "-c", &syscall]);
         let doing = doing.unwrap_or_else(|error| format!("{error:#}"));
         Ok((!doing.starts_with(SLEEPS)).then(|| format!("{doing}; {:?}", notes_so_far(stasis))))
     })

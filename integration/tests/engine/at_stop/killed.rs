@@ -74,10 +74,8 @@ pub(super) fn who_is_killed_beside_it_takes_nothing_along(
 
 /// Pretends that an earlier container of this id is still being stopped, until the file is dropped.
 fn behind_another(stasis: &StasisHost) -> Result<File> {
-    let beside = stasis
-        .host
-        .run_for_text(&["bash", "-ec", "cd /run/stasis/stopping/*; pwd"])?;
-    let path = stasis.host.path(format!("{}/job.1000000-1", beside.trim()));
+    let beside = stasis.run_for_text(&["bash", "-ec", "cd /run/stasis/stopping/*; pwd"])?;
+    let path = stasis.path(format!("{}/job.1000000-1", beside.trim()));
     let file = File::create(path)?;
     file.lock()?;
     Ok(file)
@@ -85,17 +83,17 @@ fn behind_another(stasis: &StasisHost) -> Result<File> {
 
 pub(super) fn kill_the_stopper(stasis: &StasisHost) -> Result<()> {
     wait_until_clear(|| {
-        let killed = stasis.host.run(&["pkill", "-KILL", "-x", "stasis-stop"]);
+        let killed = stasis.run(&["pkill", "-KILL", "-x", "stasis-stop"]);
         Ok(killed.err().map(|error| error.to_string()))
     })?;
     wait_until_clear(|| {
-        let left = stasis.host.run_for_text(&["pgrep", "-x", "stasis-stop"]);
+        let left = stasis.run_for_text(&["pgrep", "-x", "stasis-stop"]);
         Ok(left.ok())
     })
 }
 
 pub(super) fn signal_the_checkpoint(stasis: &StasisHost, signal: &str) -> Result<()> {
-    let sent = stasis.host.run(&["pkill", signal, "-f", CHECKPOINT]);
+    let sent = stasis.run(&["pkill", signal, "-f", CHECKPOINT]);
     sent.map(drop)
 }
 
@@ -115,7 +113,7 @@ pub(super) fn the_next_one_waits_for_a_keeper_that_seals(
     stasis.until_criu_is_held()?;
     kill_the_stopper(stasis)?;
     signal_the_checkpoint(stasis, "-KILL")?;
-    let keeper = |signal| stasis.host.run(&["pkill", signal, "-x", "stasis-keeper"]);
+    let keeper = |signal| stasis.run(&["pkill", signal, "-x", "stasis-keeper"]);
     keeper("-STOP")?;
     stasis.let_criu_go()?;
     ended(stasis, job)?;
@@ -145,8 +143,8 @@ pub(super) fn the_next_one_waits_for_a_keeper_that_seals(
 /// Pretends to be the keeper, until the file is dropped.
 fn sealed_by_another(stasis: &StasisHost) -> Result<File> {
     let new = "ls -d /images/keys/sealed/*/.stasis-new";
-    let new = stasis.host.run_for_text(&["bash", "-c", new])?;
-    let new = File::open(stasis.host.path(new.trim()))?;
+    let new = stasis.run_for_text(&["bash", "-c", new])?;
+    let new = File::open(stasis.path(new.trim()))?;
     // Once CRIU has ended.
     new.lock()?;
     Ok(new)

@@ -32,7 +32,7 @@ pub(super) fn a_life_that_began_cold_takes_nothing_from_the_one_before(
     stopped("101", 3)?;
     stasis.set(&stasis.low_level, &settings)?;
     let cold = "cd /images/keys/cold; rm -r $(ls -d *-stop | tail -n 2)";
-    stasis.host.run(&["sh", "-ec", cold])?;
+    stasis.run(&["sh", "-ec", cold])?;
     stopped("103", 2)
 }
 
@@ -54,11 +54,11 @@ pub(super) fn the_clock_was_ahead_at_an_earlier_one(
     };
     stopped("101")?;
     let ahead = "cd /images/keys/clock; mv *-stop 2099-01-01T00:00:00.000Z-stop";
-    stasis.host.run(&["sh", "-ec", ahead])?;
+    stasis.run(&["sh", "-ec", ahead])?;
     stopped("102")?;
     // An image that another program has put there is not removed by a stop.
     let copied = "cd /images/keys/clock; mv *-stop 2199-01-01T00:00:00Z";
-    stasis.host.run(&["sh", "-ec", copied])?;
+    stasis.run(&["sh", "-ec", copied])?;
     begin(stasis, job, "103")?;
     job.kill("TERM")?;
     ended(stasis, job)?;

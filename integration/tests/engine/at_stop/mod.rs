@@ -94,9 +94,7 @@ fn notes(stasis: &StasisHost) -> Result<Value> {
 }
 
 fn images(stasis: &StasisHost, key: &str) -> Result<usize> {
-    let names = stasis
-        .host
-        .run_for_text(&["ls", &format!("/images/{key}")])?;
+    let names = stasis.run_for_text(&["ls", &format!("/images/{key}")])?;
     Ok(names.lines().count())
 }
 
@@ -142,7 +140,7 @@ fn the_next_one_of_its_id_is_saved_as_well(stasis: &StasisHost, job: &Bundle<'_>
     stasis.hold_driver("checkpoint job", "again")?;
     job.kill("TERM")?;
     stasis.until_driver_is_called()?;
-    let signal = |name: &str| stasis.host.run(&["pkill", name, "-x", "stasis-stop"]);
+    let signal = |name: &str| stasis.run(&["pkill", name, "-x", "stasis-stop"]);
     signal("-STOP")?;
     stasis.let_driver_go("again")?;
     ended(stasis, job)?;
@@ -218,9 +216,7 @@ fn a_checkpoint_that_is_killed_is_no_way_to_stay(
     stasis.hold_driver("checkpoint job", "killed")?;
     job.kill("TERM")?;
     stasis.until_driver_is_called()?;
-    stasis
-        .host
-        .run(&["pkill", "-KILL", "-f", "checkpoint --image-path"])?;
+    stasis.run(&["pkill", "-KILL", "-f", "checkpoint --image-path"])?;
     stasis.let_driver_go("killed")?;
     ended(stasis, job)?;
     assert_contains(

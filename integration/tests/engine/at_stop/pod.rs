@@ -30,7 +30,7 @@ pub(super) fn it_is_saved_below_its_namespace(stasis: &StasisHost, job: &Bundle<
     }
     assert_eq!(notes(stasis)?, Value::Null);
     assert_eq!(images(stasis, "red/keys/pod")?, 2);
-    assert!(!stasis.host.path("/images/keys/pod").exists());
+    assert!(!stasis.path("/images/keys/pod").exists());
     Ok(())
 }
 
@@ -44,9 +44,9 @@ fn kill_all_but_criu(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
 }
 
 fn join_network(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
-    stasis.host.run(&["ip", "netns", "add", POD])?;
+    stasis.run(&["ip", "netns", "add", POD])?;
     let up = ["ip", "-n", POD, "link", "set", "lo", "up"];
-    stasis.host.run(&up)?;
+    stasis.run(&up)?;
     job.change(|spec| {
         let namespaces = spec["linux"]["namespaces"].as_array_mut();
         namespaces.into_iter().for_each(|all| {
@@ -57,7 +57,7 @@ fn join_network(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
 
 fn in_network(stasis: &StasisHost, script: &str) -> Result<String> {
     let command = ["ip", "netns", "exec", POD, "bash", "-ec", script];
-    stasis.host.run_for_text(&command)
+    stasis.run_for_text(&command)
 }
 
 /// Returns the job's answer to one packet, which is sent once the job listens.

@@ -14,7 +14,7 @@ pub(crate) fn a_suspended_container_is_not_lost_for_want_of_room(
     needs!(StandIn);
     stasis.inject("memory 400")?;
     let memory = Bundle::make(stasis, "suspended", &["/bin/memcheck", "64", "10205"])?;
-    if stasis.host.path("/sys/fs/cgroup/memory").exists() {
+    if stasis.path("/sys/fs/cgroup/memory").exists() {
         memory.limit_memory(128 << 20)?;
     }
     memory.run()?;

@@ -119,7 +119,7 @@ pub(crate) fn what_cannot_answer_is_refused_at_once(
             &["is stopped by a signal", "nothing was done"],
         )?;
     }
-    stasis.host.run(&["kill", "-CONT", &pid])?;
+    stasis.run(&["kill", "-CONT", &pid])?;
     counter.pause()?;
     for arguments in all {
         fails(

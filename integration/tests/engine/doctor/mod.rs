@@ -48,7 +48,7 @@ fn each_fault_is_found(kind: HostKind) -> Result<()> {
         is_found(stasis, *case).with_context(|| case.0)?;
     }
     while_a_container_runs(stasis)?;
-    let text = stasis.host.run_for_text(&[PROGRAM, "doctor"])?;
+    let text = stasis.run_for_text(&[PROGRAM, "doctor"])?;
     ensure!(text.ends_with("\nfaults: 0, warnings: 0"), "{text}");
     Ok(())
 }
@@ -167,5 +167,5 @@ fn shell(stasis: &StasisHost, script: &str) -> Result<()> {
         "S={SETTINGS} O=/run/stasis-standin/faults B={bundle}; \
          P=$(pgrep -x memcheck || true); as_user() {{ {AS_USER} \"$@\"; }}; {script}"
     );
-    stasis.host.run(&["bash", "-ec", &named]).map(drop)
+    stasis.run(&["bash", "-ec", &named]).map(drop)
 }

@@ -39,7 +39,7 @@ pub(crate) fn left_running_both_go_on(stasis: &StasisHost) -> Result<()> {
     let on_gpu = format!("ls -l /proc/*/fd 2>/dev/null | grep -c /dev/nvidia >{SEEN}; true");
     job.before_criu(&on_gpu, "")?;
     job.checkpoint("left", &["--leave-running"])?;
-    let seen = fs::read_to_string(stasis.host.path(SEEN))?;
+    let seen = fs::read_to_string(stasis.path(SEEN))?;
     assert_eq!(seen.trim(), "0", "on the GPU while CRIU dumps");
     assert_contains(
         &notes(stasis)?,

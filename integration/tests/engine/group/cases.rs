@@ -18,7 +18,7 @@ pub(super) fn left_running(three: &mut Three<'_>) -> Result<()> {
     ensure!(answer["result"] == "done" && answer["complete"] == true);
     for bundle in &three.bundles {
         ensure!(bundle.status()? == "running");
-        let image = three.stasis.host.path(format!("{into}/{}", bundle.id));
+        let image = three.stasis.path(format!("{into}/{}", bundle.id));
         ensure!(image.join("inventory.img").exists());
         ensure!(!image.join(".stasis-new").exists() && !image.join(".stasis-group").exists());
     }
@@ -33,12 +33,12 @@ pub(super) fn left_running(three: &mut Three<'_>) -> Result<()> {
         said.ends_with(&format!(" s, into {again}; all keep running\n")),
         "{said}"
     );
-    let group = std::fs::read(three.stasis.host.path(format!("{into}/group.json")))?;
+    let group = std::fs::read(three.stasis.path(format!("{into}/group.json")))?;
     let group: serde_json::Value = serde_json::from_slice(&group)?;
     ensure!(group["containers"].as_array().context("none")?.len() == 3);
     let image = format!("{into}/b");
     let verify = [PROGRAM, "verify", "--here", &image];
-    three.stasis.host.run(&verify).map(drop)
+    three.stasis.run(&verify).map(drop)
 }
 
 /// All together: refused if the room is not enough for all, ended if one fails, and restored.
@@ -138,10 +138,7 @@ pub(super) fn a_full_disk_for_one(three: &mut Three<'_>) -> Result<()> {
 pub(super) fn a_full_disk_beside_contents_apart(three: &mut Three<'_>) -> Result<()> {
     three.set(&format!("{ON_DISK}preflight.disk_space = \"ignore\"\n"))?;
     without_room_for("a", three)?;
-    let left = three
-        .stasis
-        .host
-        .run_for_text(&["find", DISK, "-type", "f"])?;
+    let left = three.stasis.run_for_text(&["find", DISK, "-type", "f"])?;
     ensure!(left.is_empty(), "{left}");
     three.set("")
 }
@@ -149,10 +146,10 @@ pub(super) fn a_full_disk_beside_contents_apart(three: &mut Three<'_>) -> Result
 fn without_room_for(id: &str, three: &mut Three<'_>) -> Result<()> {
     let into = three.directory();
     let image = format!("{into}/{id}");
-    three.stasis.host.run(&["mkdir", "-p", &image])?;
+    three.stasis.run(&["mkdir", "-p", &image])?;
     three.stasis.host.mount_memory(1 << 17, &image)?;
     let answer = three.fails(&into, &[]);
-    three.stasis.host.run(&["umount", &image])?;
+    three.stasis.run(&["umount", &image])?;
     let answer = answer?;
     ensure!(of(&answer, id, "kind") == "no-space", "{answer:#}");
     Ok(())
@@ -173,7 +170,7 @@ pub(super) fn refusals(three: &mut Three<'_>) -> Result<()> {
         &refused(&["a", "none"], &into)?,
         &["none", "[no-container]"],
     );
-    ensure!(!three.stasis.host.path(&into).exists());
+    ensure!(!three.stasis.path(&into).exists());
     three.checkpoint(&into, &["-R"])?;
     assert_contains(
         &refused(&["a", "b"], &into)?,
@@ -247,7 +244,7 @@ pub(super) fn a_dry_run(three: &mut Three<'_>) -> Result<()> {
         all.len() == 3 && all.iter().all(|one| one["checkpointable"] == true),
         "{all:#?}"
     );
-    ensure!(!three.stasis.host.path(&into).exists());
+    ensure!(!three.stasis.path(&into).exists());
     Ok(())
 }
 

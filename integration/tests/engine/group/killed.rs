@@ -43,13 +43,7 @@ fn all_keepers(three: &mut Three<'_>) -> Result<()> {
     at(three, "checkpoint a", &into, |three| {
         three.stasis.kill_keepers()
     })?;
-    ensure!(
-        three
-            .stasis
-            .host
-            .path(format!("{into}/group.json"))
-            .exists()
-    );
+    ensure!(three.stasis.path(format!("{into}/group.json")).exists());
     Ok(())
 }
 
@@ -89,20 +83,8 @@ pub(super) fn behind_that(three: &mut Three<'_>) -> Result<()> {
         let into = three.directory();
         at(three, "restore a", &into, |three| three.kill(&victim))
             .with_context(|| victim.clone())?;
-        ensure!(
-            three
-                .stasis
-                .host
-                .path(format!("{into}/group.json"))
-                .exists()
-        );
-        ensure!(
-            !three
-                .stasis
-                .host
-                .path(format!("{into}/a/.stasis-new"))
-                .exists()
-        );
+        ensure!(three.stasis.path(format!("{into}/group.json")).exists());
+        ensure!(!three.stasis.path(format!("{into}/a/.stasis-new")).exists());
     }
     let into = three.directory();
     // The processes that first end a container are killed with their parent; their keepers end it.
@@ -125,7 +107,7 @@ pub(super) fn by_sigterm(three: &mut Three<'_>) -> Result<()> {
     three.stasis.until_driver_is_called()?;
     three.signal("-TERM", &of_container("c"))?;
     wait_until_clear(|| {
-        let entries = fs::read_dir(three.stasis.host.path(&into))?;
+        let entries = fs::read_dir(three.stasis.path(&into))?;
         let names: Vec<_> = entries
             .map(|entry| Ok(entry?.file_name()))
             .collect::<Result<_>>()?;

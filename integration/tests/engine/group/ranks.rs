@@ -19,7 +19,7 @@ pub(super) fn in_a_container_each(kind: HostKind) -> Result<()> {
     let stasis = &StasisHost::with_containerd(kind)?;
     stasis.inject("gpus 2")?;
     stasis.set("runc", PATIENT)?;
-    stasis.host.run(&["mkdir", "-p", SHARED])?;
+    stasis.run(&["mkdir", "-p", SHARED])?;
     let ranks: Vec<Bundle<'_>> = (0..3)
         .map(|rank| start(stasis, rank))
         .collect::<Result<_>>()?;

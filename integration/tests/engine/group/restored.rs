@@ -29,7 +29,7 @@ pub(super) fn killed(three: &mut Three<'_>) -> Result<()> {
     three.checkpoint(&into, &[])?;
     at(three, "unlock a", &into, &of_container("a"))?;
     three.stasis.nothing_to_put_right()?;
-    let left = three.stasis.host.path("/run/stasis/restores");
+    let left = three.stasis.path("/run/stasis/restores");
     ensure!(fs::read_dir(left)?.next().is_none(), "decisions are left");
     Ok(())
 }
@@ -64,7 +64,7 @@ fn is_told(
     three.stasis.nothing_to_put_right()?;
     three.go_on()?;
     let path = format!("{}/rootfs/hooks", three.bundles[0].directory());
-    let path = three.stasis.host.path(path);
+    let path = three.stasis.path(path);
     let run = fs::read_to_string(&path)?;
     ensure!(run == "before\nafter\n", "{run:?}");
     Ok(fs::remove_file(path)?)

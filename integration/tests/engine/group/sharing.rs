@@ -19,7 +19,7 @@ pub(super) fn across_containers(kind: HostKind) -> Result<()> {
     needs!(StandIn);
     let stasis = &StasisHost::with_containerd(kind)?;
     stasis.inject("gpus 2")?;
-    stasis.host.run(&["mkdir", "-p", SHARED])?;
+    stasis.run(&["mkdir", "-p", SHARED])?;
     let members = [
         start(stasis, "owner", PORTS[0])?,
         start(stasis, "importer", PORTS[1])?,

@@ -31,10 +31,8 @@ pub(super) fn over_tcp(kind: HostKind) -> Result<()> {
         "{refused:#}"
     );
     ensure!(of(&refused, "server", "state") == "unharmed", "{refused:#}");
-    stasis.host.run(&["mkdir", "-p", "/etc/criu"])?;
-    stasis
-        .host
-        .write("/etc/criu/runc.conf", "tcp-established\n")?;
+    stasis.run(&["mkdir", "-p", "/etc/criu"])?;
+    stasis.write("/etc/criu/runc.conf", "tcp-established\n")?;
     for cycle in 1..=3 {
         let into = format!("/images/going-on-{cycle}");
         let saved = group(stasis, &into, &["-R"])?;
@@ -51,10 +49,8 @@ pub(super) fn over_tcp(kind: HostKind) -> Result<()> {
 }
 
 fn new_pod(stasis: &StasisHost) -> Result<()> {
-    stasis.host.run(&["ip", "netns", "add", POD])?;
-    stasis
-        .host
-        .run(&["ip", "-n", POD, "link", "set", "lo", "up"])?;
+    stasis.run(&["ip", "netns", "add", POD])?;
+    stasis.run(&["ip", "-n", POD, "link", "set", "lo", "up"])?;
     Ok(())
 }
 
@@ -88,7 +84,7 @@ fn restore(stasis: &StasisHost, from: &str, pod: &[Bundle<'_>]) -> Result<Value>
 
 /// Waits until more than `before` lines have come back, in order and complete. Returns how many.
 fn come_back(stasis: &StasisHost, before: usize) -> Result<usize> {
-    let file = stasis.host.path("/run/bundle-talker/rootfs/out");
+    let file = stasis.path("/run/bundle-talker/rootfs/out");
     let mut count = 0;
     wait_until_clear(|| {
         let text = fs::read_to_string(&file).unwrap_or_default();

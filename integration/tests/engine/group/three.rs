@@ -75,7 +75,7 @@ impl<'l> Three<'l> {
     /// Returns the last container's number; 0 while its file is being written.
     fn count(&self) -> Result<u64> {
         let file = format!("{}/rootfs/count", self.bundles[2].directory());
-        let text = fs::read_to_string(self.stasis.host.path(file)).unwrap_or_default();
+        let text = fs::read_to_string(self.stasis.path(file)).unwrap_or_default();
         Ok(text.trim().parse().unwrap_or_default())
     }
 
@@ -129,7 +129,7 @@ impl<'l> Three<'l> {
     /// Checks that no image is in the directory.
     pub(super) fn no_image(&self, into: &str) -> Result<()> {
         let find = format!("[ ! -e {into} ] || find {into} -name group.json -o -name '*.img'");
-        let found = self.stasis.host.run_for_text(&["bash", "-c", &find])?;
+        let found = self.stasis.run_for_text(&["bash", "-c", &find])?;
         ensure!(found.is_empty(), "{found}");
         Ok(())
     }
@@ -190,14 +190,14 @@ impl<'l> Three<'l> {
             ensure!(status.is_empty(), "{} is {status}", bundle.id);
         }
         let of_them = "pgrep -af '^/bin/(counter|memcheck)|^/bin/sh -c i=0' || true";
-        let left = self.stasis.host.run_for_text(&["bash", "-c", of_them])?;
+        let left = self.stasis.run_for_text(&["bash", "-c", of_them])?;
         ensure!(left.is_empty(), "{left}");
         Ok(())
     }
 
     fn files(&self, directory: &str) -> Result<String> {
         let list = format!("cd {directory} && find . -type f -exec md5sum {{}} + | sort");
-        self.stasis.host.run_for_text(&["bash", "-c", &list])
+        self.stasis.run_for_text(&["bash", "-c", &list])
     }
 
     /// Kills processes of the host whose command lines match.
@@ -208,7 +208,7 @@ impl<'l> Three<'l> {
     /// Sends them this signal.
     pub(super) fn signal(&self, signal: &str, pattern: &str) -> Result<()> {
         let signal = ["pkill", signal, "-f", pattern];
-        self.stasis.host.run(&signal).map(drop)
+        self.stasis.run(&signal).map(drop)
     }
 
     pub(super) fn delete(&self) -> Result<()> {

@@ -125,7 +125,7 @@ pub(super) fn of_the_last_cuda_process(stasis: &StasisHost) -> Result<()> {
         &message,
         &["[hook-failed]", "left no process that uses CUDA"],
     );
-    let root = stasis.host.path(server.directory()).join("rootfs");
+    let root = stasis.path(server.directory()).join("rootfs");
     ensure!(root.join("after").exists());
     stasis.nothing_to_put_right()?;
     server.checkpoint("image", &[])?;

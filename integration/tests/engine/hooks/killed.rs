@@ -71,7 +71,7 @@ fn with_its_keeper(job: &Job<'_>, here: &Killed<'_>) -> Result<()> {
     operation.wait()?;
     here.let_go()?;
     job.were_run(&["before"])?;
-    job.stasis.host.run(&[PROGRAM, "recover", "counter"])?;
+    job.stasis.run(&[PROGRAM, "recover", "counter"])?;
     job.were_run(&["after"])
 }
 
@@ -82,12 +82,7 @@ pub(super) fn of_the_runner(job: &mut Job<'_>) -> Result<()> {
     job.until_run("before")?;
     wait_until_clear(|| {
         let killed = ["pkill", "-KILL", "-x", "stasis-hook"];
-        Ok(job
-            .stasis
-            .host
-            .run(&killed)
-            .err()
-            .map(|error| error.to_string()))
+        Ok(job.stasis.run(&killed).err().map(|error| error.to_string()))
     })?;
     let output = child.wait_with_output()?;
     ensure!(!output.status.success());

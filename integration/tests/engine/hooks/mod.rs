@@ -87,7 +87,7 @@ impl Job<'_> {
     /// Returns the path of a container's file for this process.
     fn in_container(&self, path: &str) -> PathBuf {
         let directory = self.counter.directory();
-        self.stasis.host.path(format!("{directory}/rootfs{path}"))
+        self.stasis.path(format!("{directory}/rootfs{path}"))
     }
 
     /// Replaces these annotations. The engine reads the specification in the bundle.
@@ -135,7 +135,7 @@ impl Job<'_> {
     fn goes_on(&mut self) -> Result<()> {
         self.stasis.nothing_to_put_right()?;
         wait_until_clear(|| {
-            let left = self.stasis.host.run_for_text(&["pgrep", "-f", HANGING]);
+            let left = self.stasis.run_for_text(&["pgrep", "-f", HANGING]);
             Ok(left.ok().map(|left| format!("processes of a hook: {left}")))
         })?;
         self.count += 1;
@@ -278,7 +278,7 @@ fn without_cuda(stasis: &StasisHost) -> Result<()> {
     plain.restore("image")?;
     for name in ["before", "after"] {
         let path = format!("{}/rootfs/{name}", plain.directory());
-        ensure!(!stasis.host.path(path).exists(), "{name} was run");
+        ensure!(!stasis.path(path).exists(), "{name} was run");
     }
     plain.delete()
 }

@@ -33,9 +33,9 @@ pub(super) fn in_place(job: &mut Job<'_>) -> Result<()> {
     job.were_run(&["after"])?;
     job.has_phase("resume", "resume: after-restore hook")?;
     let toggle = [&[CUDA_CHECKPOINT, "--toggle"], &CONTAINER[..]].concat();
-    job.stasis.host.run(&toggle)?;
+    job.stasis.run(&toggle)?;
     job.were_run(&["before"])?;
-    job.stasis.host.run(&toggle)?;
+    job.stasis.run(&toggle)?;
     job.were_run(&["after"])?;
     that_is_killed(job)
 }

@@ -28,9 +28,7 @@ fn hostile_images_are_refused_by_name() -> Result<()> {
     what_is_no_file(&job)?;
     let image = job.image("image");
     // A backup by hard links (cp -al, rsync --link-dest) is an image like any other.
-    stasis
-        .host
-        .run(&["cp", "-al", &image, &job.image("backup")])?;
+    stasis.run(&["cp", "-al", &image, &job.image("backup")])?;
     job.restore("backup")?;
     assert_eq!(stasis.ask(PORT)?.as_deref(), Some("ok 1"));
     job.delete()?;

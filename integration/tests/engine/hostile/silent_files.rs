@@ -54,15 +54,15 @@ impl<'l> Server<'l> {
             "mkdir -p {MOUNT}; test -e /dev/fuse || mknod /dev/fuse c 10 229; \
              setsid --fork {PROGRAM} {MOUNT} {DRIVER}/lib64/libcuda.so.1 </dev/null >/dev/null 2>&1"
         );
-        stasis.host.run(&["sh", "-c", &script])?;
-        let file = stasis.host.path(MOUNT).join("libcuda.so.2");
+        stasis.run(&["sh", "-c", &script])?;
+        let file = stasis.path(MOUNT).join("libcuda.so.2");
         wait_until_clear(|| Ok((!file.exists()).then(|| "not mounted".to_owned())))?;
         Ok(Self { stasis })
     }
 
     fn signal(&self, name: &str) -> Result<()> {
         let signal = format!("-{name}");
-        self.stasis.host.run(&["pkill", &signal, "-x", "silent"])?;
+        self.stasis.run(&["pkill", &signal, "-x", "silent"])?;
         Ok(())
     }
 }
@@ -70,6 +70,6 @@ impl<'l> Server<'l> {
 impl Drop for Server<'_> {
     fn drop(&mut self) {
         let _ = self.signal("KILL");
-        let _ = self.stasis.host.run(&["umount", "--lazy", MOUNT]);
+        let _ = self.stasis.run(&["umount", "--lazy", MOUNT]);
     }
 }

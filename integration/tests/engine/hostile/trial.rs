@@ -76,7 +76,7 @@ impl<'l> Trial<'l> {
             "#!/bin/sh\nexec 3>&2 2>/dev/null\n\
              exec {bound} sh -c 'exec \"$@\" 2>&3 3>&-' sh {RUNTIME} \"$@\"\n"
         );
-        stasis.host.script(BOUNDED, &script)?;
+        stasis.script(BOUNDED, &script)?;
         let port = NEIGHBOURS_PORT.to_string();
         let neighbour = Bundle::make(stasis, "neighbour", &["/bin/counter", &port])?;
         neighbour.run()?;

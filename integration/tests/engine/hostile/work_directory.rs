@@ -25,8 +25,8 @@ fn logs_lead_nowhere_and_hold_up_nobody() -> Result<()> {
     needs!(StandIn);
     let stasis = &StasisHost::with_containerd(HostKind::sid()?)?;
     stasis.set("runc", "deadlines.stalled_s = 20\n")?;
-    stasis.host.write(OUTSIDE, KEPT)?;
-    stasis.host.run(&["mkdir", WORK])?;
+    stasis.write(OUTSIDE, KEPT)?;
+    stasis.run(&["mkdir", WORK])?;
     let job = &Bundle::make(stasis, "job", &["/bin/counter", &PORT.to_string()])?;
     job.run()?;
     let counted: u32 = stasis.ask_until_up(PORT)?.parse()?;
@@ -79,7 +79,7 @@ fn refused(
 ) -> Result<()> {
     for name in names {
         for put in [link, fifo, device] {
-            let at = stasis.host.path(WORK).join(name);
+            let at = stasis.path(WORK).join(name);
             let _ = fs::remove_file(&at);
             put(&at)?;
             ensure!(!operation()?, "{name}: it succeeded");
@@ -88,7 +88,7 @@ fn refused(
             ensure!(kind == Some("image-directory"), "{name}: {failure:?}");
             ensure!(failure.state == Some(State::Unharmed), "{failure:?}");
             assert_contains(&failure.message, &[name, "is no regular file"]);
-            assert_eq!(fs::read_to_string(stasis.host.path(OUTSIDE))?, KEPT);
+            assert_eq!(fs::read_to_string(stasis.path(OUTSIDE))?, KEPT);
             fs::remove_file(&at)?;
         }
     }

@@ -16,10 +16,10 @@ const SHARED_MEMORY: &str = "/job-shm";
 #[test]
 fn they_come_back_though_the_checkpoint_was_killed() -> Result<()> {
     let stasis = StasisHost::with_containerd(HostKind::sid()?)?;
-    stasis.host.script(KILLER.0, KILLER.1)?;
-    stasis.host.run(&["mkdir", SHARED_MEMORY])?;
+    stasis.script(KILLER.0, KILLER.1)?;
+    stasis.run(&["mkdir", SHARED_MEMORY])?;
     let mount = ["mount", "-t", "tmpfs", "tmpfs", SHARED_MEMORY];
-    stasis.host.run(&mount)?;
+    stasis.run(&mount)?;
     let job = Bundle::make(&stasis, "job", &["/bin/kept", "10005", "shared"])?;
     job.change(|spec| {
         spec["linux"]["devices"] = json!([]);
@@ -41,8 +41,8 @@ fn they_come_back_though_the_checkpoint_was_killed() -> Result<()> {
     stasis.set("runc", "")?;
     stasis.nothing_to_put_right()?;
     job.delete()?;
-    stasis.host.run(&["umount", SHARED_MEMORY])?;
-    stasis.host.run(&mount)?;
+    stasis.run(&["umount", SHARED_MEMORY])?;
+    stasis.run(&mount)?;
     job.restore("image")?;
     assert_eq!(stasis.ask_until_up(10005)?, "2 ok");
     job.delete()

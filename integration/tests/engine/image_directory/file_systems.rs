@@ -44,7 +44,7 @@ impl Contents {
 #[test]
 fn images_are_on_each_file_system() -> Result<()> {
     let host = StasisHost::with_containerd(HostKind::sid()?)?;
-    host.host.script(KILLER.0, KILLER.1)?;
+    host.script(KILLER.0, KILLER.1)?;
     for (number, (kind, place)) in CASES.into_iter().enumerate() {
         on(&host, kind, place, 10000 + u16::try_from(number)?)
             .with_context(|| format!("{kind:?}, {place:?}"))?;
@@ -67,12 +67,12 @@ fn on(host: &StasisHost, kind: FileSystemKind, place: Contents, port: u16) -> Re
     the_next_one_outlives_its_runtime(host, &container, place)?;
     let images = ["first", "same"].map(|image| bundle.image(image));
     for image in &images {
-        let verified = host.host.run(&[PROGRAM, "verify", "--here", image]);
+        let verified = host.run(&[PROGRAM, "verify", "--here", image]);
         verified.with_context(|| image.clone())?;
     }
     container.end()?;
     the_older_one_is_removed(host, &container, &images)?;
-    host.host.run(&["umount", "--recursive", DISK]).map(drop)
+    host.run(&["umount", "--recursive", DISK]).map(drop)
 }
 
 /// CRIU is killed when it has written a part of the second image.
@@ -137,11 +137,9 @@ fn the_older_one_is_removed(
 ) -> Result<()> {
     let id = &container.bundle.id;
     let gc = ["gc", "--keep", "1", "--container", id, "--yes"];
-    let said = host.host.run_for_text(&[&[PROGRAM][..], &gc].concat())?;
+    let said = host.run_for_text(&[&[PROGRAM][..], &gc].concat())?;
     assert_contains(&said, &[&images[0]]);
-    let is_there = images
-        .each_ref()
-        .map(|image| host.host.path(image).exists());
+    let is_there = images.each_ref().map(|image| host.path(image).exists());
     ensure!(is_there == [false, true], "{is_there:?}: {said}");
     Ok(())
 }

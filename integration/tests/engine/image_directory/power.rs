@@ -29,21 +29,21 @@ const BOOT_ID: &str = "mount --bind /run/another-boot /proc/sys/kernel/random/bo
 fn power_fails_at_the_end_of_a_checkpoint() -> Result<()> {
     let host = StasisHost::with_containerd(HostKind::sid()?)?;
     for (path, script) in [CUT, CUTTING] {
-        host.host.script(path, script)?;
+        host.script(path, script)?;
     }
     host.host.mount_new(FileSystemKind::Ext4, DISK)?;
     let job = MemoryContainer::start(&host, "job", "exec /bin/memcheck 24 10000", 10000)?;
     let cuts = cuts(&host, &job)?;
     job.end()?;
-    host.host.run(&["umount", DISK])?;
+    host.run(&["umount", DISK])?;
 
-    host.host.write("/run/another-boot", "another")?;
-    host.host.run(&["sh", "-c", BOOT_ID])?;
+    host.write("/run/another-boot", "another")?;
+    host.run(&["sh", "-c", BOOT_ID])?;
     for (name, counted) in cuts {
         let disk = format!("/run/cut-{name}");
         host.host.mount_file(&disk, DISK)?;
         comes_back(&host, &job, counted).context(name)?;
-        host.host.run(&["umount", DISK])?;
+        host.run(&["umount", DISK])?;
     }
     Ok(())
 }
@@ -59,7 +59,7 @@ fn cuts(host: &StasisHost, job: &MemoryContainer<'_>) -> Result<[(&'static str, 
     host.set(CUTTING.0, "runtime.flavor = \"runc\"\n")?;
     let later = checkpoint()?;
     host.set("runc", "")?;
-    host.host.run(&[CUT.0, "reported"])?;
+    host.run(&[CUT.0, "reported"])?;
     // A reader prevents the image from being moved up.
     let image = job.bundle.image("same");
     let mut reader = host.command("flock");
@@ -69,7 +69,7 @@ fn cuts(host: &StasisHost, job: &MemoryContainer<'_>) -> Result<[(&'static str, 
     let last = checkpoint()?;
     let waits = names_in(&job.bundle.image_path("same"))?;
     ensure!(waits.contains(&".stasis-complete".to_owned()), "{waits:?}");
-    host.host.run(&[CUT.0, "committed"])?;
+    host.run(&[CUT.0, "committed"])?;
     drop(reader.stdin.take());
     ensure!(reader.wait()?.success(), "the reader");
     Ok([
@@ -83,7 +83,7 @@ fn cuts(host: &StasisHost, job: &MemoryContainer<'_>) -> Result<[(&'static str, 
 
 fn comes_back(host: &StasisHost, job: &MemoryContainer<'_>, counted: u64) -> Result<()> {
     let image = job.bundle.image("same");
-    host.host.run(&[PROGRAM, "verify", "--here", &image])?;
+    host.run(&[PROGRAM, "verify", "--here", &image])?;
     job.bundle.restore("same")?;
     job.is_back_at(counted);
     job.goes_on()?;

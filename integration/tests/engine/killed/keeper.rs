@@ -21,7 +21,7 @@ pub(super) fn of_the_keeper(here: &Killed<'_>) -> Result<()> {
     let (mut operation, _) = here.held("lock", || here.checkpoint())?;
     // The end of the caller's cgroup does not end the keeper.
     let cgroups = format!("/proc/{}/cgroup", here.stasis.keepers());
-    let cgroups = here.stasis.host.run_for_text(&["cat", &cgroups])?;
+    let cgroups = here.stasis.run_for_text(&["cat", &cgroups])?;
     ensure!(
         cgroups.lines().any(|line| line.ends_with(":/stasis")),
         "{cgroups}"
@@ -36,10 +36,7 @@ pub(super) fn of_the_keeper(here: &Killed<'_>) -> Result<()> {
 pub(super) fn of_both(here: &Killed<'_>) -> Result<()> {
     cut_off_with_its_keeper(here)?;
     tell_the_same(here.stasis)?;
-    let recovered = here
-        .stasis
-        .host
-        .run_for_text(&[PROGRAM, "recover", "counter"])?;
+    let recovered = here.stasis.run_for_text(&[PROGRAM, "recover", "counter"])?;
     ensure!(recovered.contains("counter"), "{recovered}");
     here.stasis.nothing_to_put_right()?;
     nothing_is_left_to_recover(here.stasis)?;
@@ -75,7 +72,7 @@ fn cut_off_with_its_keeper(here: &Killed<'_>) -> Result<()> {
 /// A driver that cannot be loaded for a while is no loss: the keeper tries again.
 pub(super) fn without_a_driver(here: &Killed<'_>) -> Result<()> {
     let (mut operation, runtime) = here.held("checkpoint", || here.checkpoint())?;
-    let library = here.stasis.host.path(LIBCUDA);
+    let library = here.stasis.path(LIBCUDA);
     let away = library.with_extension("away");
     fs::rename(&library, &away)?;
     kill(runtime, Signal::SIGKILL)?;
@@ -100,7 +97,7 @@ pub(super) fn of_both_in_a_restore(here: &Killed<'_>) -> Result<()> {
     here.let_go()?;
     // Not by a call that stasis sees.
     let delete = ["runc", "--root", ROOT, "delete", "--force", "counter"];
-    here.stasis.host.run(&delete)?;
+    here.stasis.run(&delete)?;
     here.counter.run()?;
     ensure!(here.stasis.ask_until_up(PORT)? == "101");
     ensure!(here.toggle()?.wait()?.success());
@@ -132,14 +129,14 @@ pub(super) fn of_both_below_a_command(here: &Killed<'_>) -> Result<()> {
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.code() == Some(1), "{said}");
     assert_contains(&said, &["run: stasis recover counter [cut-off]"]);
-    here.stasis.host.run(&[PROGRAM, "recover", "counter"])?;
+    here.stasis.run(&[PROGRAM, "recover", "counter"])?;
     here.status_is("running")
 }
 
 /// A recovery that an operator asks for, and that is impossible now, is retried until it succeeds.
 pub(super) fn of_both_unreadable(here: &Killed<'_>) -> Result<()> {
     cut_off_with_its_keeper(here)?;
-    let state = here.stasis.host.path(format!("{ROOT}/counter/state.json"));
+    let state = here.stasis.path(format!("{ROOT}/counter/state.json"));
     let whole = fs::read(&state)?;
     fs::write(&state, "{")?;
     let recover = [PROGRAM, "recover", "counter"];
@@ -153,9 +150,9 @@ pub(super) fn of_both_unreadable(here: &Killed<'_>) -> Result<()> {
 
 fn nothing_is_left_to_recover(stasis: &StasisHost) -> Result<()> {
     let all = [PROGRAM, "recover", "--json"];
-    let none = stasis.host.run_for_text(&all)?;
+    let none = stasis.run_for_text(&all)?;
     ensure!(listed(none.as_bytes())?.is_empty(), "{none}");
-    ensure!(stasis.host.run_for_text(&all[..2])? == "nothing to recover");
+    ensure!(stasis.run_for_text(&all[..2])? == "nothing to recover");
     let wrong = stasis
         .command(PROGRAM)
         .args(["recover", "wrong"])
@@ -175,6 +172,6 @@ pub(super) fn of_both_while_paused(here: &Killed<'_>) -> Result<()> {
     operation.wait()?;
     here.let_go()?;
     here.counter.resume()?;
-    here.stasis.host.run(&[PROGRAM, "recover"])?;
+    here.stasis.run(&[PROGRAM, "recover"])?;
     here.status_is("running")
 }

@@ -73,14 +73,14 @@ fn put_a_process_beside(stasis: &StasisHost) -> Result<()> {
     let script = "for held in /sys/fs/cgroup/freezer/held /sys/fs/cgroup/held; do \
                   [ -d $held ] && break; done; mkdir $held/beside; \
                   sleep 600 </dev/null >/dev/null 2>&1 & echo $! >$held/beside/cgroup.procs";
-    stasis.host.run(&["bash", "-ec", script]).map(drop)
+    stasis.run(&["bash", "-ec", script]).map(drop)
 }
 
 fn frozen_by_themselves(stasis: &StasisHost) -> Result<[bool; 3]> {
     let script = "for cgroup in held held/three held/beside; do \
                   cat /sys/fs/cgroup/freezer/$cgroup/freezer.self_freezing 2>/dev/null || \
                   cat /sys/fs/cgroup/$cgroup/cgroup.freeze; done";
-    let said = stasis.host.run_for_text(&["bash", "-ec", script])?;
+    let said = stasis.run_for_text(&["bash", "-ec", script])?;
     let states: Vec<bool> = said.lines().map(|line| line == "1").collect();
     states.try_into().ok().context(said)
 }

@@ -271,11 +271,9 @@ fn a_keeper_ends_with_its_container(stasis: &StasisHost, three: &Bundle<'_>) -> 
     signal(stasis, "-STOP")?;
     leaves_one_behind(stasis, child)?;
     // The keeper ends by itself, without a `delete` that removes the record.
-    stasis.host.run(&["kill", "-KILL", &second(stasis)?])?;
-    let init = stasis
-        .host
-        .run_for_text(&["pgrep", "-o", "-f", "^/bin/counter 10000"])?;
-    stasis.host.run(&["kill", "-KILL", &init])?;
+    stasis.run(&["kill", "-KILL", &second(stasis)?])?;
+    let init = stasis.run_for_text(&["pgrep", "-o", "-f", "^/bin/counter 10000"])?;
+    stasis.run(&["kill", "-KILL", &init])?;
     until_nothing_waits(stasis)?;
     three.delete()
 }

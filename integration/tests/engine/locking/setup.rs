@@ -47,13 +47,11 @@ pub(crate) fn until_nothing_waits(stasis: &StasisHost) -> Result<()> {
 
 /// Returns the pid of the counter b in the host.
 pub(crate) fn second(stasis: &StasisHost) -> Result<String> {
-    stasis
-        .host
-        .run_for_text(&["pgrep", "-o", "-f", "^/bin/counter 10001"])
+    stasis.run_for_text(&["pgrep", "-o", "-f", "^/bin/counter 10001"])
 }
 
 pub(crate) fn signal(stasis: &StasisHost, name: &str) -> Result<()> {
-    stasis.host.run(&["kill", name, &second(stasis)?]).map(drop)
+    stasis.run(&["kill", name, &second(stasis)?]).map(drop)
 }
 
 /// Returns the message of a checkpoint that has to fail and leave b, stopped, to its keeper.
@@ -82,9 +80,7 @@ pub(crate) fn says_that_one_is_left(stasis: &StasisHost, child: Child) -> Result
 
 /// Makes /held/three the container's cgroup.
 pub(crate) fn put_below_a_cgroup(stasis: &StasisHost, three: &Bundle<'_>) -> Result<()> {
-    let path = stasis
-        .host
-        .path(format!("{}/config.json", three.directory()));
+    let path = stasis.path(format!("{}/config.json", three.directory()));
     let mut spec: Value = serde_json::from_str(&std::fs::read_to_string(&path)?)?;
     spec["linux"]["cgroupsPath"] = json!("/held/three");
     Ok(std::fs::write(path, spec.to_string())?)
@@ -96,7 +92,7 @@ pub(crate) fn set_above(stasis: &StasisHost, [v1, v2]: [&str; 2]) -> Result<()> 
         "cd /sys/fs/cgroup/freezer/held 2>/dev/null && echo {v1} >freezer.state || \
          echo {v2} >/sys/fs/cgroup/held/cgroup.freeze"
     );
-    stasis.host.run(&["bash", "-c", &script]).map(drop)
+    stasis.run(&["bash", "-c", &script]).map(drop)
 }
 
 pub(crate) const FROZEN: [&str; 2] = ["FROZEN", "1"];

@@ -62,7 +62,7 @@ fn the_disk_of_contents_is_full(stasis: &StasisHost, job: &Bundle<'_>) -> Result
     // With a tmpfs, the contents would go into the image.
     stasis.host.mount_disk(1 << 20, DISK)?;
     let refused = refused(stasis, job, "no-space");
-    stasis.host.run(&["umount", DISK])?;
+    stasis.run(&["umount", DISK])?;
     refused?;
     begins(stasis, &job.id)?;
     stasis.set("runc", "")
@@ -79,13 +79,13 @@ fn there_is_no_plugin(stasis: &StasisHost) -> Result<()> {
 fn nobody_knows_the_gpus(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     let pid = job.pid()?.to_string();
     let toggle = [CUDA_CHECKPOINT, "--toggle", "--pid", &pid];
-    stasis.host.run(&toggle)?;
+    stasis.run(&toggle)?;
     let report = refused(stasis, job, "blocked")?;
     ensure!(report["blockers"][0]["kind"] == "unknown-gpus", "{report}");
     stasis.set("runc", "preflight.allow = [\"unknown-gpus\"]\n")?;
     begins(stasis, "asked")?;
     job.checkpoint("allowed", &["--leave-running"])?;
     stasis.set("runc", "")?;
-    stasis.host.run(&toggle)?;
+    stasis.run(&toggle)?;
     begins(stasis, "asked").map(drop)
 }

@@ -92,7 +92,7 @@ pub(crate) fn io_uring_is_refused(stasis: &StasisHost) -> Result<()> {
     let probe = Bundle::make(stasis, "probe", &["/bin/ring", "/bin/pause"])?;
     probe.run()?;
     // With a ring the process becomes `pause`, without one it ends.
-    let comm = stasis.host.path(format!("/proc/{}/comm", probe.pid()?));
+    let comm = stasis.path(format!("/proc/{}/comm", probe.pid()?));
     let has_ring = || fs::read_to_string(&comm).is_ok_and(|name| name == "pause\n");
     wait_until_clear(|| {
         let decided = has_ring() || probe.status()? == "stopped";
@@ -197,7 +197,7 @@ pub(crate) fn nccl_ranks_are_refused_unless_they_share_nothing(stasis: &StasisHo
         assert_contains(&stasis.ask_until_up(10105)?, &["ok "]);
         bundle.delete()?;
     }
-    stasis.host.run(&["rm", "-r", SELF_TESTS])?;
+    stasis.run(&["rm", "-r", SELF_TESTS])?;
     stasis.set("runc", "")
 }
 

@@ -46,16 +46,16 @@ const ASKED: [(&str, &str); 5] = [
 ];
 
 pub(crate) fn what_criu_does_not_dump_is_refused(stasis: &StasisHost) -> Result<()> {
-    stasis.host.run(&["mkdir", "-p", "/etc/criu", OUTSIDE])?;
+    stasis.run(&["mkdir", "-p", "/etc/criu", OUTSIDE])?;
     let mut server = server(stasis)?;
     for (what, kind, evidence) in HELD {
         let job = without_gpu(stasis, what, what)?;
         refused(stasis, &job, kind, evidence).with_context(|| format!("{what} is refused"))?;
         criu_fails(stasis, &job, kind).with_context(|| format!("{what} is tried"))?;
         if let Some((_, line)) = ASKED.iter().find(|(asked, _)| *asked == what) {
-            stasis.host.write(CONFIGURATION, &format!("{line}\n"))?;
+            stasis.write(CONFIGURATION, &format!("{line}\n"))?;
             let asked = begins(stasis, &job).and_then(|()| job.checkpoint("asked", GOES_ON));
-            stasis.host.write(CONFIGURATION, "")?;
+            stasis.write(CONFIGURATION, "")?;
             asked.with_context(|| format!("{what} is asked for"))?;
         }
         job.delete()?;
@@ -104,15 +104,13 @@ fn without_gpu<'l>(stasis: &'l StasisHost, id: &str, what: &str) -> Result<Bundl
 
 /// Mounts an overlay over a directory, as engines do for a container's file system.
 fn over(stasis: &StasisHost, directory: &str) -> Result<()> {
-    stasis
-        .host
-        .run(&["mkdir", "-p", "/run/layers/upper", "/run/layers/work"])?;
+    stasis.run(&["mkdir", "-p", "/run/layers/upper", "/run/layers/work"])?;
     let layers =
         format!("lowerdir={directory},upperdir=/run/layers/upper,workdir=/run/layers/work");
     let mount = [
         "mount", "-t", "overlay", "overlay", "-o", &layers, directory,
     ];
-    stasis.host.run(&mount).map(drop)
+    stasis.run(&mount).map(drop)
 }
 
 fn refused(stasis: &StasisHost, job: &Bundle<'_>, kind: &str, evidence: &str) -> Result<()> {

@@ -55,9 +55,7 @@ pub(crate) fn a_check_says_what_is_in_the_way_or_that_nothing_is(
     let (code, stdout, _) = check(stasis, &["--root", ROOT, "good"])?;
     assert_eq!(code, Some(1));
     assert_contains(&stdout, &["stopped by a signal"]);
-    stasis
-        .host
-        .run(&["kill", "-CONT", &good.pid()?.to_string()])?;
+    stasis.run(&["kill", "-CONT", &good.pid()?.to_string()])?;
     assert_eq!(stasis.ask(10108)?.as_deref(), Some("102"));
     what_a_checkpoint_calls_is_looked_for(stasis)?;
     for bundle in [good, blocked] {
@@ -69,13 +67,11 @@ pub(crate) fn a_check_says_what_is_in_the_way_or_that_nothing_is(
 /// Without CRIU, or the low-level runtime, no checkpoint begins.
 fn what_a_checkpoint_calls_is_looked_for(stasis: &StasisHost) -> Result<()> {
     for (program, kind) in [("criu", "criu"), ("runc", "low-level-runtime")] {
-        let path = stasis
-            .host
-            .run_for_text(&["sh", "-c", "command -v $0", program])?;
+        let path = stasis.run_for_text(&["sh", "-c", "command -v $0", program])?;
         let (path, away) = (path.trim(), "/root/away");
-        stasis.host.run(&["mv", path, away])?;
+        stasis.run(&["mv", path, away])?;
         let answer = check(stasis, &["--root", ROOT, "--json", "good"]);
-        stasis.host.run(&["mv", away, path])?;
+        stasis.run(&["mv", away, path])?;
         let (code, stdout, _) = answer?;
         let report: Value = serde_json::from_str(&stdout)?;
         assert_eq!((code, &report["kind"]), (Some(1), &kind.into()), "{stdout}");

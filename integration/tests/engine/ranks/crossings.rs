@@ -37,7 +37,7 @@ fn a_suspended_job_is_saved_and_stays_so(stasis: &StasisHost, job: &Bundle<'_>) 
     job.checkpoint("suspended", &["--leave-running"])?;
     let [_, owner, _] = members(stasis)?;
     let state = [CUDA_CHECKPOINT, "--get-state", "--pid", &owner];
-    ensure!(stasis.host.run_for_text(&state)? == "checkpointed");
+    ensure!(stasis.run_for_text(&state)? == "checkpointed");
     Ok(())
 }
 
@@ -76,7 +76,7 @@ fn a_driver_that_was_not_tried_is_whatever_they_hold(
 ) -> Result<()> {
     toggle(stasis, job)?;
     stasis.set("runc", "gpu_checkpoint.minimum_mib = 256\n")?;
-    stasis.host.run(&["rm", "-r", SELF_TESTS])?;
+    stasis.run(&["rm", "-r", SELF_TESTS])?;
     job.checkpoint("untried", &["--leave-running"])?;
     stasis.set("runc", "")?;
     toggle(stasis, job)

@@ -82,24 +82,24 @@ fn nobody_waits_for_a_stopped_one(stasis: &StasisHost, job: &Bundle<'_>) -> Resu
     stasis.until_driver_is_called()?;
     let state = [CUDA_CHECKPOINT, "--get-state", "--pid", &importer];
     wait_until_clear(|| {
-        let state = stasis.host.run_for_text(&state)?;
+        let state = stasis.run_for_text(&state)?;
         Ok((state.trim() != "locked").then(|| format!("it is {state}")))
     })?;
-    stasis.host.run(&["kill", "-STOP", &importer])?;
+    stasis.run(&["kill", "-STOP", &importer])?;
     stasis.let_driver_go("owner")?;
     let output = toggle.wait_with_output()?;
     let failed = String::from_utf8_lossy(&output.stderr);
     assert_contains(&failed, &["stopped", "state=waiting"]);
     ensure!(!failed.contains("did not come back"), "{failed}");
     stasis.inject("gpus 2")?;
-    stasis.host.run(&["kill", "-CONT", &importer])?;
+    stasis.run(&["kill", "-CONT", &importer])?;
     both_answer(stasis, "103 103")?;
     nothing_is_left(stasis)
 }
 
 fn who_needs_no_ended_one_goes_on(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     let [owner, importer] = pair(stasis, "one")?;
-    stasis.host.run(&["kill", "-9", &owner])?;
+    stasis.run(&["kill", "-9", &owner])?;
     let failed = fails(stasis, job)?;
     assert_contains(
         &failed,
@@ -110,7 +110,7 @@ fn who_needs_no_ended_one_goes_on(stasis: &StasisHost, job: &Bundle<'_>) -> Resu
         "the other pair"
     );
     let state = [CUDA_CHECKPOINT, "--get-state", "--pid", &importer];
-    ensure!(stasis.host.run_for_text(&state)?.trim() == "locked");
+    ensure!(stasis.run_for_text(&state)?.trim() == "locked");
     Ok(())
 }
 
@@ -121,7 +121,7 @@ fn pair(stasis: &StasisHost, tag: &str) -> Result<[String; 2]> {
              grep -qz ^STASIS_TAG={tag}$ ${{comm%comm}}environ && echo $comm; \
          done | cut -d/ -f3 | sort -n"
     );
-    let found = stasis.host.run_for_text(&["sh", "-c", &script])?;
+    let found = stasis.run_for_text(&["sh", "-c", &script])?;
     let mut found = found.lines().map(str::to_owned);
     // The first one is their parent.
     match [found.next(), found.next(), found.next()] {

@@ -173,7 +173,7 @@ fn a_roll_back_waits(here: &Here<'_>) -> Result<()> {
 /// The record from before the dump is enough for the keeper, and the image is given up.
 fn a_roll_back_that_cannot_be_recorded_waits(here: &Here<'_>) -> Result<()> {
     let record = here.home.record();
-    let record = record.strip_prefix(here.stasis.host.path("/"))?.display();
+    let record = record.strip_prefix(here.stasis.path("/"))?.display();
     // New versions of the records are written to these paths first.
     let in_the_way = format!("mkdir /{record}/.intent.json.new /{record}/.undo.json.new; exit 1");
     let operation = here.begin("unrecorded-failed", &in_the_way, 1)?;
@@ -242,10 +242,7 @@ fn a_killed_operation_is_waited_for_by_its_keeper(here: &Here<'_>) -> Result<()>
 fn nobody_is_left_and_an_operator_recovers(here: &Here<'_>) -> Result<()> {
     here.both_are_killed("both")?;
     here.guest.delete()?;
-    let recovered = here
-        .stasis
-        .host
-        .run_for_text(&[PROGRAM, "recover", "home"])?;
+    let recovered = here.stasis.run_for_text(&[PROGRAM, "recover", "home"])?;
     ensure!(recovered.contains("home"), "{recovered}");
     here.stasis.nothing_to_put_right()
 }

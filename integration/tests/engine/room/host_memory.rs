@@ -111,7 +111,7 @@ fn a_container_that_somebody_else_makes_is_left_alone(
     let run = ["--root", ROOT, "run", "--detach", "--bundle", &directory];
     let arguments = [&["/usr/sbin/runc"], &run[..], &[&memory.id]].concat();
     let quietly = ["bash", "-c", "exec \"$@\" </dev/null >/dev/null 2>&1", "-"];
-    stasis.host.run(&[&quietly, &arguments[..]].concat())?;
+    stasis.run(&[&quietly, &arguments[..]].concat())?;
     other.dies()?;
     ensure!(!restore.wait()?.success(), "there are two of it");
     let said = memory.message()?.unwrap_or_default();
@@ -122,6 +122,6 @@ fn a_container_that_somebody_else_makes_is_left_alone(
     ensure!(memory.status()? == "running", "it was ended");
     ensure!(stasis.ask_until_up(PORT)? == "ok 0");
     // An operation that looks for room removes unlocked entries; the restore may have ended before.
-    stasis.host.run(&["rm", "-f", "/run/stasis/ledger/other"])?;
+    stasis.run(&["rm", "-f", "/run/stasis/ledger/other"])?;
     memory.delete()
 }

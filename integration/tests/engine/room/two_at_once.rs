@@ -70,9 +70,7 @@ fn at_once(
 fn both_are_killed(stasis: &StasisHost, [first, second]: &[Bundle<'_>; 2]) -> Result<()> {
     let mut held = begin_held(stasis, first, &|container| toggle(stasis, container))?;
     stasis.kill_keepers()?;
-    stasis
-        .host
-        .run(&["pkill", "-KILL", "-x", "cuda-checkpoint"])?;
+    stasis.run(&["pkill", "-KILL", "-x", "cuda-checkpoint"])?;
     held.wait()?;
     let refused = toggle(stasis, second).output()?;
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
@@ -80,7 +78,7 @@ fn both_are_killed(stasis: &StasisHost, [first, second]: &[Bundle<'_>; 2]) -> Re
     assert_contains(&text, &["[no-gpu-memory]", "operations on first (process "]);
     stasis.let_driver_go("step")?;
     stasis.inject(MEMORY)?;
-    stasis.host.run(&[PROGRAM, "recover", "first"])?;
+    stasis.run(&[PROGRAM, "recover", "first"])?;
     ensure!(state(stasis, first)? == "running");
     suspend(stasis, first)?;
     ensure!(toggle(stasis, second).output()?.status.success());

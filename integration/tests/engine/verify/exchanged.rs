@@ -22,24 +22,24 @@ fn only_what_was_looked_at_is_restored(kind: HostKind) -> Result<()> {
     let allowed = format!("restore.images = [\"{}\"]\n", job.image("image"));
     job.before("restore", &exchange, &allowed)?;
     job.checkpoint("image", &[])?;
-    stasis.host.run(&["ln", "-s", &job.image("image"), &link])?;
+    stasis.run(&["ln", "-s", &job.image("image"), &link])?;
     job.restore("link")?;
     assert_eq!(stasis.ask(PORT)?.as_deref(), Some("102"));
     job.delete()?;
 
     let nothing = job.image("nothing");
-    stasis.host.run(&["mkdir", &nothing])?;
+    stasis.run(&["mkdir", &nothing])?;
     let allowed = format!("restore.images = [\"{nothing}\"]\n");
     stasis.set("runc", &allowed)?;
     refused(&job, "nothing", "image-directory")?;
 
     // A checkpoint into it was cut off; its files are moved only if the image is allowed.
     let half = format!("{nothing}/.stasis-complete/inventory.img");
-    stasis.host.write(&half, "x")?;
+    stasis.write(&half, "x")?;
     stasis.set("runc", "restore.images = [\"/root\"]\n")?;
     refused(&job, "nothing", "image-not-allowed")?;
     ensure!(
-        stasis.host.path(&half).exists(),
+        stasis.path(&half).exists(),
         "an image elsewhere was changed"
     );
     Ok(())

@@ -40,7 +40,7 @@ fn other_machines(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     }
     stasis.inject(&format!("gpus 2\n{DRIVER}"))?;
     // The image's needs of CRIU are checked first, as at a restore.
-    let criu = stasis.host.path("/usr/sbin/criu");
+    let criu = stasis.path("/usr/sbin/criu");
     let aside = criu.with_extension("aside");
     fs::rename(&criu, &aside)?;
     let without = is_not_for_here(stasis, job, "no-plugin");
@@ -85,10 +85,7 @@ fn a_cpu_without_an_instruction(stasis: &StasisHost, job: &Bundle<'_>) -> Result
 }
 
 fn other_files(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
-    let program = stasis
-        .host
-        .path(job.directory())
-        .join("rootfs/bin/memcheck");
+    let program = stasis.path(job.directory()).join("rootfs/bin/memcheck");
     let gone: Change = |path| Ok(fs::remove_file(path)?);
     let longer: Change = |path| {
         let mut bytes = fs::read(path)?;
@@ -105,7 +102,7 @@ fn other_files(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
         fs::rename(&aside, &program)?;
         judged.and(restored)?;
     }
-    let config = stasis.host.path(job.directory()).join("config.json");
+    let config = stasis.path(job.directory()).join("config.json");
     let before = fs::read(&config)?;
     job.change(|spec| {
         if let Some(mounts) = spec["mounts"].as_array_mut() {

@@ -70,7 +70,7 @@ pub(super) fn other_machines(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()
 }
 
 pub(super) fn who_may_be_restored(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
-    let path = stasis.host.path("/etc/stasis/stasis.toml");
+    let path = stasis.path("/etc/stasis/stasis.toml");
     let settings = fs::read_to_string(&path)?;
     let allow = |directory: &str| {
         let allowed = format!("{settings}\nrestore.images = [\"{directory}\"]\n");

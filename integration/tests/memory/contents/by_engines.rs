@@ -48,20 +48,20 @@ fn an_archive_of_podmans_has_none_of_them() -> Result<()> {
         stasis.podman_container(&export, "exported")?;
         stasis.podman_remove("exported")?;
         is_stored(stasis, place)?;
-        let files = stasis.host.run_for_text(&["tar", "-tf", archive])?;
+        let files = stasis.run_for_text(&["tar", "-tf", archive])?;
         ensure!(!files.contains(".pack"), "{files}");
         for name in ["imported", "again"] {
             stasis.podman(&["container", "restore", "--import", archive, "--name", name])?;
             assert_eq!(stasis.ask(PORT)?.as_deref(), Some("ok 1"), "{place:?}");
             stasis.podman_remove(name)?;
         }
-        stasis.host.run(&["rm", archive])?;
+        stasis.run(&["rm", archive])?;
     }
     Ok(())
 }
 
 fn is_stored(stasis: &StasisHost, place: Contents) -> Result<()> {
-    let stored = names_in(&stasis.host.path(place.directory().unwrap_or_default()))?;
+    let stored = names_in(&stasis.path(place.directory().unwrap_or_default()))?;
     ensure!(stored.len() == 1, "{place:?}: {stored:?}");
     Ok(())
 }

@@ -30,7 +30,7 @@ fn a_restored_process_has_no_copy_of_its_own() -> Result<()> {
     has_holes(&holder, "image")?;
     let image = holder.bundle.image_path("image");
     let index = Index::read(&image)?.context("no index")?;
-    let directory = stasis.host.path(MEMORY).join(index.image_id.to_string());
+    let directory = stasis.path(MEMORY).join(index.image_id.to_string());
     let reader = Reader::open(&image, &index, Some(&directory))?;
     ensure!(index.areas().all(|area| reader.in_place(area).is_some()));
     let stored = packs_in(&directory)?;
@@ -79,10 +79,10 @@ fn what_a_process_keeps_mapped_becomes_no_image() -> Result<()> {
     let message = keeper.bundle.message()?.context("no message")?;
     assert_contains(&message, &["has kept a mapping", "as before"]);
     keeper.goes_on()?;
-    let stores = fs::read_dir(stasis.host.path(MEMORY))?.count();
+    let stores = fs::read_dir(stasis.path(MEMORY))?.count();
     ensure!(stores == 0, "{stores} are left");
     // The process's own mapping is taken away with the rest.
-    stasis.host.run(&[
+    stasis.run(&[
         "sh",
         "-c",
         "pkill -KILL -P $0",
@@ -97,7 +97,7 @@ fn what_a_process_keeps_mapped_becomes_no_image() -> Result<()> {
 /// Returns the mappings, unless the process has kept one of a pack.
 fn kept(stasis: &StasisHost, keeper: &MemoryContainer<'_>) -> Result<Option<String>> {
     let maps = format!("/proc/{}/maps", keeper.bundle.pid()?);
-    let maps = stasis.host.run_for_text(&["cat", &maps])?;
+    let maps = stasis.run_for_text(&["cat", &maps])?;
     let mapped = maps.lines().filter(|line| line.contains(PACK));
     Ok((mapped.count() < 2).then_some(maps))
 }
@@ -118,7 +118,7 @@ pub(super) fn packs_in(directory: &Path) -> Result<Vec<(String, blake3::Hash)>> 
 /// Returns the mappings if too few processes have a pack mapped, or one has its own page of it.
 pub(super) fn mapped_alone(stasis: &StasisHost, processes: usize) -> Result<Option<String>> {
     let script = "grep -hs -A 22 'rw-p.*/stasis-memory-.*[.]pack' /proc/[0-9]*/smaps || true";
-    let smaps = stasis.host.run_for_text(&["sh", "-c", script])?;
+    let smaps = stasis.run_for_text(&["sh", "-c", script])?;
     let numbers = |name: &str| -> Vec<u64> {
         let lines = smaps.lines().filter_map(|line| line.strip_prefix(name));
         let numbers = lines.filter_map(|line| line.trim().strip_suffix(" kB")?.parse().ok());

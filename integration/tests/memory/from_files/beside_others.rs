@@ -88,14 +88,14 @@ fn killed_beside(
     })?;
     let names = killed.join("|");
     if !killed.is_empty() {
-        stasis.host.run(&["pkill", "-KILL", "-x", &names])?;
+        stasis.run(&["pkill", "-KILL", "-x", &names])?;
     }
     stasis.let_driver_go("late")?;
     let output = checkpoint.wait_with_output()?;
     ensure!(output.status.success() == killed.is_empty());
     if killed.contains(&KEEPER) {
         until_dead(stasis, &names)?;
-        stasis.host.run(&[PROGRAM, "recover"])?;
+        stasis.run(&[PROGRAM, "recover"])?;
     }
     stasis.nothing_to_put_right()?;
     Ok(String::from_utf8_lossy(&output.stderr).into_owned())

@@ -124,23 +124,23 @@ fn killed_in_the_dump(
     holder.inject("")?;
     ensure!(in_file(stasis, &holder.bundle)? == 0, "they are not away");
     let names = killed.join("|");
-    stasis.host.run(&["pkill", "-KILL", "-x", &names])?;
+    stasis.run(&["pkill", "-KILL", "-x", &names])?;
     if killed == [HOLDS] {
-        stasis.host.run(&["pkill", "-CONT", "-x", "criu"])?;
+        stasis.run(&["pkill", "-CONT", "-x", "criu"])?;
         return without_who_held_them(holder, checkpoint, options);
     }
     drop(checkpoint.wait_with_output()?);
     if killed.contains(&KEEPER) {
         // CRIU's caller may have taken it along.
         let kill = "pkill -KILL -x criu || true";
-        stasis.host.run(&["sh", "-c", kill])?;
+        stasis.run(&["sh", "-c", kill])?;
         until_dead(stasis, &format!("{names}|criu|runc"))?;
         if !killed.contains(&HOLDS) {
             let lock = format!("{}/.stasis-new", holder.bundle.image(image));
-            let locked = stasis.host.run(&["flock", "--nonblock", &lock, "true"]);
+            let locked = stasis.run(&["flock", "--nonblock", &lock, "true"]);
             ensure!(locked.is_err(), "another one could write there");
         }
-        stasis.host.run(&[PROGRAM, "recover"])?;
+        stasis.run(&[PROGRAM, "recover"])?;
     }
     stasis.nothing_to_put_right()?;
     holder.goes_on()?;
@@ -164,7 +164,7 @@ fn without_who_held_them(
 
 /// Returns the list of processes as long as no stopped CRIU is in it.
 pub(super) fn criu_stands(stasis: &StasisHost) -> Result<Option<String>> {
-    let processes = stasis.host.run_for_text(&["ps", "-eo", "stat=,comm="])?;
+    let processes = stasis.run_for_text(&["ps", "-eo", "stat=,comm="])?;
     let stands = |line: &str| line.starts_with('T') && line.ends_with(" criu");
     Ok((!processes.lines().any(stands)).then_some(processes))
 }

@@ -56,13 +56,13 @@ fn is_not_restored(kind: HostKind, place: Contents) -> Result<()> {
     fs::write(&pack, whole)?;
     stasis.inject("unlock job slow:1 1")?;
     holder.bundle.restore("image")?;
-    ensure!(stasis.driver_is_called()? && stasis.host.path(BEGUN).exists());
+    ensure!(stasis.driver_is_called()? && stasis.path(BEGUN).exists());
     holder.goes_on()?;
     holder.end()
 }
 
 fn refused(stasis: &StasisHost, holder: &MemoryContainer<'_>, place: Contents) -> Result<()> {
-    stasis.host.run(&["rm", "-f", BEGUN])?;
+    stasis.run(&["rm", "-f", BEGUN])?;
     // This order stays if no process is unlocked.
     stasis.inject("unlock job slow:1 1")?;
     let message = holder.bundle.restore_fails("image")?;
@@ -70,7 +70,7 @@ fn refused(stasis: &StasisHost, holder: &MemoryContainer<'_>, place: Contents) -
     ensure!(!stasis.driver_is_called()?, "it was unlocked");
     stasis.inject("")?;
     if place == Contents::InMemory {
-        ensure!(!stasis.host.path(BEGUN).exists(), "tasks have run");
+        ensure!(!stasis.path(BEGUN).exists(), "tasks have run");
     }
     stasis.no_criu()?;
     let left = holder.processes()?;
@@ -91,7 +91,7 @@ fn last_chunk(
     let pack = index.packs[usize::try_from(stored.pack)?].file_name();
     let id = index.image_id.to_string();
     let directory = match place.directory() {
-        Some(apart) => stasis.host.path(apart).join(id),
+        Some(apart) => stasis.path(apart).join(id),
         None => image,
     };
     Ok((directory.join(pack), usize::try_from(stored.offset)? + 5000))

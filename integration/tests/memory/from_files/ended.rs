@@ -99,11 +99,11 @@ fn nothing_left(stasis: &StasisHost, before: &Inventory, step: Step) -> Result<(
 fn killed_at(stasis: &StasisHost, holder: &MemoryContainer<'_>, step: Step) -> Result<String> {
     let checkpoint = begun(stasis, holder, step)?;
     let target = holder.bundle.pid()?.to_string();
-    stasis.host.run(&["kill", "-KILL", &target])?;
+    stasis.run(&["kill", "-KILL", &target])?;
     match step {
         Step::Armed | Step::MappedBack => stasis.let_driver_go("step")?,
         Step::HalfCopied => stasis.let_driver_go(HALF)?,
-        Step::Detached => drop(stasis.host.run(&["pkill", "-CONT", "-x", "criu"])?),
+        Step::Detached => drop(stasis.run(&["pkill", "-CONT", "-x", "criu"])?),
     }
     let output = checkpoint.wait_with_output()?;
     stasis.inject("")?;

@@ -158,7 +158,7 @@ fn rules() -> Vec<Value> {
 /// Returns the number of each thread's filters; every thread has some, and all are in force.
 fn is_filtered(stasis: &StasisHost, job: &MemoryContainer<'_>) -> Result<String> {
     let status = format!("cat /proc/{}/task/*/status", job.bundle.pid()?);
-    let status = stasis.host.run_for_text(&["sh", "-c", &status])?;
+    let status = stasis.run_for_text(&["sh", "-c", &status])?;
     let modes = status.lines().filter(|line| line.starts_with("Seccomp:"));
     let modes: Vec<&str> = modes.collect();
     ensure!(

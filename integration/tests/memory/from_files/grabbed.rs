@@ -94,7 +94,7 @@ fn is_never_written_to(
     image: &str,
 ) -> Result<()> {
     let index = Index::read(&holder.bundle.image_path(image))?.context("no index")?;
-    let directory = stasis.host.path(MEMORY).join(index.image_id.to_string());
+    let directory = stasis.path(MEMORY).join(index.image_id.to_string());
     let stored = packs_in(&directory)?;
     ensure!(stored.len() == 1, "{stored:?}");
     tell(stasis, holder, "write")?;
@@ -111,12 +111,12 @@ fn is_never_written_to(
 
 fn tell(stasis: &StasisHost, holder: &MemoryContainer<'_>, name: &str) -> Result<()> {
     let file = format!("{}/rootfs/{name}", holder.bundle.directory());
-    stasis.host.write(&file, "")
+    stasis.write(&file, "")
 }
 
 fn grabbed(stasis: &StasisHost, holder: &MemoryContainer<'_>) -> Result<Grabbed> {
     let file = format!("{}/rootfs/grabbed", holder.bundle.directory());
-    let Ok(said) = std::fs::read_to_string(stasis.host.path(file)) else {
+    let Ok(said) = std::fs::read_to_string(stasis.path(file)) else {
         return Ok(Grabbed::default());
     };
     let numbers = said.split_whitespace().map(str::parse);

@@ -51,7 +51,7 @@ fn its_data_is_limited() -> Result<()> {
     job.goes_on()?;
     let limit = |limit: &str| {
         let (pid, limit) = (job.bundle.pid()?.to_string(), format!("--data={limit}"));
-        stasis.host.run(&["prlimit", "--pid", &pid, &limit])
+        stasis.run(&["prlimit", "--pid", &pid, &limit])
     };
     for settings in ["", IN_MEMORY] {
         stasis.set(&stasis.low_level, settings)?;
@@ -78,7 +78,7 @@ fn its_data_is_limited() -> Result<()> {
 /// Returns the bytes that RLIMIT_DATA counts.
 fn data_of(stasis: &StasisHost, job: &MemoryContainer<'_>) -> Result<u64> {
     let status = format!("/proc/{}/status", job.bundle.pid()?);
-    let status = fs::read_to_string(stasis.host.path(status))?;
+    let status = fs::read_to_string(stasis.path(status))?;
     let kib = status.lines().find_map(|line| line.strip_prefix("VmData:"));
     let kib = kib.context("no VmData")?.trim().trim_end_matches(" kB");
     Ok(kib.parse::<u64>()? << 10)

@@ -42,7 +42,7 @@ fn resumed(kind: HostKind, settings: &str) -> Result<()> {
     assert_eq!(seen(stasis, &holder.bundle)?, before);
 
     paused(stasis, &holder, "who-holds-them-is-killed")?;
-    stasis.host.run(&["pkill", "-KILL", "-x", HOLDS])?;
+    stasis.run(&["pkill", "-KILL", "-x", HOLDS])?;
     holder.bundle.resume()?;
     holder.goes_on()?;
     assert_eq!(seen(stasis, &holder.bundle)?, before);
@@ -76,7 +76,7 @@ pub(super) fn paused(stasis: &StasisHost, holder: &MemoryContainer<'_>, image: &
 
 /// Returns the list of processes as long as one holds contents.
 pub(super) fn nobody_holds(stasis: &StasisHost) -> Result<Option<String>> {
-    let processes = stasis.host.run_for_text(&["ps", "-eo", "comm="])?;
+    let processes = stasis.run_for_text(&["ps", "-eo", "comm="])?;
     let mut lines = processes.lines();
     Ok(lines.any(|line| line == HOLDS).then_some(processes.clone()))
 }

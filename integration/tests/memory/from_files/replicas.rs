@@ -33,7 +33,7 @@ fn many_share_one_copy() -> Result<()> {
     ensure!(asked(stasis, "first")? == "ok 0");
     first.checkpoint("image", &[])?;
     let index = Index::read(&first.image_path("image"))?.context("no index")?;
-    let directory = stasis.host.path(MEMORY).join(index.image_id.to_string());
+    let directory = stasis.path(MEMORY).join(index.image_id.to_string());
     let stored = packs_in(&directory)?;
     ensure!(stored.len() == 1, "{stored:?}");
 
@@ -134,7 +134,7 @@ fn give_address(stasis: &StasisHost, id: &str, number: usize) -> Result<()> {
         "ip link add {id} type veth peer name eth0 netns {id} && ip link set {id} up && \
          ip -n {id} address add {own}/24 dev eth0 && ip -n {id} link set eth0 up"
     );
-    stasis.host.run(&["bash", "-c", &script]).map(drop)
+    stasis.run(&["bash", "-c", &script]).map(drop)
 }
 
 /// Restores all; none begins to copy before all have their processes.
@@ -170,10 +170,8 @@ fn succeed(begun: Vec<Child>, replicas: &[Bundle<'_>]) -> Result<()> {
 
 /// Makes a container with a network of its own, which CRIU does not restore: all have one port.
 pub(crate) fn apart<'l>(stasis: &'l StasisHost, id: &str) -> Result<Bundle<'l>> {
-    stasis.host.run(&["ip", "netns", "add", id])?;
-    stasis
-        .host
-        .run(&["ip", "-n", id, "link", "set", "lo", "up"])?;
+    stasis.run(&["ip", "netns", "add", id])?;
+    stasis.run(&["ip", "-n", id, "link", "set", "lo", "up"])?;
     let bundle = Bundle::make(stasis, id, &["/bin/memcheck", "16", "10000"])?;
     let network = json!({ "type": "network", "path": format!("/run/netns/{id}") });
     bundle.change(|spec| {
@@ -190,10 +188,8 @@ pub(crate) fn asked(stasis: &StasisHost, id: &str) -> Result<String> {
     let bash = "exec 3<>/dev/udp/127.0.0.1/10000; echo x >&3; timeout 60 head -n 1 <&3";
     let listens = ["ip", "netns", "exec", id, "ss", "-Hlun"];
     wait_until_clear(|| {
-        let sockets = stasis.host.run_for_text(&listens)?;
+        let sockets = stasis.run_for_text(&listens)?;
         Ok((!sockets.contains(":10000")).then_some(sockets))
     })?;
-    stasis
-        .host
-        .run_for_text(&["ip", "netns", "exec", id, "bash", "-c", bash])
+    stasis.run_for_text(&["ip", "netns", "exec", id, "bash", "-c", bash])
 }

@@ -35,10 +35,7 @@ fn they_go_on_before_a_disk_has_them() -> Result<()> {
     assert_eq!(seen(stasis, &holder.bundle)?, before);
     let next = holder.next() - 1;
     has_holes(&holder, "image")?;
-    ensure!(
-        names_in(&stasis.host.path(STAGING))?.is_empty(),
-        "in memory"
-    );
+    ensure!(names_in(&stasis.path(STAGING))?.is_empty(), "in memory");
     holder.goes_on()?;
     holder.end()?;
     holder.bundle.restore("image")?;
@@ -59,7 +56,7 @@ fn nothing_stays_of_what_was_not_stored() -> Result<()> {
                 stasis.kill_keepers()?;
             }
             let name = ["pkill", &format!("-{signal}"), "-x", "stasis-runtime"];
-            stasis.host.run(&name).map(drop)
+            stasis.run(&name).map(drop)
         })?;
         let output = checkpoint.wait_with_output()?;
         ensure!(!output.status.success(), "it has succeeded");
@@ -68,14 +65,14 @@ fn nothing_stays_of_what_was_not_stored() -> Result<()> {
             assert_contains(&String::from_utf8_lossy(&output.stderr), &says);
         }
         if !keeper {
-            ensure!(!names_in(&stasis.host.path(STAGING))?.is_empty());
-            stasis.host.run(&[PROGRAM, "recover"])?;
+            ensure!(!names_in(&stasis.path(STAGING))?.is_empty());
+            stasis.run(&[PROGRAM, "recover"])?;
         }
         stasis.nothing_to_put_right()?;
         holder.goes_on().context(signal)?;
         holder.nothing_left_of_dump("image")?;
-        ensure!(names_in(&stasis.host.path(STAGING))?.is_empty(), "{signal}");
-        let on_disk = names_in(&stasis.host.path(DISK))?;
+        ensure!(names_in(&stasis.path(STAGING))?.is_empty(), "{signal}");
+        let on_disk = names_in(&stasis.path(DISK))?;
         ensure!(
             on_disk.len() == 1,
             "{signal}: {on_disk:?} and not lost+found"
@@ -101,17 +98,15 @@ fn an_earlier_image_stays_though_the_container_has_ended() -> Result<()> {
     holder.goes_on()?;
     let mut checkpoint = stands_still(stasis, &holder, |_| {
         stasis.kill_keepers()?;
-        stasis
-            .host
-            .run(&["pkill", "-KILL", "-x", "stasis-runtime"])?;
+        stasis.run(&["pkill", "-KILL", "-x", "stasis-runtime"])?;
         let init = holder.bundle.pid()?.to_string();
-        stasis.host.run(&["kill", "-KILL", &init]).map(drop)
+        stasis.run(&["kill", "-KILL", &init]).map(drop)
     })?;
     ensure!(!checkpoint.wait()?.success(), "it has succeeded");
-    ensure!(!names_in(&stasis.host.path(STAGING))?.is_empty());
-    stasis.host.run(&[PROGRAM, "recover"])?;
+    ensure!(!names_in(&stasis.path(STAGING))?.is_empty());
+    stasis.run(&[PROGRAM, "recover"])?;
     stasis.nothing_to_put_right()?;
-    ensure!(names_in(&stasis.host.path(STAGING))?.is_empty());
+    ensure!(names_in(&stasis.path(STAGING))?.is_empty());
     holder.end()?;
     holder.bundle.restore("image")?;
     holder.is_back_at(next);
@@ -128,10 +123,10 @@ fn no_image_stays_of_a_job_that_has_ended() -> Result<()> {
     let holder = with_a_disk(stasis)?;
     let checkpoint = stands_still(stasis, &holder, |_| {
         let init = holder.bundle.pid()?.to_string();
-        stasis.host.run(&["kill", "-KILL", &init])?;
+        stasis.run(&["kill", "-KILL", &init])?;
         wait_until_clear(|| Ok(Some(holder.bundle.status()?).filter(|now| now != "stopped")))?;
         let end = ["pkill", "-TERM", "-x", "stasis-runtime"];
-        stasis.host.run(&end).map(drop)
+        stasis.run(&end).map(drop)
     })?;
     let output = checkpoint.wait_with_output()?;
     ensure!(!output.status.success(), "it has succeeded");
@@ -139,8 +134,8 @@ fn no_image_stays_of_a_job_that_has_ended() -> Result<()> {
     assert_contains(&said, &["a signal asked for it to end"]);
     ensure!(!said.contains("its image in"), "{said}");
     stasis.nothing_to_put_right()?;
-    ensure!(names_in(&stasis.host.path(STAGING))?.is_empty());
-    assert_eq!(names_in(&stasis.host.path(DISK))?, ["lost+found"]);
+    ensure!(names_in(&stasis.path(STAGING))?.is_empty());
+    assert_eq!(names_in(&stasis.path(DISK))?, ["lost+found"]);
     holder.nothing_left_of_dump("image")?;
     let inventory = holder.bundle.image_path("image").join("inventory.img");
     ensure!(!inventory.exists(), "it looks like an image");
@@ -156,12 +151,12 @@ fn nothing_stays_in_memory_of_a_container_that_is_deleted() -> Result<()> {
     let mut checkpoint = stands_still(stasis, &holder, |_| {
         stasis.kill_keepers()?;
         let end = ["pkill", "-KILL", "-x", "stasis-runtime"];
-        stasis.host.run(&end).map(drop)
+        stasis.run(&end).map(drop)
     })?;
     ensure!(!checkpoint.wait()?.success(), "it has succeeded");
-    ensure!(!names_in(&stasis.host.path(STAGING))?.is_empty());
+    ensure!(!names_in(&stasis.path(STAGING))?.is_empty());
     holder.bundle.delete()?;
-    ensure!(names_in(&stasis.host.path(STAGING))?.is_empty());
+    ensure!(names_in(&stasis.path(STAGING))?.is_empty());
     stasis.nothing_to_put_right()
 }
 
@@ -172,9 +167,9 @@ fn with_a_disk(stasis: &StasisHost) -> Result<MemoryContainer<'_>> {
     let holder = started(stasis)?;
     holder.bundle.checkpoint("first", &["--leave-running"])?;
     holder.goes_on()?;
-    for name in names_in(&stasis.host.path(DISK))? {
+    for name in names_in(&stasis.path(DISK))? {
         if name != "lost+found" {
-            stasis.host.run(&["rm", "-r", &format!("{DISK}/{name}")])?;
+            stasis.run(&["rm", "-r", &format!("{DISK}/{name}")])?;
         }
     }
     Ok(holder)
@@ -186,7 +181,7 @@ fn stands_still(
     holder: &MemoryContainer<'_>,
     meanwhile: impl FnOnce(&mut Child) -> Result<()>,
 ) -> Result<Child> {
-    stasis.host.run(&["fsfreeze", "--freeze", DISK])?;
+    stasis.run(&["fsfreeze", "--freeze", DISK])?;
     let happened = (|| {
         let options = &["--leave-running"];
         let mut checkpoint = holder.bundle.begin_checkpoint("image", options)?;
@@ -199,6 +194,6 @@ fn stands_still(
         meanwhile(&mut checkpoint)?;
         Ok(checkpoint)
     })();
-    stasis.host.run(&["fsfreeze", "--unfreeze", DISK])?;
+    stasis.run(&["fsfreeze", "--unfreeze", DISK])?;
     happened
 }

@@ -23,8 +23,8 @@ fn nothing_is_restored() -> Result<()> {
         .rsplit_once('/')
         .map_or("/", |(directory, _)| directory);
     let script = format!("#!/bin/sh\nCRIU_LIBS_DIR={plugins} exec runc \"$@\"\n");
-    stasis.host.script(WITH_PLUGIN, &script)?;
-    stasis.host.run(&["mkdir", "-p", DEFAULT_PLUGINS])?;
+    stasis.script(WITH_PLUGIN, &script)?;
+    stasis.run(&["mkdir", "-p", DEFAULT_PLUGINS])?;
     let mut holder = started(stasis)?;
     for settings in ["", IN_MEMORY] {
         stasis.set(&stasis.low_level, settings)?;
@@ -38,12 +38,12 @@ fn nothing_is_restored() -> Result<()> {
             holder.bundle = holder.bundle.through(runc);
             holder.bundle.restore_fails("image")?;
             let log = format!("{}/work/restore.log", holder.bundle.directory());
-            let log = fs::read_to_string(stasis.host.path(log))?;
+            let log = fs::read_to_string(stasis.path(log))?;
             let errors: Vec<&str> = log.lines().filter(|line| line.contains("rror")).collect();
             assert_contains(&errors.join("\n"), &[why]);
             stasis.no_criu()?;
             ensure!(holder.processes()?.is_empty(), "{runc}: something is left");
-            let all = stasis.host.run_for_text(&["ps", "-eo", "comm="])?;
+            let all = stasis.run_for_text(&["ps", "-eo", "comm="])?;
             ensure!(!all.contains("memcheck"), "{runc}: {all}");
         }
         holder.bundle = holder.bundle.through(RUNTIME);

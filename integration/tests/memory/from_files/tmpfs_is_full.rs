@@ -33,7 +33,7 @@ fn it_is_too_small() -> Result<()> {
         stasis.host.mount_memory(mib << 20, MEMORY)?;
         holder.bundle.checkpoint("image", &LEAVES)?;
         has_holes(&holder, "image").with_context(|| format!("{mib} MiB"))?;
-        let is_in_memory = !names_in(&stasis.host.path(MEMORY))?.is_empty();
+        let is_in_memory = !names_in(&stasis.path(MEMORY))?.is_empty();
         let notes = stasis.operation("checkpoint")?["notes"].to_string();
         let says =
             notes.contains("GPU contents go into the image: there is no room for it in memory");
@@ -70,9 +70,9 @@ fn it_is_filled_meanwhile() -> Result<()> {
         filled(stasis, gate, &job, left).with_context(|| format!("{left} MiB"))?;
         let notes = stasis.operation("checkpoint")?["notes"].to_string();
         assert_contains(&notes, &["No space left", "the driver and CRIU move"]);
-        assert_eq!(names_in(&stasis.host.path(MEMORY))?, ["filler"]);
+        assert_eq!(names_in(&stasis.path(MEMORY))?, ["filler"]);
         job.goes_on()?;
-        stasis.host.run(&["rm", &format!("{MEMORY}/filler")])?;
+        stasis.run(&["rm", &format!("{MEMORY}/filler")])?;
         job.end()?;
         job.bundle.restore("full")?;
         job.is_back_at(job.next() - 1);
@@ -125,5 +125,5 @@ fn filled(
 
 /// Unmounts lazily: processes may still have a pack of it mapped.
 fn unmount(stasis: &StasisHost) -> Result<()> {
-    stasis.host.run(&["umount", "--lazy", MEMORY]).map(drop)
+    stasis.run(&["umount", "--lazy", MEMORY]).map(drop)
 }

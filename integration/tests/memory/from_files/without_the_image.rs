@@ -61,7 +61,6 @@ fn whoever_is_killed(kind: HostKind, settings: &str) -> Result<()> {
 fn removed(stasis: &StasisHost, holder: &MemoryContainer<'_>) -> Result<()> {
     fs::remove_dir_all(holder.bundle.image_path("removed"))?;
     stasis
-        .host
         .run(&[PROGRAM, "gc", "--contents", "--yes"])
         .map(drop)
 }
@@ -77,28 +76,28 @@ fn resumed_without(
         Killed::StandsBy => stands_by.context("nobody stands by")?,
     };
     if killed != Killed::IsAsked {
-        stasis.host.run(&["kill", "-KILL", &victim])?;
+        stasis.run(&["kill", "-KILL", &victim])?;
         wait_until_clear(|| is_alive(stasis, &victim))?;
         return holder.bundle.resume();
     }
-    stasis.host.run(&["kill", "-STOP", &victim])?;
+    stasis.run(&["kill", "-STOP", &victim])?;
     let mut resume = holder.bundle.operation(&["resume", &holder.bundle.id])?;
     let mut resume = resume.spawn()?;
     let wanted = holder.bundle.record().join(WANTED);
     wait_until_clear(|| Ok((!wanted.exists()).then(|| "nobody wants them".to_owned())))?;
-    stasis.host.run(&["kill", "-KILL", &victim])?;
+    stasis.run(&["kill", "-KILL", &victim])?;
     ensure!(resume.wait()?.success(), "the resume has failed");
     Ok(())
 }
 
 /// Returns the process that holds the contents, and the one that stands by.
 fn who_holds(stasis: &StasisHost) -> Result<(String, Option<String>)> {
-    let all = stasis.host.run_for_text(&["pgrep", "-x", HOLDS])?;
+    let all = stasis.run_for_text(&["pgrep", "-x", HOLDS])?;
     let all: Vec<&str> = all.lines().collect();
     let mut holds = Vec::new();
     let mut stands_by = None;
     for pid in &all {
-        let parent = stasis.host.run_for_text(&["ps", "-o", "ppid=", pid])?;
+        let parent = stasis.run_for_text(&["ps", "-o", "ppid=", pid])?;
         match all.contains(&parent.trim()) {
             true => stands_by = Some((*pid).to_owned()),
             false => holds.push((*pid).to_owned()),
@@ -110,7 +109,7 @@ fn who_holds(stasis: &StasisHost) -> Result<(String, Option<String>)> {
 
 /// Returns the process's state, if it has not ended.
 fn is_alive(stasis: &StasisHost, pid: &str) -> Result<Option<String>> {
-    let state = stasis.host.run_for_text(&["ps", "-o", "stat=", pid]);
+    let state = stasis.run_for_text(&["ps", "-o", "stat=", pid]);
     Ok(state.ok().filter(|state| !state.starts_with('Z')))
 }
 
@@ -124,7 +123,7 @@ fn what_nobody_has_any_more_is_lost_until_its_image_is_there_again() -> Result<(
     let image = holder.bundle.image_path("image");
     let elsewhere = holder.bundle.image_path("elsewhere");
     fs::rename(&image, &elsewhere)?;
-    stasis.host.run(&["pkill", "-KILL", "-x", HOLDS])?;
+    stasis.run(&["pkill", "-KILL", "-x", HOLDS])?;
     until_dead(stasis, HOLDS)?;
     for _ in 0..2 {
         let resume = holder
@@ -146,7 +145,7 @@ fn what_nobody_has_any_more_is_lost_until_its_image_is_there_again() -> Result<(
         assert_eq!(logged["state"], "lost", "{logged}");
         ensure!(stasis.keepers().is_empty(), "somebody tries again");
         // The loss stays recorded, and the driver is not asked to restore it.
-        let recovered = stasis.host.run_for_text(&[PROGRAM, "recover"])?;
+        let recovered = stasis.run_for_text(&[PROGRAM, "recover"])?;
         ensure!(recovered == "nothing to recover", "{recovered}");
         let pid = holder.bundle.pid()?.to_string();
         let alone = stasis

@@ -58,7 +58,7 @@ fn a_restore_goes_on_with_what_arrives() -> Result<()> {
             stasis,
             &["push", &tagged(PORT, REPOSITORY, name), &job.image(name)],
         );
-        stasis.host.run(&["rm", "-r", &job.image(name)])?;
+        stasis.run(&["rm", "-r", &job.image(name)])?;
         pushed
     };
     holds_its_memory(stasis, SMALL)?;
@@ -90,9 +90,7 @@ fn a_restore_goes_on_with_what_arrives() -> Result<()> {
     for (name, case) in cases {
         case().context(name)?;
         stasis.nothing_to_put_right().context(name)?;
-        stasis
-            .host
-            .run(&["rm", "-rf", INTO, STAGING, "/images/.pulled"])?;
+        stasis.run(&["rm", "-rf", INTO, STAGING, "/images/.pulled"])?;
     }
     Ok(())
 }
@@ -106,7 +104,7 @@ impl Arrives<'_> {
         ensure!(restore.wait()?.success(), "{:?}", self.job.message()?);
         self.goes_on()?;
         ensure!(!self.marker().exists(), "it is still arriving");
-        self.stasis.host.run(&[PROGRAM, "verify", INTO])?;
+        self.stasis.run(&[PROGRAM, "verify", INTO])?;
         self.job.delete()
     }
 
@@ -136,9 +134,7 @@ impl Arrives<'_> {
         ensure!(job.status()? == "created", "{}", job.status()?);
         self.until_held()?;
         // The fetcher is gone: the start has another one go on.
-        self.stasis
-            .host
-            .run(&["pkill", "-KILL", "-x", "stasis-pull"])?;
+        self.stasis.run(&["pkill", "-KILL", "-x", "stasis-pull"])?;
         self.until_nobody_pulls()?;
         proxy.hold_after(LEAST);
         let mut start = job.operation(&["start", &job.id])?.spawn()?;
@@ -155,7 +151,7 @@ impl Arrives<'_> {
         let Self { stasis, job, proxy } = self;
         self.half_of_it()?;
         let mut restore = self.restored_by_criu()?;
-        stasis.host.run(&["pkill", "-KILL", "-x", "stasis-pull"])?;
+        stasis.run(&["pkill", "-KILL", "-x", "stasis-pull"])?;
         ensure!(
             !restore.wait()?.success(),
             "it is restored without its contents"
@@ -169,7 +165,7 @@ impl Arrives<'_> {
         // A part of that blob had arrived before.
         let [moved, all] = ["moved_bytes", "bytes"].map(|name| pulled[name].as_u64());
         ensure!(moved < all.map(|all| all - HALF / 2), "{pulled}");
-        stasis.host.run(&[PROGRAM, "verify", INTO])?;
+        stasis.run(&[PROGRAM, "verify", INTO])?;
         let mut restore = job.begin_restore_from(INTO)?;
         ensure!(restore.wait()?.success(), "{:?}", job.message()?);
         self.goes_on()?;
@@ -182,21 +178,19 @@ impl Arrives<'_> {
         command.args(["pull", "--background", &self.reference(), INTO, "--json"]);
         let pull = command.stdout(std::process::Stdio::piped()).spawn()?;
         self.until_held()?;
-        self.stasis
-            .host
-            .run(&["pkill", "-KILL", "-x", "stasis-pull"])?;
+        self.stasis.run(&["pkill", "-KILL", "-x", "stasis-pull"])?;
         let output = pull.wait_with_output()?;
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         ensure!(output.status.code() == Some(2), "{said}");
         assert_contains(&said, &["registry", "killed"]);
-        ensure!(!self.stasis.host.path(INTO).exists());
+        ensure!(!self.stasis.path(INTO).exists());
         self.proxy.let_go();
         moved(
             self.stasis,
             &["pull", "--background", &self.reference(), INTO],
         )?;
         self.until_whole()?;
-        self.stasis.host.run(&[PROGRAM, "verify", INTO]).map(drop)
+        self.stasis.run(&[PROGRAM, "verify", INTO]).map(drop)
     }
 
     fn a_restore_that_is_killed_leaves_it_arriving(&self) -> Result<()> {
@@ -210,7 +204,7 @@ impl Arrives<'_> {
         ensure!(self.marker().exists(), "it arrives no more");
         self.proxy.let_go();
         self.until_whole()?;
-        self.stasis.host.run(&[PROGRAM, "verify", INTO]).map(drop)
+        self.stasis.run(&[PROGRAM, "verify", INTO]).map(drop)
     }
 
     /// Changes a byte into one that no contents of this image have: the small process had it when
@@ -219,8 +213,8 @@ impl Arrives<'_> {
         let stasis = self.stasis;
         let of_memory = "find $1 -name data -size +60M";
         let large = ["bash", "-c", of_memory, "find", BLOBS];
-        let large = stasis.host.run_for_text(&large)?;
-        let path = stasis.host.path(large.trim());
+        let large = stasis.run_for_text(&large)?;
+        let path = stasis.path(large.trim());
         let good = fs::read(&path)?;
         let mut forged = good.clone();
         forged[self.unused()?] ^= 1;
@@ -233,6 +227,6 @@ impl Arrives<'_> {
         fs::write(&path, good)?;
         let pulled = moved(stasis, &["pull", &self.reference(), INTO])?;
         ensure!(pulled["moved_blobs"] == 1, "{pulled}");
-        stasis.host.run(&[PROGRAM, "verify", INTO]).map(drop)
+        stasis.run(&[PROGRAM, "verify", INTO]).map(drop)
     }
 }

@@ -46,7 +46,7 @@ fn containers_begin_with_an_image_of_a_registry() -> Result<()> {
     let pushed = push("image")?["bytes"].as_u64().context("no bytes")?;
     push("later")?;
     for image in ["image", "later"] {
-        stasis.host.run(&["rm", "-r", &first.image(image)])?;
+        stasis.run(&["rm", "-r", &first.image(image)])?;
     }
 
     let proxy = BreakingProxy::start(&stasis.host, BREAKING, PORT, u64::MAX, 0)?;
@@ -56,9 +56,9 @@ fn containers_begin_with_an_image_of_a_registry() -> Result<()> {
     only_its_namespace_names_it(stasis, &first, &proxy)?;
     it_is_named_by_its_digest(stasis, &first)?;
     those_used_last_are_kept(stasis, &first)?;
-    stasis.host.write(AUTHFILE, &credentials(WRONG))?;
+    stasis.write(AUTHFILE, &credentials(WRONG))?;
     starts_cold(stasis, &first, &image("image"), "may not")?;
-    stasis.host.write(AUTHFILE, &credentials(RIGHT))?;
+    stasis.write(AUTHFILE, &credentials(RIGHT))?;
     registry.kill()?;
     starts_cold(stasis, &first, &image("image"), "cannot be pulled")?;
     stasis.set(&stasis.low_level, "restore.at_create = \"/images\"\n")?;
@@ -83,7 +83,7 @@ fn many_fetch_it_once(stasis: &StasisHost, proxy: &BreakingProxy, bytes: u64) ->
         (bytes..bytes * 2).contains(&passed),
         "{passed} bytes came of {bytes}"
     );
-    ensure!(names_in(&stasis.host.path(PULLED))?.len() == 1);
+    ensure!(names_in(&stasis.path(PULLED))?.len() == 1);
     for replica in &replicas {
         replica.start()?;
         let said = asked(stasis, &replica.id)?;
@@ -126,7 +126,7 @@ fn only_its_namespace_names_it(
 }
 
 fn those_used_last_are_kept(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
-    let kept = || names_in(&stasis.host.path(PULLED));
+    let kept = || names_in(&stasis.path(PULLED));
     let before = kept()?;
     job.begin_with(&image("later"))?;
     job.create()?;
@@ -183,7 +183,7 @@ fn what_would_not_run_here_is_not_fetched(
         proxy.passed() < SMALL_DOCUMENTS,
         "its contents were fetched"
     );
-    let left = stasis.host.run_for_text(&["ls", "-A", "/images", PULLED])?;
+    let left = stasis.run_for_text(&["ls", "-A", "/images", PULLED])?;
     ensure!(
         !left.contains("sha256-") && !left.contains(".stasis-pull"),
         "{left}"
@@ -194,7 +194,7 @@ fn what_would_not_run_here_is_not_fetched(
 /// A digest names one image of its repository: another team's repository has none of this digest.
 fn it_is_named_by_its_digest(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     let shown = [PROGRAM, "inspect", "--json", &image("image")];
-    let shown = listed(stasis.host.run_for_text(&shown)?.as_bytes())?;
+    let shown = listed(stasis.run_for_text(&shown)?.as_bytes())?;
     let digest = shown[0]["digest"].as_str().context("no digest")?;
     job.begin_with(&format!("localhost:{BREAKING}/{REPOSITORY}@{digest}"))?;
     job.create()?;

@@ -69,14 +69,14 @@ impl Held<'_> {
         job.kill("TERM")?;
         self.are_left("stasis-push")?;
         let kill = ["pkill", "-KILL", "-x", "stasis-push"];
-        self.stasis.host.run(&kill)?;
+        self.stasis.run(&kill)?;
         self.hold_after(0)?;
         // The end of the stop starts the other one.
         self.are_left("stasis-push")?;
         self.proxy.let_go();
         wait_until_clear(|| {
             let left = ["find", "/images/.to-push", "-type", "f"];
-            let left = self.stasis.host.run_for_text(&left)?;
+            let left = self.stasis.run_for_text(&left)?;
             Ok((!left.is_empty()).then_some(left))
         })?;
         self.stasis.nobody_is_stopped()?;
@@ -84,12 +84,12 @@ impl Held<'_> {
     }
 
     fn commands_do(&self) -> Result<()> {
-        let image = self.stasis.host.run_for_text(&["ls", "/images/saved"])?;
+        let image = self.stasis.run_for_text(&["ls", "/images/saved"])?;
         let image = format!("/images/saved/{image}");
         let reference = tagged(BREAKING, "jobs/one", "1");
         // Another user's, whom root may write to all the same.
         let theirs = ["install", "-d", "-o", "1000", "-m", "0700", THEIRS];
-        self.stasis.host.run(&theirs)?;
+        self.stasis.run(&theirs)?;
         let (into, later) = (format!("{THEIRS}/now"), format!("{THEIRS}/later"));
         for (arguments, bytes, process) in [
             (&["push", &reference, &image][..], 0, "stasis"),
@@ -108,7 +108,7 @@ impl Held<'_> {
             self.goes_on(command).with_context(|| arguments.join(" "))?;
             checked.with_context(|| arguments.join(" "))?;
         }
-        self.stasis.host.run(&[PROGRAM, "verify", &into]).map(drop)
+        self.stasis.run(&[PROGRAM, "verify", &into]).map(drop)
     }
 
     /// Holds answers of the registry from now on, and none of before.
@@ -129,7 +129,7 @@ impl Held<'_> {
             Ok((held == 0).then(|| "nothing is held".to_owned()))
         })?;
         let sets = ["sh", "-c", SETS, process];
-        let found = self.stasis.host.run_for_text(&sets)?;
+        let found = self.stasis.run_for_text(&sets)?;
         let expected = [
             ("CapAmb", NONE),
             ("CapBnd", OF_FILES),

@@ -34,7 +34,7 @@ impl<'l> Layout<'l> {
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
-        self.stasis.host.path(format!("{}/{name}", self.directory))
+        self.stasis.path(format!("{}/{name}", self.directory))
     }
 
     pub(super) fn blob(&self, digest: &str) -> PathBuf {

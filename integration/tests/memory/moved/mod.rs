@@ -43,15 +43,13 @@ fn a_job_goes_on_from_an_image_that_was_pushed_and_pulled() -> Result<()> {
     refused::a_full_disk_is_told(stasis, &layout, &job.image("second"))?;
     registry::an_image_travels_through_a_registry(stasis, &job, &layout)?;
     for lost in [&job.image("first"), &job.image("second"), DISK] {
-        stasis.host.run(&["rm", "-rf", lost])?;
+        stasis.run(&["rm", "-rf", lost])?;
     }
     moved(
         stasis,
         &["pull", &layout.tagged("second"), &job.image("pulled")],
     )?;
-    stasis
-        .host
-        .run(&[PROGRAM, "verify", &job.image("pulled")])?;
+    stasis.run(&[PROGRAM, "verify", &job.image("pulled")])?;
     job.restore("pulled")?;
     holds_its_memory(stasis, LARGE)?;
     holds_its_memory(stasis, SMALL)?;
@@ -93,5 +91,5 @@ fn holds_its_memory(stasis: &StasisHost, port: u16) -> Result<()> {
 /// Runs `stasis`, which has to succeed. Returns its answer.
 fn moved(stasis: &StasisHost, arguments: &[&str]) -> Result<Value> {
     let command = [&[PROGRAM], arguments, &["--json"]].concat();
-    Ok(serde_json::from_str(&stasis.host.run_for_text(&command)?)?)
+    Ok(serde_json::from_str(&stasis.run_for_text(&command)?)?)
 }

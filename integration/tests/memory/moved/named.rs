@@ -40,7 +40,7 @@ pub(super) fn an_image_is_named_by_its_digest_and_shown(
         "/origin/pushed/0/digest",
         &digest,
     )?;
-    stasis.host.run(&["rm", "-r", INTO])?;
+    stasis.run(&["rm", "-r", INTO])?;
     let (kind, error) = fails(stasis, &["push", &by_digest, &job.image("second")])?;
     ensure!(
         kind == "image-directory" && error.contains("name a tag"),
@@ -93,9 +93,9 @@ fn no_room_is_told(
         kind == "no-space" && error.contains(GATHERED),
         "{kind}: {error}"
     );
-    let left = stasis.host.run_for_text(&["ls", "-A", GATHERED])?;
+    let left = stasis.run_for_text(&["ls", "-A", GATHERED])?;
     ensure!(left.is_empty(), "{left} is left");
-    stasis.host.run(&["umount", GATHERED])?;
+    stasis.run(&["umount", GATHERED])?;
     let (kind, error) = fails(stasis, &["inspect", &reference])?;
     ensure!(kind == "image-directory", "{kind}: {error}");
     Ok(())
@@ -103,9 +103,7 @@ fn no_room_is_told(
 
 /// Checks that the image's origin, or its destination, is noted.
 fn is_noted(stasis: &StasisHost, image: &str, at: &str, expected: &str) -> Result<()> {
-    let shown = stasis
-        .host
-        .run_for_text(&[PROGRAM, "images", image, "--json"])?;
+    let shown = stasis.run_for_text(&[PROGRAM, "images", image, "--json"])?;
     let shown = listed(shown.as_bytes())?.remove(0);
     ensure!(
         shown.pointer(at).is_some_and(|found| found == expected),
@@ -116,5 +114,5 @@ fn is_noted(stasis: &StasisHost, image: &str, at: &str, expected: &str) -> Resul
 
 fn inspected(stasis: &StasisHost, reference: &str) -> Result<Value> {
     let shown = [PROGRAM, "inspect", reference, "--json"];
-    Ok(listed(stasis.host.run_for_text(&shown)?.as_bytes())?.remove(0))
+    Ok(listed(stasis.run_for_text(&shown)?.as_bytes())?.remove(0))
 }

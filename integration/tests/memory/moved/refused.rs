@@ -40,7 +40,7 @@ fn a_damaged_blob_is_not_pulled(stasis: &StasisHost, layout: &Layout<'_>) -> Res
         let (kind, error) = pull_fails(stasis, &layout.tagged("second"), INTO)?;
         ensure!(kind == "image-damaged" && error.contains(what), "{error}");
         ensure!(error.contains(&memory[1]), "{error}");
-        let left = names_in(&stasis.host.path(STAGING))?;
+        let left = names_in(&stasis.path(STAGING))?;
         let is_verified = |name: &String| name.ends_with(".pack");
         ensure!(
             left.len() > 1 && left.iter().all(is_verified),
@@ -51,7 +51,7 @@ fn a_damaged_blob_is_not_pulled(stasis: &StasisHost, layout: &Layout<'_>) -> Res
     let pulled = moved(stasis, &["pull", &layout.tagged("second"), INTO])?;
     ensure!(pulled["moved_blobs"] == 1, "{pulled}");
     is_not_there(stasis, &[STAGING])?;
-    stasis.host.run(&["rm", "-r", INTO]).map(drop)
+    stasis.run(&["rm", "-r", INTO]).map(drop)
 }
 
 fn a_manifest_that_lies_is_refused(stasis: &StasisHost, layout: &Layout<'_>) -> Result<()> {
@@ -132,7 +132,7 @@ pub(super) fn a_full_disk_is_told(
         "{kind}: {error}"
     );
     // Other blobs may be whole, and are kept for the next pull.
-    let left = names_in(&stasis.host.path(format!("{SMALL}/.pulled.stasis-pull")));
+    let left = names_in(&stasis.path(format!("{SMALL}/.pulled.stasis-pull")));
     let left = left.unwrap_or_default();
     ensure!(
         left.iter().all(|name| name.ends_with(".pack")),
@@ -148,7 +148,7 @@ pub(super) fn a_full_disk_is_told(
     ensure!(!there.path("index.json").exists(), "a tag was written");
     let left = names_in(&there.path("blobs/sha256"))?;
     ensure!(left.iter().all(|name| name.len() == 64), "{left:?} is left");
-    stasis.host.run(&["umount", SMALL]).map(drop)
+    stasis.run(&["umount", SMALL]).map(drop)
 }
 
 /// Makes a pull that has to fail and leave no image. Returns its kind and message.
@@ -176,7 +176,7 @@ pub(super) fn fails(stasis: &StasisHost, arguments: &[&str]) -> Result<(String, 
 
 fn is_not_there(stasis: &StasisHost, paths: &[&str]) -> Result<()> {
     for path in paths {
-        let found = stasis.host.path(Path::new(path)).exists();
+        let found = stasis.path(Path::new(path)).exists();
         ensure!(!found, "{path} is there");
     }
     Ok(())

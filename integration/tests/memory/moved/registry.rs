@@ -47,7 +47,7 @@ pub(super) fn an_image_travels_through_a_registry(
 /// Starts the registry, known at port [`BREAKING`] too, with credentials and settings for it.
 pub(super) fn with_credentials<'s>(stasis: &'s StasisHost, settings: &str) -> Result<Daemon<'s>> {
     let registry = stasis.host.docker_registry(&[BREAKING])?;
-    stasis.host.write(AUTHFILE, &credentials(RIGHT))?;
+    stasis.write(AUTHFILE, &credentials(RIGHT))?;
     stasis.set(&stasis.low_level, settings)?;
     Ok(registry)
 }
@@ -60,7 +60,7 @@ fn only_who_may_is_let_in(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     let reference = tagged(PORT, "jobs/one", "first");
     let image = job.image("first");
     for text in ["{}".to_owned(), credentials(WRONG)] {
-        stasis.host.write(AUTHFILE, &text)?;
+        stasis.write(AUTHFILE, &text)?;
         let (kind, error) = fails(stasis, &["push", &reference, &image])?;
         ensure!(
             kind == "registry" && error.contains("may not"),
@@ -72,7 +72,7 @@ fn only_who_may_is_let_in(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
             "{kind}: {error}"
         );
     }
-    stasis.host.write("/etc/stasis/auth.json", "{")?;
+    stasis.write("/etc/stasis/auth.json", "{")?;
     let other = [
         "push",
         &reference,
@@ -85,7 +85,7 @@ fn only_who_may_is_let_in(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
         kind == "registry" && error.contains("/etc/stasis/auth.json"),
         "{kind}: {error}"
     );
-    stasis.host.write(AUTHFILE, &credentials(RIGHT))
+    stasis.write(AUTHFILE, &credentials(RIGHT))
 }
 
 pub(super) fn credentials(auth: &str) -> String {
@@ -104,24 +104,22 @@ fn connections_that_break_are_made_again(stasis: &StasisHost, job: &Bundle<'_>) 
     let pulled = moved(stasis, &["pull", &reference, INTO])?;
     ensure!(pulled["digest"] == pushed["digest"], "{pulled}");
     ensure!(proxy.broken() == 9, "{} broke", proxy.broken());
-    stasis.host.run(&[PROGRAM, "verify", INTO])?;
-    stasis.host.run(&["rm", "-r", INTO]).map(drop)
+    stasis.run(&[PROGRAM, "verify", INTO])?;
+    stasis.run(&["rm", "-r", INTO]).map(drop)
 }
 
 /// The registry serves the damaged blob under its old digest.
 fn what_the_registry_has_damaged_is_refused(stasis: &StasisHost) -> Result<()> {
     let reference = tagged(PORT, "jobs/one", "second");
     let pushed = moved(stasis, &["pull", &reference, INTO])?;
-    stasis.host.run(&["rm", "-r", INTO])?;
+    stasis.run(&["rm", "-r", INTO])?;
     let manifest = pushed["digest"].as_str().unwrap_or_default().to_owned();
     let of_memory = "for data in $(find $1 -name data -size +3M); do echo $data; done | head -n 1";
-    let large = stasis
-        .host
-        .run_for_text(&["bash", "-c", of_memory, "find", BLOBS])?;
+    let large = stasis.run_for_text(&["bash", "-c", of_memory, "find", BLOBS])?;
     let hex = manifest.trim_start_matches("sha256:");
     let ours = format!("{BLOBS}/sha256/{}/{hex}/data", &hex[..2]);
     for stored in [large, ours] {
-        let path = stasis.host.path(&stored);
+        let path = stasis.path(&stored);
         let good = fs::read(&path)?;
         let mut damaged = good.clone();
         // In a manifest, one of its digests is damaged.
@@ -132,26 +130,22 @@ fn what_the_registry_has_damaged_is_refused(stasis: &StasisHost) -> Result<()> {
         let (kind, error) = pull_fails(stasis, &reference, INTO)?;
         ensure!(kind == "image-damaged", "{kind}: {error}");
         fs::write(&path, good)?;
-        let left = names_in(&stasis.host.path(STAGING))?;
+        let left = names_in(&stasis.path(STAGING))?;
         let is_verified = |name: &String| name.ends_with(".pack");
         ensure!(left.iter().all(is_verified), "{left:?} is left");
     }
-    stasis.host.run(&["rm", "-rf", STAGING]).map(drop)
+    stasis.run(&["rm", "-rf", STAGING]).map(drop)
 }
 
 fn skopeo_takes_it_along(stasis: &StasisHost, into: &Layout<'_>) -> Result<()> {
-    stasis.host.run(&["rm", "-rf", &into.path_inside()])?;
+    stasis.run(&["rm", "-rf", &into.path_inside()])?;
     let from = format!("docker://{}", tagged(PORT, "jobs/one", "second"));
     let copy = ["skopeo", "copy", "--authfile", AUTHFILE];
-    stasis
-        .host
-        .run(&[&copy[..], &[&from, &into.tagged("second")]].concat())?;
+    stasis.run(&[&copy[..], &[&from, &into.tagged("second")]].concat())?;
     let back = tagged(PORT, "jobs/back", "second");
     let to = format!("docker://{back}");
-    stasis
-        .host
-        .run(&[&copy[..], &[&into.tagged("second"), &to]].concat())?;
+    stasis.run(&[&copy[..], &[&into.tagged("second"), &to]].concat())?;
     let pulled = moved(stasis, &["pull", &back, INTO])?;
     ensure!(pulled["moved_blobs"] == pulled["blobs"], "{pulled}");
-    stasis.host.run(&["rm", "-r", INTO]).map(drop)
+    stasis.run(&["rm", "-r", INTO]).map(drop)
 }

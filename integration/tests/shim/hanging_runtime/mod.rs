@@ -68,7 +68,7 @@ fn start(stasis: &StasisHost, client: &Containerd, id: &str) -> Result<u32> {
 }
 
 fn install(stasis: &StasisHost) -> Result<()> {
-    stasis.host.script(RUNTIME, SCRIPT)?;
+    stasis.script(RUNTIME, SCRIPT)?;
     stasis.set(RUNTIME, "")
 }
 
@@ -82,16 +82,16 @@ fn stopped_at<T: Send + 'static>(
     client: &Containerd,
     calls: impl FnOnce(&Containerd) -> T + Send + 'static,
 ) -> Result<(Beside<T>, String)> {
-    let stopped = stasis.host.path(STOPPED);
-    fs::write(stasis.host.path(STOPPING), verb)?;
+    let stopped = stasis.path(STOPPED);
+    fs::write(stasis.path(STOPPING), verb)?;
     let beside = client.beside(calls)?;
     wait_until_clear(|| {
         let pid = fs::read_to_string(&stopped).unwrap_or_default();
-        let stat = stasis.host.path(format!("/proc/{}/stat", pid.trim()));
+        let stat = stasis.path(format!("/proc/{}/stat", pid.trim()));
         let stat = fs::read_to_string(stat).unwrap_or_default();
         Ok((!stat.contains(") T ")).then(|| format!("the runtime {pid:?} is {stat:?}")))
     })?;
-    fs::remove_file(stasis.host.path(STOPPING))?;
+    fs::remove_file(stasis.path(STOPPING))?;
     let pid = fs::read_to_string(&stopped)?;
     fs::remove_file(stopped)?;
     Ok((beside, pid.trim().to_owned()))
@@ -151,7 +151,7 @@ fn container_dies_beside_a_stopped_kill(stasis: &StasisHost, client: &Containerd
     client.kill(id, INIT, SIGKILL)?;
     assert_eq!(client.wait(id, INIT)?.status, 137);
     assert!(hangs.goes_on(), "the runtime did not hang");
-    stasis.host.run(&["kill", "-KILL", &runtime])?;
+    stasis.run(&["kill", "-KILL", &runtime])?;
     assert_ne!(code(&hangs.outcome()?), Code::Ok);
     client.delete(id)?;
     stasis.ctr_remove(id)?;
@@ -162,19 +162,19 @@ fn container_dies_beside_a_stopped_kill(stasis: &StasisHost, client: &Containerd
 fn kill_is_answered_beside_the_last_delete(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     let id = "answered";
     start(stasis, client, id)?;
-    fs::write(stasis.host.path(AFTER), "")?;
+    fs::write(stasis.path(AFTER), "")?;
     let (killing, runtime) = stopped_at("kill", stasis, client, |client| {
         client.kill("answered", INIT, SIGKILL)
     })?;
-    fs::remove_file(stasis.host.path(AFTER))?;
+    fs::remove_file(stasis.path(AFTER))?;
     assert_eq!(client.wait(id, INIT)?.status, 137);
     let deleting = client.beside(|client| client.delete("answered").map(drop))?;
-    let record = stasis.host.path("/run/containerd/runc/default").join(id);
+    let record = stasis.path("/run/containerd/runc/default").join(id);
     wait_until_clear(|| Ok(record.exists().then(|| "runc's record".to_owned())))?;
     // Shutdown comes now.
     sleep(Duration::from_millis(500));
     assert!(killing.goes_on(), "the runtime did not hang");
-    stasis.host.run(&["kill", "-CONT", &runtime])?;
+    stasis.run(&["kill", "-CONT", &runtime])?;
     assert_eq!(code(&killing.outcome()?), Code::Ok);
     deleting.outcome()??;
     stasis.ctr_remove(id)?;
@@ -190,7 +190,7 @@ fn exit_is_told_beside_a_stopped_update(stasis: &StasisHost, client: &Containerd
     client.kill(id, INIT, SIGKILL)?;
     assert_eq!(client.wait(id, INIT)?.status, 137);
     assert!(hangs.goes_on(), "the runtime did not hang");
-    stasis.host.run(&["kill", "-KILL", &runtime])?;
+    stasis.run(&["kill", "-KILL", &runtime])?;
     assert_ne!(code(&hangs.outcome()?), Code::Ok);
     stasis.ctr_remove(id)?;
     stasis.nothing_left_of(&[id])
@@ -233,7 +233,7 @@ fn create_ends_with_its_caller(stasis: &StasisHost, client: &Containerd) -> Resu
     for id in ["early", "late"] {
         stasis.create_container(id, &[], &["/bin/pause"])?;
         if id == "late" {
-            fs::write(stasis.host.path(AFTER), "")?;
+            fs::write(stasis.path(AFTER), "")?;
         }
         let (creating, _) = stopped_at("create", stasis, client, move |client| {
             client.try_create(PATIENCE, id)
@@ -241,7 +241,7 @@ fn create_ends_with_its_caller(stasis: &StasisHost, client: &Containerd) -> Resu
         assert_ne!(code(&creating.outcome()?), Code::Ok);
         stasis.nothing_left_of(&[id])?;
     }
-    fs::remove_file(stasis.host.path(AFTER))?;
+    fs::remove_file(stasis.path(AFTER))?;
     for id in ["early", "late"] {
         client.create(id, &Streams::default(), None)?;
         client.start(id, INIT)?;
@@ -255,7 +255,7 @@ fn container_of_another_bundle_stays(stasis: &StasisHost, client: &Containerd) -
     let id = "shared-name";
     install(stasis)?;
     stasis.create_container(id, &[], &["/bin/pause"])?;
-    stasis.host.run(&["sh", "-c", ANOTHER])?;
+    stasis.run(&["sh", "-c", ANOTHER])?;
     let (creating, _) = stopped_at("create", stasis, client, move |client| {
         client.try_create(PATIENCE, id)
     })?;
@@ -266,13 +266,11 @@ fn container_of_another_bundle_stays(stasis: &StasisHost, client: &Containerd) -
         let shims = stasis.shims()?;
         Ok((!shims.is_empty()).then(|| format!("{shims:?} run")))
     })?;
-    let state = stasis.host.run(&[&runc[..], &["state", id]].concat())?;
+    let state = stasis.run(&[&runc[..], &["state", id]].concat())?;
     let state = String::from_utf8(state.stdout)?;
     assert!(state.contains("\"status\": \"running\""), "{state}");
-    stasis
-        .host
-        .run(&[&runc[..], &["delete", "--force", id]].concat())?;
-    stasis.host.run(&["umount", "/opt/another/rootfs"])?;
+    stasis.run(&[&runc[..], &["delete", "--force", id]].concat())?;
+    stasis.run(&["umount", "/opt/another/rootfs"])?;
     stasis.ctr_remove(id)?;
     stasis.nothing_left_of(&[id])
 }

@@ -59,12 +59,12 @@ fn nothing_stays_frozen(kind: HostKind) -> Result<()> {
 fn pause_beside_the_end_of_init(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     let id = "ends-paused";
     let init = start(stasis, client, id)?;
-    fs::write(stasis.host.path(AFTER), "")?;
+    fs::write(stasis.path(AFTER), "")?;
     let (pausing, runtime) = stopped_at("pause", stasis, client, move |client| client.pause(id))?;
-    fs::remove_file(stasis.host.path(AFTER))?;
-    stasis.host.run(&["kill", "-KILL", &init.to_string()])?;
+    fs::remove_file(stasis.path(AFTER))?;
+    stasis.run(&["kill", "-KILL", &init.to_string()])?;
     assert_eq!(client.wait(id, INIT)?.status, 137);
-    stasis.host.run(&["kill", "-CONT", &runtime])?;
+    stasis.run(&["kill", "-CONT", &runtime])?;
     let paused = pausing.outcome()?;
     assert_eq!(client.delete(id)?.status, 137);
     assert_eq!(code(&paused), Code::NotFound, "{paused:?}");
@@ -106,7 +106,7 @@ fn stopped_restore_ends_by_its_deadline(stasis: &StasisHost, client: &Containerd
     start(stasis, client, id)?;
     let root = "/run/containerd/runc/default";
     let dump = ["runc", "--root", root, "checkpoint", "--image-path", image];
-    stasis.host.run(&[&dump[..], &[id]].concat())?;
+    stasis.run(&[&dump[..], &[id]].concat())?;
     client.wait(id, INIT)?;
     client.delete(id)?;
     stasis.set(RUNTIME, "deadlines.stalled_s = 5\n")?;
@@ -144,7 +144,7 @@ fn exit_is_told_beside_a_stopped_kill_of_the_rest(
     ending.outcome()??;
     assert_eq!(client.wait(id, INIT)?.status, 137);
     events.until(id, "exit rest 137")?;
-    stasis.host.run(&["kill", "-KILL", &runtime])?;
+    stasis.run(&["kill", "-KILL", &runtime])?;
     assert_eq!(client.delete(id)?.status, 137);
     stasis.ctr_remove(id)?;
     stasis.ctr_remove(sandbox)?;
@@ -154,13 +154,13 @@ fn exit_is_told_beside_a_stopped_kill_of_the_rest(
 /// containerd asks before any container exists, and waits.
 fn runtime_is_described_beside_stopped_features(stasis: &StasisHost, _: &Containerd) -> Result<()> {
     install(stasis)?;
-    fs::write(stasis.host.path(STOPPING), "features")?;
-    let described = stasis.host.run(&["timeout", "30", SHIM, "-info"])?;
+    fs::write(stasis.path(STOPPING), "features")?;
+    let described = stasis.run(&["timeout", "30", SHIM, "-info"])?;
     let text = String::from_utf8_lossy(&described.stdout);
     assert!(text.contains("io.containerd.stasis.v2"), "{text}");
-    fs::remove_file(stasis.host.path(STOPPING))?;
-    let stopped = fs::read_to_string(stasis.host.path(STOPPED))?;
-    fs::remove_file(stasis.host.path(STOPPED))?;
+    fs::remove_file(stasis.path(STOPPING))?;
+    let stopped = fs::read_to_string(stasis.path(STOPPED))?;
+    fs::remove_file(stasis.path(STOPPED))?;
     let stopped = stopped.trim().parse()?;
     wait_until_clear(|| Ok(stasis.lives(stopped).then(|| format!("runtime {stopped}"))))
 }

@@ -40,7 +40,7 @@ fn works_until_its_shim_is_killed(
     client.delete_exec(id, "e1")?;
     let mut events = client.events()?;
     let shim = stasis.parent(init)?;
-    stasis.host.run(&["kill", "-KILL", &shim.to_string()])?;
+    stasis.run(&["kill", "-KILL", &shim.to_string()])?;
     events.until(id, "delete 137")?;
     wait_until_clear(|| Ok(stasis.lives(init).then(|| format!("process {init}"))))?;
     stasis.ctr_remove(id)?;
@@ -52,9 +52,7 @@ fn damaged_settings_stop_no_container_without_a_gpu(
     client: &Containerd,
 ) -> Result<()> {
     let id = "unsettled";
-    stasis
-        .host
-        .write(SETTINGS, "runtime.path = \"runc\n[of tomorrow")?;
+    stasis.write(SETTINGS, "runtime.path = \"runc\n[of tomorrow")?;
     stasis.start_container(client, id, &[], &["/bin/pause"])?;
     client.kill(id, INIT, 9)?;
     assert_eq!(client.wait(id, INIT)?.status, 137);
@@ -69,7 +67,7 @@ fn spoilt_options_keep_no_container(stasis: &StasisHost, client: &Containerd) ->
     let id = "spoilt";
     let init = stasis.start_container(client, id, &[], &["/bin/pause"])?;
     let bundle = "/run/containerd/io.containerd.runtime.v2.task/default/spoilt";
-    let options = stasis.host.path(format!("{bundle}/options.json"));
+    let options = stasis.path(format!("{bundle}/options.json"));
     assert!(options.exists());
     fs::write(options, "{\"root\":")?;
     works_until_its_shim_is_killed(stasis, client, id, init)
@@ -81,7 +79,7 @@ fn program_in_front_of_runc_is_taken_for_it(
 ) -> Result<()> {
     let id = "in-front";
     let script = "#!/bin/sh\nenv >> /opt/nvidia/env\nexec runc \"$@\"\n";
-    stasis.host.script(NVIDIA, script)?;
+    stasis.script(NVIDIA, script)?;
     stasis.create_container(id, &[], &["/bin/pause"])?;
     let options = RuntimeOptions {
         binary_name: NVIDIA.to_owned(),
@@ -111,11 +109,11 @@ fn gets_no_environment_of_containerds(stasis: &StasisHost) -> Result<()> {
         "OLDPWD",
         "_",
     ];
-    let containerd = stasis.host.run_for_text(&["pidof", "containerd"])?;
-    let theirs = stasis.host.path(format!("/proc/{containerd}/environ"));
+    let containerd = stasis.run_for_text(&["pidof", "containerd"])?;
+    let theirs = stasis.path(format!("/proc/{containerd}/environ"));
     let theirs = fs::read(theirs)?;
     assert!(theirs.len() > 100, "{}", String::from_utf8_lossy(&theirs));
-    let given = fs::read_to_string(stasis.host.path("/opt/nvidia/env"))?;
+    let given = fs::read_to_string(stasis.path("/opt/nvidia/env"))?;
     let names = given
         .lines()
         .filter_map(|line| Some(line.split_once('=')?.0));

@@ -63,12 +63,12 @@ fn others_are_served_beside_files_that_hang(
 
     well_is_served_and_ends(client)?;
     assert!(root.goes_on() && logged.goes_on() && exec.goes_on());
-    stasis.host.run(&["kill", "-KILL", &pid(stasis)])?;
+    stasis.run(&["kill", "-KILL", &pid(stasis)])?;
     server.wait()?;
     assert_ne!(code(&root.outcome()?), Code::Ok);
     assert_ne!(code(&logged.outcome()?), Code::Ok);
     assert_ne!(code(&exec.outcome()?), Code::Ok);
-    stasis.host.run(&["umount", "/opt/hung"])?;
+    stasis.run(&["umount", "/opt/hung"])?;
     for id in ids {
         stasis.ctr_remove(id)?;
     }
@@ -91,8 +91,8 @@ fn well_is_served_and_ends(client: &Containerd) -> Result<()> {
 }
 
 fn serve_nothing(stasis: &StasisHost) -> Result<std::process::Child> {
-    if !stasis.host.path("/dev/fuse").exists() {
-        stasis.host.run(&["mknod", "/dev/fuse", "c", "10", "229"])?;
+    if !stasis.path("/dev/fuse").exists() {
+        stasis.run(&["mknod", "/dev/fuse", "c", "10", "229"])?;
     }
     let server = stasis
         .command("bash")
@@ -100,14 +100,14 @@ fn serve_nothing(stasis: &StasisHost) -> Result<std::process::Child> {
         .stdin(Stdio::null())
         .spawn()?;
     wait_until_clear(|| {
-        let started = stasis.host.path(PID).exists();
+        let started = stasis.path(PID).exists();
         Ok((!started).then(|| "nothing is mounted at /opt/hung".to_owned()))
     })?;
     Ok(server)
 }
 
 fn pid(stasis: &StasisHost) -> String {
-    let pid = fs::read_to_string(stasis.host.path(PID)).unwrap_or_default();
+    let pid = fs::read_to_string(stasis.path(PID)).unwrap_or_default();
     pid.trim().to_owned()
 }
 
@@ -115,7 +115,7 @@ fn pid(stasis: &StasisHost) -> String {
 fn until_so_many_hang(stasis: &StasisHost, shim: u32, count: usize) -> Result<()> {
     wait_until_clear(|| {
         let mut places = Vec::new();
-        for thread in fs::read_dir(stasis.host.path(format!("/proc/{shim}/task")))? {
+        for thread in fs::read_dir(stasis.path(format!("/proc/{shim}/task")))? {
             let place = fs::read_to_string(thread?.path().join("wchan"));
             places.push(place.unwrap_or_default());
         }

@@ -35,7 +35,7 @@ fn a_thousand_processes_are_added_at_once(stasis: &StasisHost, client: &Containe
     let id = "busy";
     stasis.start_container(client, id, &[], &["/bin/pause"])?;
     let shim = stasis.shims()?[0];
-    let open = || anyhow::Ok(fs::read_dir(stasis.host.path(format!("/proc/{shim}/fd")))?.count());
+    let open = || anyhow::Ok(fs::read_dir(stasis.path(format!("/proc/{shim}/fd")))?.count());
     let before = open()?;
     let callers: Vec<Beside<Answer<()>>> = (0..CALLERS)
         .map(|caller| client.beside(move |client| start_each(client, id, caller)))

@@ -67,9 +67,7 @@ fn exit_status_is_passed_on(stasis: &StasisHost, _: &Containerd) -> Result<()> {
 /// containerd takes the program's path for a runtime's name.
 fn shim_is_found_by_its_path(stasis: &StasisHost, _: &Containerd) -> Result<()> {
     let name = Shim::under_test().program();
-    let path = stasis
-        .host
-        .run_for_text(&["bash", "-c", &format!("command -v {name}")])?;
+    let path = stasis.run_for_text(&["bash", "-c", &format!("command -v {name}")])?;
     let run = [
         "ctr",
         "run",
@@ -80,7 +78,7 @@ fn shim_is_found_by_its_path(stasis: &StasisHost, _: &Containerd) -> Result<()> 
         &path,
     ];
     let container = [Image::DEFAULT_NAME, "by-path", "echo", "hello"];
-    let stdout = stasis.host.run_for_text(&[&run[..], &container].concat())?;
+    let stdout = stasis.run_for_text(&[&run[..], &container].concat())?;
     assert_eq!(stdout, "hello");
     stasis.nothing_left_of(&["by-path"])
 }
@@ -94,7 +92,7 @@ fn signal_becomes_a_status(stasis: &StasisHost, client: &Containerd) -> Result<(
         client.exec("signal", "e1", &Streams::default(), waiting)?;
         let pid = client.start("signal", "e1")?;
         // The process is the runtime's at first, which has a handler for some.
-        let comm = stasis.host.path(format!("/proc/{pid}/comm"));
+        let comm = stasis.path(format!("/proc/{pid}/comm"));
         wait_until_clear(|| {
             let name = fs::read_to_string(&comm)?;
             Ok((name != "tail\n").then_some(name))

@@ -35,12 +35,12 @@ fn checks(kind: HostKind) -> Result<()> {
 
 fn names_of_tomorrow_are_the_runtimes(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     let runtime = Shim::under_test().runtime();
-    stasis.host.run(&["sh", "-ec", ODD, runtime])?;
+    stasis.run(&["sh", "-ec", ODD, runtime])?;
     client.create_on(Vec::new(), "odd", &Streams::default(), None)?;
     client.start("odd", INIT)?;
     assert_eq!(client.state("odd", INIT)?.status(), State::Running);
     stasis.ctr_remove("odd")?;
-    stasis.host.run(&["umount", "/opt/odd/rootfs"])?;
+    stasis.run(&["umount", "/opt/odd/rootfs"])?;
     stasis.nothing_left_of(&["odd"])
 }
 

@@ -71,9 +71,7 @@ fn start_mapped(
     mounts: Vec<Mount>,
 ) -> Result<u32> {
     let runtime = Shim::under_test().runtime();
-    stasis
-        .host
-        .run(&["sh", "-ec", IN_A_USER_NAMESPACE, id, runtime])?;
+    stasis.run(&["sh", "-ec", IN_A_USER_NAMESPACE, id, runtime])?;
     let pid = client.create_on(mounts, id, &Streams::default(), None)?;
     client.start(id, INIT)?;
     Ok(pid)
@@ -106,7 +104,7 @@ fn files_belong_to_the_ids_of_a_user_namespace(
         // containerd's own shim of 1.7 cannot do it.
         return Ok(());
     }
-    stasis.host.run(&["sh", "-ec", FILES])?;
+    stasis.run(&["sh", "-ec", FILES])?;
     let layers = "lowerdir=/opt/roots/more:/opt/roots/image";
     let above = [
         "upperdir=/opt/roots/upper",
@@ -115,19 +113,17 @@ fn files_belong_to_the_ids_of_a_user_namespace(
     ];
     let overlay = mount("overlay", "overlay", &[&above[..], &MAPS].concat());
     let pid = start_mapped(stasis, client, id, vec![overlay])?;
-    let maps = fs::read_to_string(stasis.host.path(format!("/proc/{pid}/uid_map")))?;
+    let maps = fs::read_to_string(stasis.path(format!("/proc/{pid}/uid_map")))?;
     assert!(maps.split_whitespace().eq(["0", "1000", "65536"]), "{maps}");
-    let inside = stasis
-        .host
-        .path(format!("{BUNDLES}/{id}/rootfs/bin/busybox"));
+    let inside = stasis.path(format!("{BUNDLES}/{id}/rootfs/bin/busybox"));
     assert_eq!(fs::metadata(inside)?.uid(), 1000);
-    let lower = stasis.host.path("/opt/roots/image/bin/busybox");
+    let lower = stasis.path("/opt/roots/image/bin/busybox");
     assert_eq!(fs::metadata(lower)?.uid(), 0);
     holds(client, id, "test \"$(stat -c %u:%g /bin/busybox)\" = 0:0")?;
     holds(client, id, "echo new > /new")?;
-    let new = fs::metadata(stasis.host.path("/opt/roots/upper/new"))?;
+    let new = fs::metadata(stasis.path("/opt/roots/upper/new"))?;
     assert_eq!((new.uid(), new.gid()), (1000, 1000));
-    let table = stasis.host.run_for_text(&["cat", "/proc/mounts"])?;
+    let table = stasis.run_for_text(&["cat", "/proc/mounts"])?;
     let points = table.lines().filter_map(|line| line.split(' ').nth(1));
     assert_eq!(
         points.filter(|point| point.contains("/layers")).count(),
@@ -142,7 +138,7 @@ fn bind_mount_is_mapped(stasis: &StasisHost, client: &Containerd) -> Result<()> 
     if Shim::under_test() == Shim::Go {
         return Ok(());
     }
-    stasis.host.run(&["sh", "-ec", FILES])?;
+    stasis.run(&["sh", "-ec", FILES])?;
     let bind = mount(
         "bind",
         "/opt/roots/image",
@@ -161,8 +157,8 @@ fn many_layers_are_mounted(stasis: &StasisHost, client: &Containerd) -> Result<(
         ln -sfn /opt/roots/image $0/image
     ";
     let id = "many";
-    stasis.host.run(&["sh", "-ec", FILES])?;
-    stasis.host.run(&["sh", "-ec", MAKE, LAYERS])?;
+    stasis.run(&["sh", "-ec", FILES])?;
+    stasis.run(&["sh", "-ec", MAKE, LAYERS])?;
     let layers = (1..=120).map(|number| format!("{LAYERS}/{number}/fs"));
     let layers = layers.collect::<Vec<_>>().join(":");
     let layers = format!("lowerdir={layers}:{LAYERS}/image");
@@ -178,7 +174,7 @@ fn what_is_not_mounted_is_refused(stasis: &StasisHost, client: &Containerd) -> R
     if Shim::under_test() == Shim::Go {
         return Ok(());
     }
-    stasis.host.run(&["sh", "-ec", FILES])?;
+    stasis.run(&["sh", "-ec", FILES])?;
     let inside = Mount {
         target: "/mnt".to_owned(),
         ..mount("tmpfs", "inside", &["size=1m"])
@@ -212,9 +208,9 @@ fn image_file_is_mounted_on_a_loop_device(stasis: &StasisHost, client: &Containe
     let name = stasis.host.name();
     let (disk, file) = (format!("/mnt/{name}"), format!("/run/disk--mnt-{name}"));
     let is_free = format!("! grep -l {file} /sys/block/loop*/loop/backing_file");
-    stasis.host.run(&["sh", "-ec", FILES])?;
+    stasis.run(&["sh", "-ec", FILES])?;
     stasis.host.mount_disk(64 << 20, &disk)?;
-    stasis.host.run(&["sh", "-ec", FILL, &disk])?;
+    stasis.run(&["sh", "-ec", FILL, &disk])?;
     let ways = [
         (&["loop", "direct-io"][..], "echo new > /new"),
         (
@@ -228,7 +224,7 @@ fn image_file_is_mounted_on_a_loop_device(stasis: &StasisHost, client: &Containe
         holds(client, "loop", script)?;
         remove(stasis, client, "loop")?;
         wait_until_clear(|| {
-            let free = stasis.host.run(&["sh", "-c", &is_free]);
+            let free = stasis.run(&["sh", "-c", &is_free]);
             Ok(free.err().map(|used| used.to_string()))
         })?;
     }

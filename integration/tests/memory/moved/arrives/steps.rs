@@ -29,7 +29,7 @@ impl Arrives<'_> {
     }
 
     pub(super) fn marker(&self) -> PathBuf {
-        self.stasis.host.path(format!("{INTO}/stasis-arriving"))
+        self.stasis.path(format!("{INTO}/stasis-arriving"))
     }
 
     /// Pulls the image up to the middle of the large blob.
@@ -43,7 +43,7 @@ impl Arrives<'_> {
         self.until_held()?;
         // The small blob is complete.
         wait_until_clear(|| {
-            for entry in fs::read_dir(self.stasis.host.path(INTO))? {
+            for entry in fs::read_dir(self.stasis.path(INTO))? {
                 let entry = entry?;
                 let is_pack = entry.file_name().to_string_lossy().ends_with(".pack");
                 if is_pack && entry.metadata()?.len() < LEAST {
@@ -88,8 +88,8 @@ impl Arrives<'_> {
     /// Returns a place in the large blob that this image does not need.
     pub(super) fn unused(&self) -> Result<usize> {
         moved(self.stasis, &["pull", &self.reference(), INTO])?;
-        let index = Index::read(&self.stasis.host.path(INTO))?.context("no index")?;
-        self.stasis.host.run(&["rm", "-r", INTO])?;
+        let index = Index::read(&self.stasis.path(INTO))?.context("no index")?;
+        self.stasis.run(&["rm", "-r", INTO])?;
         let large = index.packs.iter().max_by_key(|pack| pack.bytes);
         let large = large.context("no packs")?;
         let is_large = |place: &ChunkLocation| index.packs.get(place.pack as usize) == Some(large);
