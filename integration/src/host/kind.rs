@@ -119,9 +119,17 @@ kinds! {
 }
 
 /// Makes one test for each kind of host: `on_hosts!(scenario: trixie, sid_v2)`. The scenario takes
-/// the [`HostKind`].
+/// the [`HostKind`]. With checks, `on_hosts!(in_host [check, another]: trixie, sid_v2)`, it takes
+/// them as well.
 #[macro_export]
 macro_rules! on_hosts {
+    ($in_host:path [$($check:path),+ $(,)?]: $($kind:ident),+ $(,)?) => {
+        $crate::on_hosts!(checks: $($kind),+);
+
+        fn checks(kind: $crate::host::HostKind) -> anyhow::Result<()> {
+            $in_host(kind, &[$($check),+])
+        }
+    };
     ($scenario:path: $($kind:ident),+ $(,)?) => {
         $(
             #[test]

@@ -4,7 +4,6 @@
 use anyhow::{Result, ensure};
 use stasis_integration::client::containerd::{Containerd, INIT, State};
 use stasis_integration::container::gpu_task::{in_host, into, refused};
-use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{PROGRAM, RUNTIME, StasisHost};
 use stasis_integration::on_hosts;
 
@@ -23,19 +22,12 @@ shift
 exec /opt/engine/stasis-runtime --stasis-interface=VERSION "$@"
 "#;
 
-on_hosts!(checks: trixie, sid_v2);
-
-fn checks(kind: HostKind) -> Result<()> {
-    in_host(
-        kind,
-        &[
-            old_shim_calls_a_new_engine,
-            new_shim_calls_an_old_engine,
-            another_runtime_has_an_image_pulled,
-            programs_are_replaced_under_a_container,
-        ],
-    )
-}
+on_hosts!(in_host [
+    old_shim_calls_a_new_engine,
+    new_shim_calls_an_old_engine,
+    another_runtime_has_an_image_pulled,
+    programs_are_replaced_under_a_container,
+]: trixie, sid_v2);
 
 fn old_shim_calls_a_new_engine(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     begins_nothing_and_ends_everything(stasis, client, "0", "install the version again")

@@ -4,19 +4,13 @@ use anyhow::Result;
 use serde_json::Value;
 use stasis_integration::client::containerd::{CheckpointOptions, Containerd, INIT, State, Streams};
 use stasis_integration::container::gpu_task::{in_host, into};
-use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
 
-const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 1] = [it_goes_on_at_its_start];
+on_hosts!(in_host [it_goes_on_at_its_start]: trixie, sid_v2);
+
 const COUNTER: [&str; 2] = ["/bin/counter", "10000"];
 const SIGKILL: u32 = 9;
-
-on_hosts!(checks: trixie, sid_v2);
-
-fn checks(kind: HostKind) -> Result<()> {
-    in_host(kind, &CHECKS)
-}
 
 fn it_goes_on_at_its_start(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     stasis.set(&stasis.low_level, "restore.at_create = \"/images\"\n")?;

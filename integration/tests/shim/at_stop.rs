@@ -7,22 +7,15 @@ use stasis_integration::client::containerd::{
 };
 use stasis_integration::container::gpu_task::{in_host, into};
 use stasis_integration::container::saved_at_stop::{IMAGES, SETTINGS, options};
-use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::load;
 use stasis_integration::on_hosts;
 
-const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 2] =
-    [the_next_one_goes_on, restored_one_is_saved];
+on_hosts!(in_host [the_next_one_goes_on, restored_one_is_saved]: trixie, sid_v2);
+
 const COUNTER: [&str; 2] = ["/bin/counter", "10000"];
 const SIGKILL: u32 = 9;
 const SIGTERM: u32 = 15;
-
-on_hosts!(checks: trixie, sid_v2);
-
-fn checks(kind: HostKind) -> Result<()> {
-    in_host(kind, &CHECKS)
-}
 
 fn the_next_one_goes_on(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     stasis.set(&stasis.low_level, SETTINGS)?;

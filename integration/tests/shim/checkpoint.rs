@@ -10,25 +10,19 @@ use stasis_integration::client::containerd::{
     process,
 };
 use stasis_integration::container::gpu_task::{in_host, into, refused, soon};
-use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
 
-const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 4] = [
+on_hosts!(in_host [
     everybody_else_is_served,
     paused_task_stays_paused,
     impatient_caller_leaves_nothing_half_done,
     exit_follows_the_checkpoint,
-];
+]: trixie, sid_v2);
+
 const GROUP: [&str; 2] = ["--annotation", "io.containerd.runc.v2.group=pod"];
 const COUNTER: [&str; 2] = ["/bin/counter", "10000"];
 const SIGKILL: u32 = 9;
-
-on_hosts!(checks: trixie, sid_v2);
-
-fn checks(kind: HostKind) -> Result<()> {
-    in_host(kind, &CHECKS)
-}
 
 fn everybody_else_is_served(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     let pid = stasis.start_gpu_task(client, "busy", &GROUP, &COUNTER)?;

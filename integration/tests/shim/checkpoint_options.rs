@@ -10,16 +10,16 @@ use stasis_integration::client::containerd::{
     CheckpointOptions, Containerd, INIT, RuntimeOptions, State, Streams, to_any,
 };
 use stasis_integration::container::gpu_task::{in_host, into};
-use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{DRIVER, StasisHost};
 use stasis_integration::on_hosts;
 
-const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 4] = [
+on_hosts!(in_host [
     low_level_runtime_gets_what_was_asked_for,
     connection_needs_its_option,
     file_lock_needs_no_option,
     fault_of_the_driver_is_told,
-];
+]: trixie, sid_v2);
+
 const BUNDLES: &str = "/run/containerd/io.containerd.runtime.v2.task/default";
 const COUNTER: [&str; 2] = ["/bin/counter", "10000"];
 const SIGKILL: u32 = 9;
@@ -34,12 +34,6 @@ exec /usr/sbin/runc "$@"
 /// A process with a connection to another one, both in the container.
 const CONNECTED: &str = "(tail -f /dev/null | nc -l -p 10001) & \
      (tail -f /dev/null | until nc 127.0.0.1 10001; do :; done) & ";
-
-on_hosts!(checks: trixie, sid_v2);
-
-fn checks(kind: HostKind) -> Result<()> {
-    in_host(kind, &CHECKS)
-}
 
 fn low_level_runtime_gets_what_was_asked_for(
     stasis: &StasisHost,

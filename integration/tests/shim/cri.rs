@@ -10,19 +10,13 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::{needs, on_hosts};
 
-const CHECKS: [fn(&StasisHost, &Cri) -> Result<()>; 5] = [
+on_hosts!(on_a_node [
     one_shim_serves_a_pod,
     commands_run_in_a_container,
     ends_are_reported,
     usage_is_measured,
     killed_shim_ends_its_pod,
-];
-
-on_hosts!(checks: trixie, sid);
-
-fn checks(kind: HostKind) -> Result<()> {
-    on_a_node(kind, &CHECKS)
-}
+]: trixie, sid);
 
 mod with_a_new_containerd {
     stasis_integration::on_hosts!(super::pods_outlive_containerd: trixie, sid);

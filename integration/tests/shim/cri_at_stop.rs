@@ -4,20 +4,15 @@
 use anyhow::Result;
 use stasis_integration::client::cri::{ContainerConfig, Cri, Pod, on_a_node};
 use stasis_integration::container::saved_at_stop::{ANNOTATIONS, SETTINGS};
-use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
 
-on_hosts!(checks: trixie, sid);
+on_hosts!(on_a_node [the_next_container_goes_on]: trixie, sid);
 
 /// The images, in the directory of the pods' namespace.
 const IMAGES: &str = "/images/default/saved";
 /// Far more seconds than a stop takes.
 const GRACE_SECONDS: i64 = 60;
-
-fn checks(kind: HostKind) -> Result<()> {
-    on_a_node(kind, &[the_next_container_goes_on])
-}
 
 /// In the same pod, and in the next one.
 fn the_next_container_goes_on(stasis: &StasisHost, cri: &Cri) -> Result<()> {

@@ -8,32 +8,24 @@ use anyhow::Result;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::client::containerd::{Containerd, INIT};
 use stasis_integration::client::shim::in_host;
-use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
 
-on_hosts!(all: trixie, sid_v2);
+on_hosts!(in_host [
+    nothing_outlives_init_in_a_shared_pid_namespace,
+    root_file_system_in_use_is_waited_for,
+]: trixie, sid_v2);
 
+/// A frozen process of version 1 does not die before it is thawed.
 mod frozen {
-    stasis_integration::on_hosts!(super::while_frozen: trixie_v2, sid_v2);
+    use super::{in_host, init_that_ends_while_paused_can_be_deleted};
+
+    stasis_integration::on_hosts!(
+        in_host [init_that_ends_while_paused_can_be_deleted]: trixie_v2, sid_v2
+    );
 }
 
 const SIGKILL: u32 = 9;
-
-fn all(kind: HostKind) -> Result<()> {
-    in_host(
-        kind,
-        &[
-            nothing_outlives_init_in_a_shared_pid_namespace,
-            root_file_system_in_use_is_waited_for,
-        ],
-    )
-}
-
-/// A frozen process of version 1 does not die before it is thawed.
-fn while_frozen(kind: HostKind) -> Result<()> {
-    in_host(kind, &[init_that_ends_while_paused_can_be_deleted])
-}
 
 fn nothing_outlives_init_in_a_shared_pid_namespace(
     stasis: &StasisHost,

@@ -7,23 +7,16 @@ use stasis_integration::client::containerd::{
     Containerd, Event, INIT, State, Streams, briefs, process,
 };
 use stasis_integration::client::shim::{Shim, in_host};
-use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
 
-const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 5] = [
+on_hosts!(in_host [
     events_come_in_order,
     first_process_ends_after_its_execs,
     exec_that_ends_at_once_is_told_in_order,
     pause_and_resume_are_told,
     wait_lasts_while_paused,
-];
-
-on_hosts!(checks: trixie, sid_v2);
-
-fn checks(kind: HostKind) -> Result<()> {
-    in_host(kind, &CHECKS)
-}
+]: trixie, sid_v2);
 
 fn event<'all>(events: &'all [Event], brief: &str) -> Result<&'all Event> {
     let mut found = events.iter().filter(|event| event.brief() == brief);

@@ -14,13 +14,14 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
 
-const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 5] = [
+on_hosts!(in_host [
     paused_task_is_resumed_for_its_caller,
     deadline_may_pass_after_the_checkpoint,
     refused_resume_is_repeated,
     restore_ends_with_its_task,
     shim_says_what_is_under_way,
-];
+]: trixie, sid_v2);
+
 const COUNTER: [&str; 2] = ["/bin/counter", "10000"];
 mod without_containerd {
     stasis_integration::on_hosts!(super::task_is_resumed_after_containerd: trixie, sid_v2);
@@ -28,12 +29,6 @@ mod without_containerd {
 
 /// The log of containerd and its shims.
 const LOG: &str = "/run/containerd.log";
-
-on_hosts!(checks: trixie, sid_v2);
-
-fn checks(kind: HostKind) -> Result<()> {
-    in_host(kind, &CHECKS)
-}
 
 /// containerd's client pauses, checkpoints and resumes, the last with a context that may have
 /// expired by then. A task that is left paused in another way is left so on purpose.

@@ -17,19 +17,13 @@ use stasis_integration::on_hosts;
 /// The number of containers that are started at once.
 const MANY: usize = 50;
 
-const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 5] = [
+on_hosts!(in_host [
     containers_of_a_sandbox_share_a_shim,
     containers_of_a_group_share_a_shim,
     killed_shim_leaves_nothing,
     many_starts_at_once_leave_nothing,
     shim_may_open_as_many_files_as_anybody,
-];
-
-on_hosts!(checks: trixie, sid_v2);
-
-fn checks(kind: HostKind) -> Result<()> {
-    in_host(kind, &CHECKS)
-}
+]: trixie, sid_v2);
 
 mod with_a_new_containerd {
     stasis_integration::on_hosts!(super::tasks_outlive_containerd: trixie, sid_v2);

@@ -10,7 +10,6 @@ use stasis_integration::client::containerd::{Code, Containerd, code};
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::container::failure::Failure;
 use stasis_integration::container::gpu_task::{in_host, into};
-use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
 
@@ -18,11 +17,7 @@ const PORT: u16 = 10000;
 const COUNTER: &str = "exec /bin/counter 10000";
 const PROGRAM: &str = "/usr/local/bin/stasis";
 
-on_hosts!(checks: sid);
-
-fn checks(kind: HostKind) -> Result<()> {
-    in_host(kind, &[of_bundles, of_tasks])
-}
+on_hosts!(in_host [of_bundles, of_tasks]: sid);
 
 fn of_bundles(stasis: &StasisHost, _client: &Containerd) -> Result<()> {
     let subject = Bundle::make(stasis, "subject", &["/bin/sh", "-c", COUNTER])?;

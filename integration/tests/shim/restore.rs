@@ -7,11 +7,11 @@ use stasis_integration::client::containerd::{
     process, to_any,
 };
 use stasis_integration::container::gpu_task::{in_host, into, refused, soon};
+use stasis_integration::host::Cgroups;
 use stasis_integration::host::installed::StasisHost;
-use stasis_integration::host::{Cgroups, HostKind};
 use stasis_integration::on_hosts;
 
-const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 8] = [
+on_hosts!(in_host [
     restored_task_is_like_any_other,
     restored_task_is_watched_for_want_of_memory,
     image_of_a_paused_task_is_restored_running,
@@ -20,15 +20,10 @@ const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 8] = [
     failed_restore_can_be_tried_again,
     kill_during_the_criu_restore,
     kill_during_the_gpu_restore_ends_the_task,
-];
+]: trixie, sid_v2);
+
 const COUNTER: [&str; 2] = ["/bin/counter", "10000"];
 const SIGKILL: u32 = 9;
-
-on_hosts!(checks: trixie, sid_v2);
-
-fn checks(kind: HostKind) -> Result<()> {
-    in_host(kind, &CHECKS)
-}
 
 /// Returns options of a task that is restored from a directory.
 fn from(image: &str) -> Result<Option<Any>> {

@@ -4,27 +4,21 @@
 use anyhow::{Context, Result};
 use stasis_integration::client::containerd::{Containerd, INIT, Output, State, Streams, briefs};
 use stasis_integration::container::gpu_task::{in_host, into, soon};
-use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
 
-const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 5] = [
+on_hosts!(in_host [
     kill_ends_the_checkpoint_and_the_task,
     kill_ends_a_paused_task,
     term_ends_the_checkpoint_and_the_task,
     other_signals_wait,
     dump_is_not_cut_off,
-];
+]: trixie, sid_v2);
+
 const COUNTER: [&str; 2] = ["/bin/counter", "10000"];
 const SIGKILL: u32 = 9;
 const SIGUSR1: u32 = 10;
 const SIGTERM: u32 = 15;
-
-on_hosts!(checks: trixie, sid_v2);
-
-fn checks(kind: HostKind) -> Result<()> {
-    in_host(kind, &CHECKS)
-}
 
 fn kill_ends_the_checkpoint_and_the_task(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     stasis.start_gpu_task(client, "killed", &[], &COUNTER)?;

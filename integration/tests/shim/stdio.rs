@@ -5,7 +5,6 @@ use stasis_integration::client::containerd::{
     Code, Containerd, INIT, Input, Output, State, Streams, code, process,
 };
 use stasis_integration::client::shim::{Shim, in_host};
-use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
 
@@ -26,7 +25,7 @@ wait
 echo ended >$directory/ended
 ";
 
-const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 8] = [
+on_hosts!(in_host [
     streams_are_separate,
     much_output_arrives_whole,
     output_of_an_exec_ends_with_it,
@@ -35,13 +34,7 @@ const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 8] = [
     output_goes_to_a_logger,
     logger_of_version_2_says_that_it_is_ready,
     output_goes_to_the_end_of_a_file,
-];
-
-on_hosts!(checks: trixie, sid_v2);
-
-fn checks(kind: HostKind) -> Result<()> {
-    in_host(kind, &CHECKS)
-}
+]: trixie, sid_v2);
 
 fn streams_are_separate(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     let id = "separate";

@@ -4,23 +4,16 @@ use anyhow::Result;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::client::containerd::{Containerd, INIT, Input, Output, Streams, process};
 use stasis_integration::client::shim::in_host;
-use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
 
-const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 5] = [
+on_hosts!(in_host [
     terminal_has_the_size_it_is_given,
     terminal_that_was_closed_is_used_again,
     terminal_ends_with_its_process,
     exec_has_a_terminal_of_its_own,
     terminal_is_hung_up_when_its_input_ends,
-];
-
-on_hosts!(checks: trixie, sid_v2);
-
-fn checks(kind: HostKind) -> Result<()> {
-    in_host(kind, &CHECKS)
-}
+]: trixie, sid_v2);
 
 fn terminal_has_the_size_it_is_given(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     let id = "terminal";

@@ -12,13 +12,12 @@ use stasis_integration::client::containerd::{
     Answer, Beside, Code, Containerd, INIT, Resources, Streams, code, process,
 };
 use stasis_integration::client::shim::in_host;
-use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
 
 mod verbs;
 
-const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 8] = [
+on_hosts!(in_host [
     container_dies_beside_a_stopped_start,
     container_dies_beside_a_stopped_kill,
     kill_is_answered_beside_the_last_delete,
@@ -27,9 +26,7 @@ const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 8] = [
     pause_is_refused_beside_a_stopped_start,
     create_ends_with_its_caller,
     container_of_another_bundle_stays,
-];
-
-on_hosts!(checks: trixie, sid_v2);
+]: trixie, sid_v2);
 
 const SIGKILL: u32 = 9;
 
@@ -56,10 +53,6 @@ runc --root /run/containerd/runc/default run --detach shared-name </dev/null >/d
 const STOPPING: &str = "/opt/stopping/now";
 const STOPPED: &str = "/opt/stopping/stopped";
 const AFTER: &str = "/opt/stopping/after";
-
-fn checks(kind: HostKind) -> Result<()> {
-    in_host(kind, &CHECKS)
-}
 
 /// Starts a container whose runtime is [`RUNTIME`].
 fn start(stasis: &StasisHost, client: &Containerd, id: &str) -> Result<u32> {

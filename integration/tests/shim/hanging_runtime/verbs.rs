@@ -11,7 +11,6 @@ use stasis_integration::client::containerd::{
 };
 use stasis_integration::client::shim::in_host;
 use stasis_integration::container::gpu_task::into;
-use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
 
@@ -19,24 +18,20 @@ use super::{AFTER, RUNTIME, SIGKILL, STOPPED, STOPPING, install, start, stopped_
 
 const SHIM: &str = "/usr/local/bin/containerd-shim-stasis-v2";
 
-const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 6] = [
+on_hosts!(in_host [
     stopped_pause_ends_with_init,
     stopped_resume_ends_with_init,
     stopped_checkpoint_ends_with_a_kill,
     stopped_restore_ends_by_its_deadline,
     exit_is_told_beside_a_stopped_kill_of_the_rest,
     runtime_is_described_beside_stopped_features,
-];
-
-on_hosts!(checks: trixie, sid_v2);
+]: trixie, sid_v2);
 
 /// Version 1 ends no process that is frozen.
 mod beside_the_end {
-    stasis_integration::on_hosts!(super::nothing_stays_frozen: trixie_v2, sid_v2);
-}
+    use super::{in_host, pause_beside_the_end_of_init};
 
-fn checks(kind: HostKind) -> Result<()> {
-    in_host(kind, &CHECKS)
+    stasis_integration::on_hosts!(in_host [pause_beside_the_end_of_init]: trixie_v2, sid_v2);
 }
 
 fn stopped_pause_ends_with_init(stasis: &StasisHost, client: &Containerd) -> Result<()> {
@@ -49,10 +44,6 @@ fn stopped_pause_ends_with_init(stasis: &StasisHost, client: &Containerd) -> Res
     assert_ne!(code(&pausing.outcome()?), Code::Ok);
     stasis.ctr_remove(id)?;
     stasis.nothing_left_of(&[id])
-}
-
-fn nothing_stays_frozen(kind: HostKind) -> Result<()> {
-    in_host(kind, &[pause_beside_the_end_of_init])
 }
 
 /// The runtime has frozen the container, and the shim does not know yet.

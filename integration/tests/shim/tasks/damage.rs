@@ -9,23 +9,17 @@ use stasis_integration::client::containerd::{
     CheckpointOptions, Containerd, INIT, RuntimeOptions, State, Streams, process, to_any,
 };
 use stasis_integration::client::shim::{Shim, in_host};
-use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{SETTINGS, StasisHost};
 use stasis_integration::on_hosts;
 
-const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 3] = [
+on_hosts!(in_host [
     damaged_settings_stop_no_container_without_a_gpu,
     spoilt_options_keep_no_container,
     program_in_front_of_runc_is_taken_for_it,
-];
+]: trixie, sid_v2);
+
 /// A program that GPU nodes have in front of runc.
 const NVIDIA: &str = "/opt/nvidia/nvidia-container-runtime";
-
-on_hosts!(checks: trixie, sid_v2);
-
-fn checks(kind: HostKind) -> Result<()> {
-    in_host(kind, &CHECKS)
-}
 
 /// A process is added and ends; the shim is killed, and nothing stays.
 fn works_until_its_shim_is_killed(

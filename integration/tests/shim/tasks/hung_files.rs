@@ -10,7 +10,6 @@ use stasis_integration::client::containerd::{
     Code, Containerd, INIT, Mount, State, Streams, code, process,
 };
 use stasis_integration::client::shim::in_host;
-use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
 
@@ -25,11 +24,7 @@ exec sleep 600
 const PID: &str = "/run/hung.pid";
 const GROUP: [&str; 2] = ["--annotation", "io.containerd.runc.v2.group=well"];
 
-on_hosts!(checks: trixie, sid_v2);
-
-fn checks(kind: HostKind) -> Result<()> {
-    in_host(kind, &[others_are_served_beside_files_that_hang])
-}
+on_hosts!(in_host [others_are_served_beside_files_that_hang]: trixie, sid_v2);
 
 fn others_are_served_beside_files_that_hang(
     stasis: &StasisHost,

@@ -21,14 +21,10 @@ const EACH: usize = 25;
 /// The growth that a shim may have, in KiB.
 const GROWTH: usize = 2048;
 
-on_hosts!(checks: sid_v2);
+on_hosts!(in_host [a_thousand_processes_are_added_at_once]: sid_v2);
 
 mod with_a_restart {
     stasis_integration::on_hosts!(super::nothing_is_lost: sid_v2);
-}
-
-fn checks(kind: HostKind) -> Result<()> {
-    in_host(kind, &[a_thousand_processes_are_added_at_once])
 }
 
 fn a_thousand_processes_are_added_at_once(stasis: &StasisHost, client: &Containerd) -> Result<()> {

@@ -10,7 +10,6 @@ use stasis_integration::client::containerd::{
     Answer, Code, Containerd, INIT, State, Streams, code, process,
 };
 use stasis_integration::client::shim::{Shim, in_host};
-use stasis_integration::host::HostKind;
 use stasis_integration::host::image::Image;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
@@ -21,7 +20,7 @@ mod load;
 mod requests;
 mod roots;
 
-const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 10] = [
+on_hosts!(in_host [
     exit_status_is_passed_on,
     shim_is_found_by_its_path,
     signal_becomes_a_status,
@@ -32,13 +31,7 @@ const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 10] = [
     what_does_not_exist_is_not_found,
     execs_go_through_their_states,
     exec_needs_a_task_that_has_not_ended,
-];
-
-on_hosts!(checks: trixie, sid_v2);
-
-fn checks(kind: HostKind) -> Result<()> {
-    in_host(kind, &CHECKS)
-}
+]: trixie, sid_v2);
 
 /// containerd's own shim has no code for a wrong state; a shim that has one is as good.
 #[track_caller]

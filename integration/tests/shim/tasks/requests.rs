@@ -6,15 +6,15 @@ use stasis_integration::client::containerd::{
     Code, Containerd, INIT, Mount, RuntimeOptions, State, Streams, code, to_any,
 };
 use stasis_integration::client::shim::{Shim, in_host};
-use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
 
-const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 3] = [
+on_hosts!(in_host [
     names_of_tomorrow_are_the_runtimes,
     missing_layers_leave_the_shim_alone,
     missing_runtime_is_named_in_quotes,
-];
+]: trixie, sid_v2);
+
 /// A specification with an unknown capability, which runc ignores with a warning.
 const ODD: &str = r#"
 mkdir -p /opt/odd/rootfs && cd /opt/odd
@@ -26,12 +26,6 @@ sed -i 's/"terminal": true/"terminal": false/; s|"sh"|"/bin/pause"|
 grep -q TOMORROW config.json
 ctr c create --runtime "$0" --config config.json odd
 "#;
-
-on_hosts!(checks: trixie, sid_v2);
-
-fn checks(kind: HostKind) -> Result<()> {
-    in_host(kind, &CHECKS)
-}
 
 fn names_of_tomorrow_are_the_runtimes(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     let runtime = Shim::under_test().runtime();

@@ -7,17 +7,17 @@ use anyhow::Result;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::client::containerd::{Containerd, INIT, Mount, Streams, process};
 use stasis_integration::client::shim::{Shim, in_host};
-use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
 
-const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 5] = [
+on_hosts!(in_host [
     files_belong_to_the_ids_of_a_user_namespace,
     bind_mount_is_mapped,
     many_layers_are_mounted,
     what_is_not_mounted_is_refused,
     image_file_is_mounted_on_a_loop_device,
-];
+]: trixie, sid_v2);
+
 const BUNDLES: &str = "/run/containerd/io.containerd.runtime.v2.task/default";
 /// Makes the image's files, where they may be mounted with other ids.
 const FILES: &str = r"
@@ -40,12 +40,6 @@ sed -i 's/"terminal": true/"terminal": false/; s|"sh"|"/bin/pause"|; s/"readonly
 ctr c create --runtime "$1" --config config.json "$0"
 "#;
 const MAPS: [&str; 2] = ["uidmap=0:1000:65536", "gidmap=0:1000:65536"];
-
-on_hosts!(checks: trixie, sid_v2);
-
-fn checks(kind: HostKind) -> Result<()> {
-    in_host(kind, &CHECKS)
-}
 
 fn mount(kind: &str, source: &str, options: &[&str]) -> Mount {
     Mount {
