@@ -1,120 +1,76 @@
 //! The configuration of containers: messages of CRI, with the fields that tests use.
 
-use prost::Message;
-
 use super::pod_config::{NAMESPACES, NamespaceOption};
 use crate::host::image::Image;
 use crate::host::installed::{DEVICES, DRIVER};
 
-/// Names a container in its pod.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct ContainerMetadata {
-    /// The container's name.
-    #[prost(string, tag = "1")]
-    pub name: String,
-}
+messages! {
+    /// Names a container in its pod.
+    pub struct ContainerMetadata {
+        name: String = 1 (string),
+    }
 
-/// An image.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct ImageSpec {
-    /// Its name; or the path of a checkpoint's archive.
-    #[prost(string, tag = "1")]
-    pub image: String,
-}
+    /// An image.
+    pub struct ImageSpec {
+        /// Its name; or the path of a checkpoint's archive.
+        image: String = 1 (string),
+    }
 
-/// A variable of the environment.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct KeyValue {
-    /// Its name.
-    #[prost(string, tag = "1")]
-    pub key: String,
-    /// Its value.
-    #[prost(string, tag = "2")]
-    pub value: String,
-}
+    /// A variable of the environment.
+    pub struct KeyValue {
+        key: String = 1 (string),
+        value: String = 2 (string),
+    }
 
-/// A directory or file of the host in a container.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct Mount {
-    /// Where the container sees it.
-    #[prost(string, tag = "1")]
-    pub container_path: String,
-    /// Where the host has it.
-    #[prost(string, tag = "2")]
-    pub host_path: String,
-    /// Whether it cannot be written to.
-    #[prost(bool, tag = "3")]
-    pub readonly: bool,
-}
+    /// A directory or file of the host in a container.
+    pub struct Mount {
+        container_path: String = 1 (string),
+        host_path: String = 2 (string),
+        readonly: bool = 3 (bool),
+    }
 
-/// A device of the host in a container.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct Device {
-    /// Where the container sees it.
-    #[prost(string, tag = "1")]
-    pub container_path: String,
-    /// Where the host has it.
-    #[prost(string, tag = "2")]
-    pub host_path: String,
-    /// Its permissions: of r, w and m.
-    #[prost(string, tag = "3")]
-    pub permissions: String,
-}
+    /// A device of the host in a container.
+    pub struct Device {
+        container_path: String = 1 (string),
+        host_path: String = 2 (string),
+        permissions: String = 3 (string),
+    }
 
-/// The configuration of a container.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct ContainerConfig {
-    /// Its name.
-    #[prost(message, optional, tag = "1")]
-    pub metadata: Option<ContainerMetadata>,
-    /// Its image.
-    #[prost(message, optional, tag = "2")]
-    pub image: Option<ImageSpec>,
-    /// Its program and the arguments.
-    #[prost(string, repeated, tag = "3")]
-    pub command: Vec<String>,
-    /// Its environment, beside the image's.
-    #[prost(message, repeated, tag = "6")]
-    pub envs: Vec<KeyValue>,
-    /// The files of the host that it sees.
-    #[prost(message, repeated, tag = "7")]
-    pub mounts: Vec<Mount>,
-    /// Its devices.
-    #[prost(message, repeated, tag = "8")]
-    pub devices: Vec<Device>,
-    /// Its log, in the pod's directory of logs.
-    #[prost(string, tag = "11")]
-    pub log_path: String,
-    /// Its settings on Linux.
-    #[prost(message, optional, tag = "15")]
-    pub linux: Option<LinuxContainerConfig>,
-}
+    /// The configuration of a container.
+    pub struct ContainerConfig {
+        /// Its name.
+        metadata: Option<ContainerMetadata> = 1 (message, optional),
+        /// Its image.
+        image: Option<ImageSpec> = 2 (message, optional),
+        /// Its program and the arguments.
+        command: Vec<String> = 3 (string, repeated),
+        /// Its environment, beside the image's.
+        envs: Vec<KeyValue> = 6 (message, repeated),
+        /// The files of the host that it sees.
+        mounts: Vec<Mount> = 7 (message, repeated),
+        /// Its devices.
+        devices: Vec<Device> = 8 (message, repeated),
+        /// Its log, in the pod's directory of logs.
+        log_path: String = 11 (string),
+        /// Its settings on Linux.
+        linux: Option<LinuxContainerConfig> = 15 (message, optional),
+    }
 
-/// A container's settings on Linux.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct LinuxContainerConfig {
-    /// Its limits.
-    #[prost(message, optional, tag = "1")]
-    pub resources: Option<LinuxContainerResources>,
-    /// Its namespaces.
-    #[prost(message, optional, tag = "2")]
-    pub security_context: Option<LinuxContainerSecurityContext>,
-}
+    /// A container's settings on Linux.
+    pub struct LinuxContainerConfig {
+        resources: Option<LinuxContainerResources> = 1 (message, optional),
+        security_context: Option<LinuxContainerSecurityContext> = 2 (message, optional),
+    }
 
-/// A container's limits.
-#[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub struct LinuxContainerResources {
-    /// Bytes of memory.
-    #[prost(int64, tag = "4")]
-    pub memory_limit_in_bytes: i64,
-}
+    /// A container's limits.
+    pub struct LinuxContainerResources {
+        memory_limit_in_bytes: i64 = 4 (int64),
+    }
 
-/// Holds a container's namespaces.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct LinuxContainerSecurityContext {
-    /// The namespaces.
-    #[prost(message, optional, tag = "3")]
-    pub namespace_options: Option<NamespaceOption>,
+    /// Holds a container's namespaces.
+    pub struct LinuxContainerSecurityContext {
+        namespace_options: Option<NamespaceOption> = 3 (message, optional),
+    }
 }
 
 impl ContainerConfig {

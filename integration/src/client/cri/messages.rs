@@ -2,58 +2,41 @@
 
 use std::collections::HashMap;
 
-use prost::Message;
-
 use super::container_config::{ContainerConfig, ImageSpec};
 use super::pod_config::PodSandboxConfig;
 
-#[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct RunPodSandbox {
-    #[prost(message, optional, tag = "1")]
-    pub(super) config: Option<PodSandboxConfig>,
-    #[prost(string, tag = "2")]
-    pub(super) runtime_handler: String,
-}
+messages! {
+    pub(super) struct RunPodSandbox {
+        config: Option<PodSandboxConfig> = 1 (message, optional),
+        runtime_handler: String = 2 (string),
+    }
 
-/// A request about a pod or a container by its id alone, or an answer that gives the id.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct Id {
-    #[prost(string, tag = "1")]
-    pub(super) id: String,
-}
+    /// A request about a pod or a container by its id alone, or an answer that gives the id.
+    pub(super) struct Id {
+        id: String = 1 (string),
+    }
 
-/// A request for the status of a pod or a container.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct StatusOf {
-    #[prost(string, tag = "1")]
-    pub(super) id: String,
-    #[prost(bool, tag = "2")]
-    pub(super) verbose: bool,
-}
+    /// A request for the status of a pod or a container.
+    pub(super) struct StatusOf {
+        id: String = 1 (string),
+        verbose: bool = 2 (bool),
+    }
 
-/// The answer about a pod; only the part that comes with `verbose`.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct PodStatus {
-    #[prost(map = "string, string", tag = "2")]
-    pub(super) info: HashMap<String, String>,
-}
+    /// The answer about a pod; only the part that comes with `verbose`.
+    pub(super) struct PodStatus {
+        info: HashMap<String, String> = 2 (map = "string, string"),
+    }
 
-#[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct CreateContainer {
-    #[prost(string, tag = "1")]
-    pub(super) pod_sandbox_id: String,
-    #[prost(message, optional, tag = "2")]
-    pub(super) config: Option<ContainerConfig>,
-    #[prost(message, optional, tag = "3")]
-    pub(super) sandbox_config: Option<PodSandboxConfig>,
-}
+    pub(super) struct CreateContainer {
+        pod_sandbox_id: String = 1 (string),
+        config: Option<ContainerConfig> = 2 (message, optional),
+        sandbox_config: Option<PodSandboxConfig> = 3 (message, optional),
+    }
 
-#[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct StopContainer {
-    #[prost(string, tag = "1")]
-    pub(super) container_id: String,
-    #[prost(int64, tag = "2")]
-    pub(super) timeout: i64,
+    pub(super) struct StopContainer {
+        container_id: String = 1 (string),
+        timeout: i64 = 2 (int64),
+    }
 }
 
 /// How far a container is in its life.
@@ -70,129 +53,91 @@ pub enum ContainerState {
     Unknown = 3,
 }
 
-/// The status of a container.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct ContainerStatus {
-    /// Its state.
-    #[prost(enumeration = "ContainerState", tag = "3")]
-    pub state: i32,
-    /// The nanosecond of its end.
-    #[prost(int64, tag = "6")]
-    pub finished_at: i64,
-    /// Its exit code.
-    #[prost(int32, tag = "7")]
-    pub exit_code: i32,
-    /// Why it is in its state, in a word.
-    #[prost(string, tag = "10")]
-    pub reason: String,
-    /// The reason in more words.
-    #[prost(string, tag = "11")]
-    pub message: String,
-}
+messages! {
+    /// The status of a container.
+    pub struct ContainerStatus {
+        /// Its state.
+        state: i32 = 3 (enumeration = "ContainerState"),
+        /// The nanosecond of its end.
+        finished_at: i64 = 6 (int64),
+        /// Its exit code.
+        exit_code: i32 = 7 (int32),
+        /// Why it is in its state, in a word.
+        reason: String = 10 (string),
+        /// The reason in more words.
+        message: String = 11 (string),
+    }
 
-#[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct ContainerStatusAnswer {
-    #[prost(message, optional, tag = "1")]
-    pub(super) status: Option<ContainerStatus>,
-    #[prost(map = "string, string", tag = "2")]
-    pub(super) info: HashMap<String, String>,
-}
+    pub(super) struct ContainerStatusAnswer {
+        status: Option<ContainerStatus> = 1 (message, optional),
+        info: HashMap<String, String> = 2 (map = "string, string"),
+    }
 
-#[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct ExecSync {
-    #[prost(string, tag = "1")]
-    pub(super) container_id: String,
-    #[prost(string, repeated, tag = "2")]
-    pub(super) cmd: Vec<String>,
-    #[prost(int64, tag = "3")]
-    pub(super) timeout: i64,
-}
+    pub(super) struct ExecSync {
+        container_id: String = 1 (string),
+        cmd: Vec<String> = 2 (string, repeated),
+        timeout: i64 = 3 (int64),
+    }
 
-/// The result of a command in a container, and its output.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct Executed {
-    /// Its standard output.
-    #[prost(bytes = "vec", tag = "1")]
-    pub stdout: Vec<u8>,
-    /// Its standard error.
-    #[prost(bytes = "vec", tag = "2")]
-    pub stderr: Vec<u8>,
-    /// Its exit code.
-    #[prost(int32, tag = "3")]
-    pub exit_code: i32,
-}
+    /// The result of a command in a container, and its output.
+    pub struct Executed {
+        /// Its standard output.
+        stdout: Vec<u8> = 1 (bytes = "vec"),
+        /// Its standard error.
+        stderr: Vec<u8> = 2 (bytes = "vec"),
+        /// Its exit code.
+        exit_code: i32 = 3 (int32),
+    }
 
-/// The resource usage of a container.
-#[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub struct ContainerStats {
-    /// Its processor time.
-    #[prost(message, optional, tag = "2")]
-    pub cpu: Option<CpuUsage>,
-    /// Its memory.
-    #[prost(message, optional, tag = "3")]
-    pub memory: Option<MemoryUsage>,
-}
+    /// The resource usage of a container.
+    pub struct ContainerStats {
+        /// Its processor time.
+        cpu: Option<CpuUsage> = 2 (message, optional),
+        /// Its memory.
+        memory: Option<MemoryUsage> = 3 (message, optional),
+    }
 
-/// Processor time.
-#[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub struct CpuUsage {
-    /// Nanoseconds on all processors.
-    #[prost(message, optional, tag = "2")]
-    pub usage_core_nano_seconds: Option<Number>,
-}
+    /// Processor time.
+    pub struct CpuUsage {
+        /// Nanoseconds on all processors.
+        usage_core_nano_seconds: Option<Number> = 2 (message, optional),
+    }
 
-/// Memory.
-#[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub struct MemoryUsage {
-    /// Bytes without those that the kernel could take back at once.
-    #[prost(message, optional, tag = "2")]
-    pub working_set_bytes: Option<Number>,
-    /// All bytes.
-    #[prost(message, optional, tag = "4")]
-    pub usage_bytes: Option<Number>,
-}
+    /// Memory.
+    pub struct MemoryUsage {
+        /// Bytes without those that the kernel could take back at once.
+        working_set_bytes: Option<Number> = 2 (message, optional),
+        /// All bytes.
+        usage_bytes: Option<Number> = 4 (message, optional),
+    }
 
-/// A number that may be missing.
-#[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub struct Number {
-    /// The number.
-    #[prost(uint64, tag = "1")]
-    pub value: u64,
-}
+    /// A number that may be missing.
+    pub struct Number {
+        /// The number.
+        value: u64 = 1 (uint64),
+    }
 
-#[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub(super) struct ContainerStatsAnswer {
-    #[prost(message, optional, tag = "1")]
-    pub(super) stats: Option<ContainerStats>,
-}
+    pub(super) struct ContainerStatsAnswer {
+        stats: Option<ContainerStats> = 1 (message, optional),
+    }
 
-#[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct CheckpointContainer {
-    #[prost(string, tag = "1")]
-    pub(super) container_id: String,
-    #[prost(string, tag = "2")]
-    pub(super) location: String,
-    #[prost(int64, tag = "3")]
-    pub(super) timeout: i64,
-}
+    pub(super) struct CheckpointContainer {
+        container_id: String = 1 (string),
+        location: String = 2 (string),
+        timeout: i64 = 3 (int64),
+    }
 
-#[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct PullImage {
-    #[prost(message, optional, tag = "1")]
-    pub(super) image: Option<ImageSpec>,
-    #[prost(message, optional, tag = "2")]
-    pub(super) auth: Option<Auth>,
-}
+    pub(super) struct PullImage {
+        image: Option<ImageSpec> = 1 (message, optional),
+        auth: Option<Auth> = 2 (message, optional),
+    }
 
-/// What a pod's `imagePullSecrets` say about a registry.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct Auth {
-    #[prost(string, tag = "1")]
-    pub(super) username: String,
-    #[prost(string, tag = "2")]
-    pub(super) password: String,
-}
+    /// What a pod's `imagePullSecrets` say about a registry.
+    pub(super) struct Auth {
+        username: String = 1 (string),
+        password: String = 2 (string),
+    }
 
-/// An answer without content.
-#[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub(super) struct Done {}
+    /// An answer without content.
+    pub(super) struct Done {}
+}

@@ -3,6 +3,22 @@
 //!
 //! Calls block, and fail after [`CALL_DEADLINE`].
 
+/// Declares messages. A field is `name: type = tag (how prost encodes it)`.
+macro_rules! messages {
+    ($(
+        $(#[$about:meta])*
+        $visible:vis struct $name:ident {
+            $($(#[$about_field:meta])* $field:ident: $type:ty = $tag:literal ($($encoded:tt)+),)*
+        }
+    )+) => {$(
+        $(#[$about])*
+        #[derive(Clone, PartialEq, Eq, prost::Message)]
+        $visible struct $name {
+            $($(#[$about_field])* #[prost($($encoded)+, tag = $tag)] $visible $field: $type,)*
+        }
+    )+};
+}
+
 mod container_config;
 mod messages;
 mod node;

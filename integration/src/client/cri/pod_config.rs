@@ -2,98 +2,59 @@
 
 use std::collections::BTreeMap;
 
-use prost::Message;
+messages! {
+    /// Namespaces of a pod or a container: 0 is the pod's, 1 a container's own, 2 the host's.
+    pub struct NamespaceOption {
+        network: i32 = 1 (int32),
+        pid: i32 = 2 (int32),
+        users: Option<UserNamespace> = 5 (message, optional),
+    }
 
-/// Namespaces of a pod or a container: 0 is the pod's, 1 a container's own, 2 the host's.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct NamespaceOption {
-    /// The network.
-    #[prost(int32, tag = "1")]
-    pub network: i32,
-    /// Process ids.
-    #[prost(int32, tag = "2")]
-    pub pid: i32,
-    /// Users.
-    #[prost(message, optional, tag = "5")]
-    pub users: Option<UserNamespace>,
-}
+    /// A user namespace (`hostUsers: false`).
+    pub struct UserNamespace {
+        /// 0 is the pod's, 2 the host's.
+        mode: i32 = 1 (int32),
+        /// Its users.
+        users: Vec<IdMapping> = 2 (message, repeated),
+        /// Its groups.
+        groups: Vec<IdMapping> = 3 (message, repeated),
+    }
 
-/// A user namespace (`hostUsers: false`).
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct UserNamespace {
-    /// 0 is the pod's, 2 the host's.
-    #[prost(int32, tag = "1")]
-    pub mode: i32,
-    /// Its users.
-    #[prost(message, repeated, tag = "2")]
-    pub users: Vec<IdMapping>,
-    /// Its groups.
-    #[prost(message, repeated, tag = "3")]
-    pub groups: Vec<IdMapping>,
-}
+    /// Users or groups of the host, and their ids in a namespace.
+    pub struct IdMapping {
+        /// The first on the host.
+        host: u32 = 1 (uint32),
+        /// The first in the namespace.
+        inside: u32 = 2 (uint32),
+        /// Their number.
+        length: u32 = 3 (uint32),
+    }
 
-/// Users or groups of the host, and their ids in a namespace.
-#[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub struct IdMapping {
-    /// The first on the host.
-    #[prost(uint32, tag = "1")]
-    pub host: u32,
-    /// The first in the namespace.
-    #[prost(uint32, tag = "2")]
-    pub inside: u32,
-    /// Their number.
-    #[prost(uint32, tag = "3")]
-    pub length: u32,
-}
+    /// Names a pod; all of it is unique on a node.
+    pub(super) struct PodSandboxMetadata {
+        name: String = 1 (string),
+        uid: String = 2 (string),
+        namespace: String = 3 (string),
+    }
 
-/// Names a pod; all of it is unique on a node.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct PodSandboxMetadata {
-    /// The pod's name.
-    #[prost(string, tag = "1")]
-    pub name: String,
-    /// Its uid in Kubernetes.
-    #[prost(string, tag = "2")]
-    pub uid: String,
-    /// Its namespace in Kubernetes.
-    #[prost(string, tag = "3")]
-    pub namespace: String,
-}
+    /// The configuration of a pod.
+    pub(super) struct PodSandboxConfig {
+        metadata: Option<PodSandboxMetadata> = 1 (message, optional),
+        log_directory: String = 3 (string),
+        annotations: BTreeMap<String, String> = 7 (btree_map = "string, string"),
+        linux: Option<LinuxPodSandboxConfig> = 8 (message, optional),
+    }
 
-/// The configuration of a pod.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct PodSandboxConfig {
-    /// Its name.
-    #[prost(message, optional, tag = "1")]
-    pub metadata: Option<PodSandboxMetadata>,
-    /// The directory of the logs of its containers.
-    #[prost(string, tag = "3")]
-    pub log_directory: String,
-    /// Its annotations.
-    #[prost(btree_map = "string, string", tag = "7")]
-    pub annotations: BTreeMap<String, String>,
-    /// Its settings on Linux.
-    #[prost(message, optional, tag = "8")]
-    pub linux: Option<LinuxPodSandboxConfig>,
-}
+    /// The pod's settings on Linux.
+    pub(super) struct LinuxPodSandboxConfig {
+        cgroup_parent: String = 1 (string),
+        security_context: Option<LinuxSandboxSecurityContext> = 2 (message, optional),
+    }
 
-/// The pod's settings on Linux.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct LinuxPodSandboxConfig {
-    /// The pod's cgroup.
-    #[prost(string, tag = "1")]
-    pub cgroup_parent: String,
-    /// Its namespaces.
-    #[prost(message, optional, tag = "2")]
-    pub security_context: Option<LinuxSandboxSecurityContext>,
-}
-
-/// Holds the pod's namespaces.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct LinuxSandboxSecurityContext {
-    /// The namespaces.
-    #[prost(message, optional, tag = "1")]
-    pub namespace_options: Option<NamespaceOption>,
+    /// Holds the pod's namespaces.
+    pub(super) struct LinuxSandboxSecurityContext {
+        namespace_options: Option<NamespaceOption> = 1 (message, optional),
+    }
 }
 
 /// The kubelet's default: process ids are each container's own (1). The network is the host's (2):
