@@ -9,6 +9,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use nix::unistd::Pid;
 
+use crate::check::wait::wait_until_clear;
 use crate::client::containerd::{Containerd, Streams};
 use crate::host::c_build;
 use crate::host::image::Image;
@@ -201,6 +202,11 @@ impl StasisHost {
     #[must_use]
     pub fn lives(&self, pid: u32) -> bool {
         self.path(format!("/proc/{pid}")).exists()
+    }
+
+    /// Waits until a process of the host is gone.
+    pub fn until_gone(&self, pid: u32) -> Result<()> {
+        wait_until_clear(|| Ok(self.lives(pid).then(|| format!("process {pid}"))))
     }
 
     /// Returns the parent of a process of the host.

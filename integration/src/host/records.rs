@@ -56,6 +56,16 @@ impl StasisHost {
         found.unwrap_or_default()
     }
 
+    /// Waits for a keeper; returns as [`StasisHost::keepers`] does.
+    pub fn until_kept(&self) -> Result<String> {
+        let mut keepers = String::new();
+        wait_until_clear(|| {
+            keepers = self.keepers();
+            Ok(keepers.is_empty().then(|| "no keeper".to_owned()))
+        })?;
+        Ok(keepers)
+    }
+
     /// Waits for a keeper, kills all, and waits until they are dead: the locks of a killed process
     /// last until the kernel has closed its files, and kill does not wait for that. Operations that
     /// go on start other keepers meanwhile.
@@ -63,11 +73,7 @@ impl StasisHost {
     /// # Errors
     /// There is none after 30 s, or one does not die.
     pub fn kill_keepers(&self) -> Result<()> {
-        let mut keepers = String::new();
-        wait_until_clear(|| {
-            keepers = self.keepers();
-            Ok(keepers.is_empty().then(|| "no keeper".to_owned()))
-        })?;
+        let keepers = self.until_kept()?;
         let killed: Vec<_> = keepers.split_whitespace().collect();
         // A keeper may have ended by itself since.
         let script = "kill -KILL \"$@\" || true";

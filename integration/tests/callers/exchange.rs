@@ -6,7 +6,6 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Result;
-use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::client::containerd::{Containerd, INIT, State, Streams, process};
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{SETTINGS, StasisHost};
@@ -117,15 +116,13 @@ fn start(stasis: &StasisHost) -> Result<Containerd> {
 fn stop(stasis: &StasisHost) -> Result<()> {
     let pid = stasis.run_for_text(&["pidof", "containerd"])?;
     stasis.run(&["kill", "-KILL", &pid])?;
-    wait_until_clear(|| Ok(stasis.lives(pid.parse()?).then(|| "containerd".to_owned())))
+    stasis.until_gone(pid.parse()?)
 }
 
 fn is_managed(stasis: &StasisHost, client: &Containerd, id: &str) -> Result<()> {
     assert_eq!(client.state(id, INIT)?.status(), State::Running);
-    client.exec(id, "e1", &Streams::default(), process(&["true"], false))?;
-    client.start(id, "e1")?;
-    assert_eq!(client.wait(id, "e1")?.status, 0);
-    client.delete_exec(id, "e1")?;
+    let succeeds = process(&["true"], false);
+    assert_eq!(client.run_exec(id, "e1", &Streams::default(), succeeds)?, 0);
     client.kill(id, INIT, 9)?;
     assert_eq!(client.wait(id, INIT)?.status, 137);
     assert_eq!(client.delete(id)?.status, 137);
@@ -143,6 +140,6 @@ pub(super) fn is_cleaned_up_after(
     let mut events = client.events()?;
     stasis.run(&["kill", "-KILL", &shim.to_string()])?;
     events.until(id, "delete 137")?;
-    wait_until_clear(|| Ok(stasis.lives(init).then(|| format!("process {init}"))))?;
+    stasis.until_gone(init)?;
     stasis.ctr_remove(id)
 }

@@ -1,7 +1,6 @@
 //! containerd 1.6: the life of a task, a checkpoint and a restore, through our shim.
 
 use anyhow::Result;
-use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::client::containerd::{Containerd, INIT, Output, State, Streams, process};
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
@@ -32,10 +31,8 @@ fn task_lives_and_ends(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     assert_eq!(client.start(id, INIT)?, pid);
     let stdout = Output::new(&stasis.host, "/run/streams/older")?;
     let streams = Streams::new(["", &stdout.path, ""]);
-    client.exec(id, "e1", &streams, process(&["echo", "said"], false))?;
-    client.start(id, "e1")?;
-    assert_eq!(client.wait(id, "e1")?.status, 0);
-    client.delete_exec(id, "e1")?;
+    let says = process(&["echo", "said"], false);
+    assert_eq!(client.run_exec(id, "e1", &streams, says)?, 0);
     assert_eq!(stdout.text()?, "said\n");
     client.pause(id)?;
     assert_eq!(client.state(id, INIT)?.status(), State::Paused);
@@ -57,7 +54,7 @@ fn killed_shim_leaves_nothing(stasis: &StasisHost, client: &Containerd) -> Resul
     let shim = stasis.parent(pid)?;
     stasis.run(&["kill", "-KILL", &shim.to_string()])?;
     events.until(id, "delete 137")?;
-    wait_until_clear(|| Ok(stasis.lives(pid).then(|| format!("process {pid}"))))?;
+    stasis.until_gone(pid)?;
     stasis.ctr_remove(id)?;
     stasis.nothing_left_of(&[id])
 }

@@ -13,7 +13,6 @@ use nix::sys::signal::{Signal, kill};
 use stasis_engine::error::kind::Kind;
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::process_tree::descendant;
-use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::contents::Contents;
 use stasis_integration::container::image_files::contents;
 use stasis_integration::container::memory_container::MemoryContainer;
@@ -213,11 +212,7 @@ impl<'l> Kept<'l> {
         self.host.set(low_level, &settings)?;
         let mut operation = bundle.begin_checkpoint(image, &[])?;
         ensure!(!operation.wait()?.success(), "{low_level}: it succeeded");
-        wait_until_clear(|| {
-            let status = bundle.status()?;
-            let is_over = matches!(status.as_str(), "" | "stopped");
-            Ok((!is_over).then(|| format!("the container is {status}")))
-        })?;
+        bundle.until_ended()?;
         self.host.set("runc", &self.settings)?;
         self.host.nothing_to_put_right()?;
         bundle.delete()?;

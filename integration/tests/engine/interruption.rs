@@ -141,11 +141,7 @@ fn an_image_restores_though_its_operation_was_killed(
         stasis.set(KILLER, &settings)?;
         let mut operation = counter.begin_checkpoint("cut-off", &[])?;
         ensure!(!operation.wait()?.success(), "it was not killed");
-        wait_until_clear(|| {
-            let status = counter.status()?;
-            let is_over = matches!(status.as_str(), "" | "stopped");
-            Ok((!is_over).then(|| format!("the container is {status}")))
-        })?;
+        counter.until_ended()?;
         stasis.set("runc", place.setting())?;
         stasis.nothing_to_put_right()?;
         counter.delete()?;

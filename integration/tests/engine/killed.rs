@@ -11,7 +11,6 @@ use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use stasis_integration::check::process_tree::descendant_of;
-use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::{Bundle, ROOT};
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{CUDA_CHECKPOINT, StasisHost};
@@ -96,13 +95,7 @@ impl Killed<'_> {
         self.stasis.hold_driver(&format!("{call} counter"), HELD)?;
         let child = begin()?;
         self.stasis.until_driver_is_called()?;
-        wait_until_clear(|| {
-            Ok(self
-                .stasis
-                .keepers()
-                .is_empty()
-                .then(|| "no keeper".to_owned()))
-        })?;
+        self.stasis.until_kept()?;
         let program = descendant_of(&child, &["stasis-runtime", "cuda-checkpoint"])?;
         Ok((child, program.context("it is over")?))
     }

@@ -28,7 +28,7 @@ fn crashes(kind: HostKind) -> Result<()> {
 fn crash(stasis: &StasisHost) -> Result<Containerd> {
     let pid = stasis.run_for_text(&["pidof", "containerd"])?;
     stasis.run(&["kill", "-KILL", &pid])?;
-    wait_until_clear(|| Ok(stasis.lives(pid.parse()?).then(|| "containerd".to_owned())))?;
+    stasis.until_gone(pid.parse()?)?;
     stasis.host.containerd()?;
     Containerd::connect(&stasis.host)
 }

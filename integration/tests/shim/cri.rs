@@ -197,7 +197,7 @@ fn pods_outlive_containerd(kind: HostKind) -> Result<()> {
     let ending = pod.run(&waiting("ending"))?;
     node.daemon.kill()?;
     stasis.run(&["kill", "-KILL", &ending.pid.to_string()])?;
-    wait_until_clear(|| Ok(stasis.lives(ending.pid).then(|| "it lives".to_owned())))?;
+    stasis.until_gone(ending.pid)?;
 
     let _containerd = stasis.host.containerd()?;
     let cri = Cri::connect(&stasis.host)?;

@@ -30,6 +30,14 @@ mod without_containerd {
 /// The log of containerd and its shims.
 const LOG: &str = "/run/containerd.log";
 
+fn until_logged(stasis: &StasisHost, parts: &[String]) -> Result<()> {
+    wait_until_clear(|| {
+        let log = fs::read_to_string(stasis.path(LOG))?;
+        let missing = parts.iter().find(|part| !log.contains(part.as_str()));
+        Ok(missing.map(|part| format!("no {part:?} in containerd's log")))
+    })
+}
+
 /// containerd's client pauses, checkpoints and resumes, the last with a context that may have
 /// expired by then. A task that is left paused in another way is left so on purpose.
 fn paused_task_is_resumed_for_its_caller(stasis: &StasisHost, client: &Containerd) -> Result<()> {
@@ -109,11 +117,7 @@ fn refused_resume_is_repeated(stasis: &StasisHost, client: &Containerd) -> Resul
     client.checkpoint(id, &into("/images/refused"))?;
     stasis.inject("nvml-hangs")?;
     assert_ne!(code(&client.resume(id)), Code::Ok);
-    wait_until_clear(|| {
-        let log = fs::read_to_string(stasis.path(LOG))?;
-        let said = log.contains(&format!("{id} stays paused"));
-        Ok((!said).then(|| "the shim has not tried".to_owned()))
-    })?;
+    until_logged(stasis, &[format!("{id} stays paused")])?;
     assert_eq!(client.state(id, INIT)?.status(), State::Paused);
     stasis.inject("")?;
     events.until(id, "resumed")?;
@@ -149,19 +153,12 @@ fn restore_ends_with_its_task(stasis: &StasisHost, client: &Containerd) -> Resul
     let deleting = client.beside(move |client| {
         wait_until_clear(|| Ok(client.delete(id).err().map(|status| status.to_string())))
     })?;
-    wait_until_clear(|| {
-        let log = fs::read_to_string(stasis.path(LOG))?;
-        let said = log.contains(&format!("{id} is deleted while it is restored"));
-        Ok((!said).then(|| "it is not deleted".to_owned()))
-    })?;
+    until_logged(stasis, &[format!("{id} is deleted while it is restored")])?;
     stasis.let_driver_go("back")?;
     deleting.outcome()??;
     assert_eq!(stasis.gpu_processes()?, 0);
     stasis.inject("")?;
-    wait_until_clear(|| {
-        let shims = stasis.shims()?;
-        Ok((!shims.is_empty()).then(|| format!("shims {shims:?}")))
-    })?;
+    stasis.until_no_shim_runs()?;
     stasis.ctr_remove(id)?;
     stasis.nothing_left_of(&[id])
 }
@@ -178,11 +175,7 @@ fn shim_says_what_is_under_way(stasis: &StasisHost, client: &Containerd) -> Resu
         format!("child {pid}, for "),
         format!(" s: the init process of {id}"),
     ];
-    wait_until_clear(|| {
-        let log = fs::read_to_string(stasis.path(LOG))?;
-        let missing = lines.iter().find(|line| !log.contains(line.as_str()));
-        Ok(missing.map(|line| format!("no {line:?} in containerd's log")))
-    })?;
+    until_logged(stasis, &lines)?;
     assert!(stasis.lives(pid));
     stasis.ctr_remove(id)?;
     stasis.nothing_left_of(&[id])

@@ -193,7 +193,7 @@ fn tasks_outlive_containerd(kind: HostKind) -> Result<()> {
 
 fn kill_in_host(stasis: &StasisHost, pid: u32) -> Result<()> {
     stasis.run(&["kill", "-KILL", &pid.to_string()])?;
-    wait_until_clear(|| Ok(stasis.lives(pid).then(|| format!("process {pid}"))))
+    stasis.until_gone(pid)
 }
 
 /// systemd starts containerd with a soft limit of 1024, and a shim serves all of a pod.

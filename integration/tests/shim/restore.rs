@@ -83,10 +83,7 @@ fn restored_task_is_like_any_other(stasis: &StasisHost, client: &Containerd) -> 
     assert_eq!(client.pids("back")?, [(state.pid, None)]);
     let streams = Streams::default();
     let four = process(&["sh", "-c", "exit 4"], false);
-    client.exec("back", "e1", &streams, four)?;
-    client.start("back", "e1")?;
-    assert_eq!(client.wait("back", "e1")?.status, 4);
-    client.delete_exec("back", "e1")?;
+    assert_eq!(client.run_exec("back", "e1", &streams, four)?, 4);
     client.kill("back", INIT, SIGKILL)?;
     assert_eq!(waiting.outcome()??.status, 137);
     assert_eq!(client.delete("back")?.pid, state.pid);

@@ -79,10 +79,7 @@ fn output_of_an_exec_ends_with_it(stasis: &StasisHost, client: &Containerd) -> R
     let stderr = Output::new(&stasis.host, "/run/streams/exec-error")?;
     let streams = Streams::new(["", &stdout.path, &stderr.path]);
     let command = process(&["sh", "-c", "echo out; echo error >&2; exit 9"], false);
-    client.exec(id, "e1", &streams, command)?;
-    client.start(id, "e1")?;
-    assert_eq!(client.wait(id, "e1")?.status, 9);
-    assert_eq!(client.delete_exec(id, "e1")?.status, 9);
+    assert_eq!(client.run_exec(id, "e1", &streams, command)?, 9);
     assert_eq!(
         (stdout.text()?, stderr.text()?),
         ("out\n".into(), "error\n".into())

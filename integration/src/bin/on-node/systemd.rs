@@ -76,10 +76,7 @@ fn lay_out_root() -> Result<()> {
 fn console_is_used_again(client: &Containerd, id: &str, console: &Output) -> Result<()> {
     let script = "for line in 1 2 3; do echo line $line >/dev/console; done";
     let command = process(&["/bin/sh", "-c", script], false);
-    client.exec(id, "writer", &Streams::default(), command)?;
-    client.start(id, "writer")?;
-    ensure!(client.wait(id, "writer")?.status == 0);
-    client.delete_exec(id, "writer")?;
+    ensure!(client.run_exec(id, "writer", &Streams::default(), command)? == 0);
     until("lines of another process", || {
         Ok(console.so_far().contains("line 1\r\nline 2\r\nline 3\r\n"))
     })
@@ -102,13 +99,8 @@ fn background_job_holds_up_nobody(client: &Containerd, id: &str) -> Result<()> {
     ensure!(client.delete_exec(id, "shell")?.status == 3);
     let job = text.trim();
     let alive = process(&["/bin/sh", "-c", &format!("kill -0 {job}")], false);
-    client.exec(id, "asks", &Streams::default(), alive)?;
-    client.start(id, "asks")?;
-    ensure!(
-        client.wait(id, "asks")?.status == 0,
-        "the job {job:?} has ended"
-    );
-    client.delete_exec(id, "asks")?;
+    let asked = client.run_exec(id, "asks", &Streams::default(), alive)?;
+    ensure!(asked == 0, "the job {job:?} has ended");
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anyhow::{Result, ensure};
 use containerd_client::services::v1 as api;
 use containerd_shim_protos::protobuf::Message;
 use prost_types::Any;
@@ -113,6 +114,19 @@ impl Containerd {
             exec_id: exec.to_owned(),
         };
         self.tasks(async |mut tasks| tasks.exec(of(request)).await)
+    }
+
+    /// Adds an exec process, runs it to its end, and deletes it. Returns its status.
+    pub fn run_exec(&self, id: &str, exec: &str, streams: &Streams, spec: Any) -> Result<u32> {
+        self.exec(id, exec, streams, spec)?;
+        self.start(id, exec)?;
+        let status = self.wait(id, exec)?.status;
+        let deleted = self.delete_exec(id, exec)?.status;
+        ensure!(
+            deleted == status,
+            "{exec} ended with {status}, and is deleted with {deleted}"
+        );
+        Ok(status)
     }
 
     /// Waits until a process has ended.

@@ -170,6 +170,15 @@ impl<'l> Bundle<'l> {
         self.quiet(&["delete", "--force", &self.id])
     }
 
+    /// Waits until its first process has ended, as engines do.
+    pub fn until_ended(&self) -> Result<()> {
+        wait_until_clear(|| {
+            let status = self.status()?;
+            let is_over = matches!(status.as_str(), "" | "stopped");
+            Ok((!is_over).then(|| format!("{} is {status}", self.id)))
+        })
+    }
+
     /// Returns "running", "paused", "stopped"; empty if there is no such container.
     pub fn status(&self) -> Result<String> {
         let output = self

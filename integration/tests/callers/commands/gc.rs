@@ -7,7 +7,6 @@ use std::process::{Child, Stdio};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use stasis_integration::check::assert_text::assert_contains;
-use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::container::contents::{IN_MEMORY, MEMORY};
 use stasis_integration::container::memory_container::names_in;
@@ -139,9 +138,7 @@ fn what_is_being_restored_stays(stasis: &StasisHost, job: &Bundle<'_>) -> Result
     job.delete()?;
     stasis.hold_driver_for("restore *", "gate", 1)?;
     let mut restore = job.begin_restore_from(read_only)?;
-    wait_until_clear(|| {
-        Ok((!stasis.driver_is_called()?).then(|| "the driver is not called".to_owned()))
-    })?;
+    stasis.until_driver_is_called()?;
     let (code, rows) = json(stasis, &["gc", "--keep", "0", "--yes"])?;
     assert_eq!(
         (code, facts(&rows, "result")),

@@ -43,9 +43,7 @@ const PENDING: &str = "for pid in $(pgrep -x stasis); do \
 pub(crate) fn ctrl_c_has_each_of_several_go_back(stasis: &StasisHost) -> Result<()> {
     stasis.hold_driver_for("checkpoint *", "gate", 2)?;
     let mut terminal = Terminal::start(stasis, 120, &["suspend", "podman-job", "ctr-job"])?;
-    wait_until_clear(|| {
-        Ok((!stasis.driver_is_called()?).then(|| "the driver is not called".to_owned()))
-    })?;
+    stasis.until_driver_is_called()?;
     terminal.press_ctrl_c()?;
     // The terminal shows the key once its processes have the signal pending.
     terminal.until_shown("^C")?;

@@ -2,7 +2,6 @@
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
-use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
@@ -128,11 +127,7 @@ pub(super) fn asked(stasis: &StasisHost, before: u32) -> Result<()> {
 
 /// Waits for the end of the first process, which is the container's end to engines.
 pub(super) fn ended(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
-    wait_until_clear(|| {
-        let status = job.status()?;
-        let runs = ["created", "running", "paused"].contains(&status.as_str());
-        Ok(runs.then_some(status))
-    })?;
+    job.until_ended()?;
     ensure!(stasis.is_silent(10000)?, "it answers");
     job.delete()
 }

@@ -26,10 +26,7 @@ pub(super) fn engines_see_what_has_ended(stasis: &StasisHost) -> Result<()> {
     progress_is_shown(stasis)?;
 
     checkpoint(stasis, "/images/group-2", &[])?;
-    wait_until_clear(|| {
-        let status = stasis.podman_status("of-podman")?;
-        Ok((status != "exited").then(|| format!("of-podman is {status}")))
-    })?;
+    stasis.podman_has_ended("of-podman")?;
     wait_until_clear(|| {
         let tasks = stasis.run_for_text(&["ctr", "tasks", "ls"])?;
         let is_stopped = |line: &str| line.starts_with("of-ctr ") && line.contains("STOPPED");

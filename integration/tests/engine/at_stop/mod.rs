@@ -77,12 +77,7 @@ fn begin(stasis: &StasisHost, job: &Bundle<'_>, answer: &str) -> Result<()> {
 
 /// Waits for the end of the first process, as engines do.
 fn ended(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
-    wait_until_clear(|| {
-        let status = job.status()?;
-        Ok(["created", "running", "paused"]
-            .contains(&status.as_str())
-            .then_some(status))
-    })?;
+    job.until_ended()?;
     assert!(stasis.is_silent(10000)?);
     Ok(())
 }

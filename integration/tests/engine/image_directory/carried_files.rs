@@ -3,7 +3,6 @@
 
 use anyhow::{Result, ensure};
 use serde_json::json;
-use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
@@ -33,11 +32,7 @@ fn they_come_back_though_the_checkpoint_was_killed() -> Result<()> {
     stasis.set(KILLER.0, "runtime.flavor = \"runc\"\n")?;
     let mut checkpoint = job.begin_checkpoint("image", &[])?;
     ensure!(!checkpoint.wait()?.success(), "it was not killed");
-    wait_until_clear(|| {
-        let status = job.status()?;
-        let is_over = matches!(status.as_str(), "" | "stopped");
-        Ok((!is_over).then(|| format!("the container is {status}")))
-    })?;
+    job.until_ended()?;
     stasis.set("runc", "")?;
     stasis.nothing_to_put_right()?;
     job.delete()?;

@@ -3,7 +3,6 @@
 
 use anyhow::{Context, Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;
-use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::image_files::contents;
 use stasis_integration::container::memory_container::{MemoryContainer, names_in};
 use stasis_integration::host::HostKind;
@@ -105,11 +104,7 @@ fn the_next_one_outlives_its_runtime(
     host.set(KILLER.0, &setting)?;
     let mut operation = bundle.begin_checkpoint("same", &[])?;
     ensure!(!operation.wait()?.success(), "it was not killed");
-    wait_until_clear(|| {
-        let status = bundle.status()?;
-        let is_over = matches!(status.as_str(), "" | "stopped");
-        Ok((!is_over).then(|| format!("the container is {status}")))
-    })?;
+    bundle.until_ended()?;
     host.set("runc", &place.setting())?;
     host.nothing_to_put_right()?;
     bundle.delete()?;

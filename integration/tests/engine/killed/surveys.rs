@@ -9,7 +9,6 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::faults::call::Class;
 use stasis_integration::faults::{Action, At, Gate, Hit, Plan, Trace, Traced, phase_in};
@@ -47,10 +46,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
     ensure!(stasis.ask(PORT)?.as_deref() == Some("102 102"));
 
     let surveying = killed_when_it_surveys(gate, &job)?;
-    wait_until_clear(|| {
-        let keepers = stasis.keepers();
-        Ok(keepers.is_empty().then(|| "no keeper".to_owned()))
-    })?;
+    stasis.until_kept()?;
     sleep(TEMPTED);
     let records = stasis.records()?;
     kill(surveying, Signal::SIGCONT)?;

@@ -111,10 +111,11 @@ fn stopped_start(
 
 /// Checks that another process starts and ends.
 fn another_runs(client: &Containerd, id: &str) -> Result<()> {
-    client.exec(id, "other", &Streams::default(), process(&["true"], false))?;
-    client.start(id, "other")?;
-    assert_eq!(client.wait(id, "other")?.status, 0);
-    client.delete_exec(id, "other")?;
+    let succeeds = process(&["true"], false);
+    assert_eq!(
+        client.run_exec(id, "other", &Streams::default(), succeeds)?,
+        0
+    );
     Ok(())
 }
 
@@ -255,10 +256,7 @@ fn container_of_another_bundle_stays(stasis: &StasisHost, client: &Containerd) -
     assert_ne!(code(&creating.outcome()?), Code::Ok);
     let runc = ["runc", "--root", "/run/containerd/runc/default"];
     // The shim has ended, and has searched by then.
-    wait_until_clear(|| {
-        let shims = stasis.shims()?;
-        Ok((!shims.is_empty()).then(|| format!("{shims:?} run")))
-    })?;
+    stasis.until_no_shim_runs()?;
     let state = stasis.run(&[&runc[..], &["state", id]].concat())?;
     let state = String::from_utf8(state.stdout)?;
     assert!(state.contains("\"status\": \"running\""), "{state}");

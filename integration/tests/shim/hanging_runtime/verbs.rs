@@ -5,7 +5,6 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::Result;
-use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::client::containerd::{
     Code, Containerd, INIT, RuntimeOptions, Streams, code, to_any,
 };
@@ -153,5 +152,5 @@ fn runtime_is_described_beside_stopped_features(stasis: &StasisHost, _: &Contain
     let stopped = fs::read_to_string(stasis.path(STOPPED))?;
     fs::remove_file(stasis.path(STOPPED))?;
     let stopped = stopped.trim().parse()?;
-    wait_until_clear(|| Ok(stasis.lives(stopped).then(|| format!("runtime {stopped}"))))
+    stasis.until_gone(stopped)
 }

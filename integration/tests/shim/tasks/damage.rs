@@ -4,7 +4,6 @@
 use std::fs;
 
 use anyhow::Result;
-use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::client::containerd::{
     CheckpointOptions, Containerd, INIT, RuntimeOptions, State, Streams, process, to_any,
 };
@@ -28,15 +27,13 @@ fn works_until_its_shim_is_killed(
     id: &str,
     init: u32,
 ) -> Result<()> {
-    client.exec(id, "e1", &Streams::default(), process(&["true"], false))?;
-    client.start(id, "e1")?;
-    assert_eq!(client.wait(id, "e1")?.status, 0);
-    client.delete_exec(id, "e1")?;
+    let succeeds = process(&["true"], false);
+    assert_eq!(client.run_exec(id, "e1", &Streams::default(), succeeds)?, 0);
     let mut events = client.events()?;
     let shim = stasis.parent(init)?;
     stasis.run(&["kill", "-KILL", &shim.to_string()])?;
     events.until(id, "delete 137")?;
-    wait_until_clear(|| Ok(stasis.lives(init).then(|| format!("process {init}"))))?;
+    stasis.until_gone(init)?;
     stasis.ctr_remove(id)?;
     stasis.nothing_left_of(&[id])
 }

@@ -250,10 +250,8 @@ fn execs_go_through_their_states(stasis: &StasisHost, client: &Containerd) -> Re
     );
     assert_eq!(code(&client.state(id, "e1")), Code::NotFound);
 
-    client.exec(id, "e2", &streams, process(&["sh", "-c", "exit 3"], false))?;
-    client.start(id, "e2")?;
-    assert_eq!(client.wait(id, "e2")?.status, 3);
-    assert_eq!(client.delete_exec(id, "e2")?.status, 3);
+    let fails = process(&["sh", "-c", "exit 3"], false);
+    assert_eq!(client.run_exec(id, "e2", &streams, fails)?, 3);
 
     let missing = process(&["/bin/no-such-program"], false);
     client.exec(id, "e3", &streams, missing)?;

@@ -74,10 +74,8 @@ fn start_mapped(
 /// Runs a script in a container, which has to succeed.
 fn holds(client: &Containerd, id: &str, script: &str) -> Result<()> {
     let spec = process(&["sh", "-c", script], false);
-    client.exec(id, "holds", &Streams::default(), spec)?;
-    client.start(id, "holds")?;
-    assert_eq!(client.wait(id, "holds")?.status, 0, "{script}");
-    client.delete_exec(id, "holds")?;
+    let status = client.run_exec(id, "holds", &Streams::default(), spec)?;
+    assert_eq!(status, 0, "{script}");
     Ok(())
 }
 
