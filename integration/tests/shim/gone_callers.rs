@@ -182,35 +182,38 @@ fn shim_says_what_is_under_way(stasis: &StasisHost, client: &Containerd) -> Resu
 }
 
 /// containerd is killed when a checkpoint has been made, while its client would write the archive.
+/// A caller that only pauses does so on purpose.
 fn task_is_resumed_after_containerd(kind: HostKind) -> Result<()> {
-    let id = "orphaned";
+    let [kept, orphaned] = ["kept", "orphaned"];
     let stasis = StasisHost::of(kind)?.through_the_shim()?;
     stasis.containerd()?;
     let client = Containerd::connect(&stasis.host)?;
     stasis.set("runc", "deadlines.resume_s = 3\n")?;
-    stasis.start_gpu_task(&client, id, &[], &COUNTER)?;
+    stasis.start_gpu_task(&client, kept, &[], &["/bin/counter", "10001"])?;
+    stasis.start_gpu_task(&client, orphaned, &[], &COUNTER)?;
+    assert_eq!(stasis.ask_until_up(10001)?, "101");
     assert_eq!(stasis.ask_until_up(10000)?, "101");
-    let waiting = client.beside(move |client| client.wait(id, INIT))?;
-    client.pause(id)?;
-    client.checkpoint(id, &into("/images/orphaned"))?;
+    let waiting = client.beside(move |client| client.wait(orphaned, INIT))?;
+    client.pause(kept)?;
+    client.checkpoint(kept, &into("/images/kept"))?;
+    client.resume(kept)?;
+    client.pause(kept)?;
+    client.pause(orphaned)?;
+    client.checkpoint(orphaned, &into("/images/orphaned"))?;
     assert!(waiting.goes_on());
     let containerd = stasis.run_for_text(&["pidof", "containerd"])?;
     stasis.run(&["kill", "-KILL", &containerd])?;
     assert_ne!(code(&waiting.outcome()?), Code::Ok);
+    // The time of the first, which was paused earlier, would be over as well.
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("102"));
 
     stasis.host.containerd()?;
     let client = Containerd::connect(&stasis.host)?;
-    assert_eq!(client.state(id, INIT)?.status(), State::Running);
-    // A caller that only pauses does so on purpose.
-    client.pause(id)?;
-    let containerd = stasis.run_for_text(&["pidof", "containerd"])?;
-    stasis.run(&["kill", "-KILL", &containerd])?;
-    std::thread::sleep(Duration::from_secs(4));
-    stasis.host.containerd()?;
-    let client = Containerd::connect(&stasis.host)?;
-    assert_eq!(client.state(id, INIT)?.status(), State::Paused);
-    client.resume(id)?;
-    stasis.ctr_remove(id)?;
-    stasis.nothing_left_of(&[id])
+    assert_eq!(client.state(orphaned, INIT)?.status(), State::Running);
+    assert_eq!(client.state(kept, INIT)?.status(), State::Paused);
+    client.resume(kept)?;
+    assert_eq!(stasis.ask(10001)?.as_deref(), Some("102"));
+    stasis.ctr_remove(kept)?;
+    stasis.ctr_remove(orphaned)?;
+    stasis.nothing_left_of(&[kept, orphaned])
 }

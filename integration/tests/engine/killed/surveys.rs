@@ -1,14 +1,14 @@
 //! An operation is killed when the process that surveys its ranks begins to trace the first of
 //! them, which it has not stopped, and has no record of.
 
+use std::fs;
 use std::process::Child;
 use std::sync::mpsc::channel;
-use std::thread::sleep;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::faults::call::Class;
 use stasis_integration::faults::{Action, At, Gate, Hit, Plan, Trace, Traced, phase_in};
@@ -26,8 +26,8 @@ const SURVEYS: &str = "stasis-gpu-copy";
 const DRIVER_COPIES: &str = "gpu_checkpoint.path = \"driver\"\n";
 /// The directory with the records of code of ours.
 const RECORDS: &str = "gpu-copies";
-/// How long a keeper is given to unlock what it must not: it takes some milliseconds.
-const TEMPTED: Duration = Duration::from_secs(2);
+/// How often a keeper sleeps that leaves the ranks alone. One that unlocks them soon ends.
+const LOOKS: u32 = 100;
 
 on_hosts!(all_cases: sid);
 
@@ -46,8 +46,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
     ensure!(stasis.ask(PORT)?.as_deref() == Some("102 102"));
 
     let surveying = killed_when_it_surveys(gate, &job)?;
-    stasis.until_kept()?;
-    sleep(TEMPTED);
+    until_it_has_looked(stasis, &stasis.until_kept()?)?;
     let records = stasis.records()?;
     kill(surveying, Signal::SIGCONT)?;
     ensure!(
@@ -58,6 +57,23 @@ fn all_cases(kind: HostKind) -> Result<()> {
     ensure!(stasis.ask(PORT)?.as_deref() == Some("103 103"));
     the_survey_is_killed(stasis, gate, &job)?;
     job.delete()
+}
+
+/// Waits until a keeper has looked often, or is gone: it sleeps between two looks.
+fn until_it_has_looked(stasis: &StasisHost, keeper: &str) -> Result<()> {
+    let status = stasis.path(format!("/proc/{keeper}/status"));
+    let slept = || {
+        let status = fs::read_to_string(&status).ok()?;
+        let count = status.split_once("\nvoluntary_ctxt_switches:")?.1;
+        count.lines().next()?.trim().parse::<u32>().ok()
+    };
+    let first = slept();
+    wait_until_clear(|| {
+        let more = slept().zip(first).map(|(now, first)| now - first);
+        Ok(more
+            .filter(|more| *more < LOOKS)
+            .map(|more| format!("{more} looks")))
+    })
 }
 
 /// The operation lives, and unlocks the ranks: by then nothing of the survey is left in them. The
