@@ -4,6 +4,18 @@
 //! Whatever they do, each operation ends, and reports its outcome truthfully and by name; a
 //! container beside them counts on; and once they are gone nothing is left of them.
 
+/// Tests on one kind of host each, which endures a container's trick with so much harm.
+macro_rules! endured {
+    ($($(#[$about:meta])* fn $test:ident($kind:ident, $trick:literal, $harm:ident);)+) => {$(
+        $(#[$about])*
+        #[test]
+        fn $test() -> anyhow::Result<()> {
+            let kind = stasis_integration::host::HostKind::$kind()?;
+            crate::hostile::endured(kind, $trick, crate::hostile::trial::Harm::$harm)
+        }
+    )+};
+}
+
 mod capabilities;
 mod descriptors;
 mod images;

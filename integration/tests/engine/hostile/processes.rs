@@ -7,22 +7,12 @@ use stasis_integration::host::installed::StasisHost;
 use stasis_integration::host::{Cgroups, HostKind};
 use stasis_integration::needs;
 
-use super::endured;
 use super::trial::{Harm, Outcome, Trial};
 
-#[test]
-fn a_flood_of_signals() -> Result<()> {
-    endured(HostKind::trixie()?, "signals", Harm::ToOthers)
-}
-
-#[test]
-fn a_process_that_is_stopped_and_let_go_on() -> Result<()> {
-    endured(HostKind::sid_v2()?, "stops", Harm::ToOthers)
-}
-
-#[test]
-fn a_tracer_in_the_container() -> Result<()> {
-    endured(HostKind::trixie()?, "tracer", Harm::ToOthers)
+endured! {
+    fn a_flood_of_signals(trixie, "signals", ToOthers);
+    fn a_process_that_is_stopped_and_let_go_on(sid_v2, "stops", ToOthers);
+    fn a_tracer_in_the_container(trixie, "tracer", ToOthers);
 }
 
 /// CRIU would take the process for a zombie, and end it with the others.

@@ -7,23 +7,17 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::needs;
 
-use super::endured;
 use super::trial::{Harm, Outcome, Trial};
 
-#[test]
-fn a_sparse_file_that_is_called_vdso() -> Result<()> {
-    endured(HostKind::trixie()?, "false-vdso", Harm::None)
-}
-
-/// The program writes to its vdso, but cannot to the one that CRIU has restored: that ends it.
-#[test]
-fn a_vdso_whose_system_call_comes_and_goes() -> Result<()> {
-    endured(HostKind::sid_v2()?, "rewritten-vdso", Harm::ToItself)
-}
-
-#[test]
-fn nearly_as_many_mappings_as_there_may_be() -> Result<()> {
-    endured(HostKind::trixie()?, "many-mappings", Harm::None)
+endured! {
+    fn a_sparse_file_that_is_called_vdso(trixie, "false-vdso", None);
+    /// The program writes to its vdso, but cannot to the one that CRIU has restored: that ends it.
+    fn a_vdso_whose_system_call_comes_and_goes(sid_v2, "rewritten-vdso", ToItself);
+    fn nearly_as_many_mappings_as_there_may_be(trixie, "many-mappings", None);
+    fn mappings_and_threads_that_come_and_go(trixie, "busy-mappings", ToOthers);
+    /// The other process has no CUDA of its own, but the devices of the process whose memory it
+    /// shares.
+    fn mappings_that_another_process_changes(sid_v2, "busy-mappings-elsewhere", ToOthers);
 }
 
 #[test]
@@ -38,21 +32,6 @@ fn as_many_mappings_as_there_may_be() -> Result<()> {
     };
     assert_eq!(kind, Some(Kind::NoMappings));
     trial.endures()
-}
-
-#[test]
-fn mappings_and_threads_that_come_and_go() -> Result<()> {
-    endured(HostKind::trixie()?, "busy-mappings", Harm::ToOthers)
-}
-
-/// The other process has no CUDA of its own, but the devices of the process whose memory it shares.
-#[test]
-fn mappings_that_another_process_changes() -> Result<()> {
-    endured(
-        HostKind::sid_v2()?,
-        "busy-mappings-elsewhere",
-        Harm::ToOthers,
-    )
 }
 
 /// A child of vfork(2) is in this state until it execs. Devices that are taken from it were mapped
