@@ -108,6 +108,14 @@ impl StasisHost {
         self.start_task(client, id, None)
     }
 
+    /// Does so with a counter at port 10000, which counts then.
+    pub fn start_counter(&self, client: &Containerd, id: &str, options: &[&str]) -> Result<u32> {
+        let pid = self.start_gpu_task(client, id, options, &["/bin/counter", "10000"])?;
+        let answer = self.ask_until_up(10000)?;
+        ensure!(answer == "101", "{id} answers {answer:?}");
+        Ok(pid)
+    }
+
     /// Starts a task of a container that has none, without streams; returns the init's pid.
     pub fn start_task(&self, client: &Containerd, id: &str, options: Option<Any>) -> Result<u32> {
         client.create(id, &Streams::default(), options)?;

@@ -23,6 +23,12 @@ impl StasisHost {
         })
     }
 
+    /// Removes a container, and waits as [`StasisHost::nothing_left_of`] does.
+    pub fn ctr_remove_all_of(&self, id: &str) -> Result<()> {
+        self.ctr_remove(id)?;
+        self.nothing_left_of(&[id])
+    }
+
     /// Waits as [`StasisHost::nothing_left_of`] does, for all but sockets.
     ///
     /// # Errors

@@ -123,8 +123,7 @@ fn is_managed(stasis: &StasisHost, client: &Containerd, id: &str) -> Result<()> 
     assert_eq!(client.state(id, INIT)?.status(), State::Running);
     let succeeds = process(&["true"], false);
     assert_eq!(client.run_exec(id, "e1", &Streams::default(), succeeds)?, 0);
-    client.kill(id, INIT, 9)?;
-    assert_eq!(client.wait(id, INIT)?.status, 137);
+    client.kill_init(id)?;
     assert_eq!(client.delete(id)?.status, 137);
     stasis.ctr_remove(id)
 }

@@ -37,12 +37,10 @@ fn task_lives_and_ends(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     client.pause(id)?;
     assert_eq!(client.state(id, INIT)?.status(), State::Paused);
     client.resume(id)?;
-    client.kill(id, INIT, 9)?;
-    assert_eq!(client.wait(id, INIT)?.status, 137);
+    client.kill_init(id)?;
     events.until(id, "exit lives 137")?;
     assert_eq!(client.delete(id)?.status, 137);
-    stasis.ctr_remove(id)?;
-    stasis.nothing_left_of(&[id])
+    stasis.ctr_remove_all_of(id)
 }
 
 fn killed_shim_leaves_nothing(stasis: &StasisHost, client: &Containerd) -> Result<()> {
@@ -55,8 +53,7 @@ fn killed_shim_leaves_nothing(stasis: &StasisHost, client: &Containerd) -> Resul
     stasis.run(&["kill", "-KILL", &shim.to_string()])?;
     events.until(id, "delete 137")?;
     stasis.until_gone(pid)?;
-    stasis.ctr_remove(id)?;
-    stasis.nothing_left_of(&[id])
+    stasis.ctr_remove_all_of(id)
 }
 
 fn counter_is_checkpointed_and_restored(stasis: &StasisHost) -> Result<()> {
@@ -83,6 +80,5 @@ fn task_outlives_containerd(stasis: &StasisHost) -> Result<()> {
     let client = Containerd::connect(&stasis.host)?;
     assert_eq!(client.state(id, INIT)?.status(), State::Running);
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("102"));
-    stasis.ctr_remove(id)?;
-    stasis.nothing_left_of(&[id])
+    stasis.ctr_remove_all_of(id)
 }

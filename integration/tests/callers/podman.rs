@@ -4,6 +4,7 @@
 mod sharing;
 
 use anyhow::{Context, Result};
+use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::container::image_files;
 use stasis_integration::container::saved_at_stop::{IMAGES, SETTINGS, options};
 use stasis_integration::host::HostKind;
@@ -259,10 +260,7 @@ fn failed_checkpoint_changes_nothing(stasis: &StasisHost) -> Result<()> {
     assert_eq!(stasis.ask_until_up(10007)?, "101");
     stasis.inject("checkpoint failed error:801 1")?;
     let message = stasis.fails(&["podman", "container", "checkpoint", "failed"])?;
-    assert!(
-        message.contains("CUDA_ERROR_NOT_SUPPORTED (801)"),
-        "{message}"
-    );
+    assert_contains(&message, &["CUDA_ERROR_NOT_SUPPORTED (801)"]);
     assert_eq!(stasis.podman_status("failed")?, "running");
     assert_eq!(stasis.ask(10007)?.as_deref(), Some("102"));
     stasis.podman_container(&["checkpoint"], "failed")?;

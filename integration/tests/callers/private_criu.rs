@@ -36,8 +36,7 @@ fn used_where_the_system_has_none(kind: HostKind) -> Result<()> {
     if kind.low_level == "crun" {
         job.suit_crun()?;
     }
-    job.run()?;
-    assert_eq!(stasis.ask_until_up(PORT)?, "ok 0");
+    job.comes_up(PORT, "ok 0")?;
 
     stasis.run(&["mv", SYSTEMS, AWAY])?;
     goes_on(stasis, &job, 1)?;

@@ -9,7 +9,6 @@ use stasis_integration::on_hosts;
 
 use crate::exchange::is_cleaned_up_after;
 
-const COUNTER: [&str; 2] = ["/bin/counter", "10000"];
 /// The shim, in place of containerd's own.
 const SHIM: &str = "/usr/local/bin/containerd-shim-runc-v2";
 /// The path of the engine that [`another_engine`] installs.
@@ -59,8 +58,7 @@ fn begins_nothing_and_ends_everything(
     advice: &str,
 ) -> Result<()> {
     let id = "other-version";
-    stasis.start_gpu_task(client, id, &[], &COUNTER)?;
-    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    stasis.start_counter(client, id, &[])?;
     another_engine(stasis, version)?;
     for part in ["[interface-version]", advice] {
         refused("checkpoint", part, || {
@@ -85,8 +83,7 @@ fn begins_nothing_and_ends_everything(
 /// Replaces the programs as a package does: a new file takes the name, in one step.
 fn programs_are_replaced_under_a_container(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     let id = "upgraded";
-    stasis.start_gpu_task(client, id, &[], &COUNTER)?;
-    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    stasis.start_counter(client, id, &[])?;
     for program in [RUNTIME, SHIM] {
         let script = "cp \"$0\" \"$0.new\" && mv -T \"$0.new\" \"$0\"";
         stasis.run(&["sh", "-ec", script, program])?;

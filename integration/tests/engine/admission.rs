@@ -19,8 +19,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
     let memory = Bundle::make(stasis, "memory", &["/bin/memcheck", "32", "10000"])?;
     stasis.inject("gpus 2\ndriver 580.95.05")?;
     memory.give(&[0])?;
-    memory.run()?;
-    assert_eq!(stasis.ask_until_up(PORT)?, "ok 0");
+    memory.comes_up(PORT, "ok 0")?;
     memory.checkpoint("image", &[])?;
     restores_are_refused(stasis, &memory)?;
     persistence_mode_can_be_done_without(stasis, &memory)?;
@@ -84,18 +83,13 @@ fn room_is_made(stasis: &StasisHost) -> Result<()> {
     let memory = Bundle::make(stasis, "moving", &["/bin/memcheck", "32", "10000"])?;
     let other = Bundle::make(stasis, "other", &["/bin/memcheck", "16", "10001"])?;
     memory.give(&[0])?;
-    memory.run()?;
-    assert_eq!(stasis.ask_until_up(PORT)?, "ok 0");
+    memory.comes_up(PORT, "ok 0")?;
     memory.checkpoint("image", &[])?;
     other.give(&[1])?;
-    other.run()?;
-    assert_eq!(stasis.ask_until_up(10001)?, "ok 0");
+    other.comes_up(10001, "ok 0")?;
     memory.give(&[1])?;
     let message = memory.restore_fails("image")?;
-    assert!(
-        message.contains("has 39 MiB free, and the image needs 97 MiB"),
-        "{message}"
-    );
+    assert_contains(&message, &["has 39 MiB free, and the image needs 97 MiB"]);
     assert_eq!(stasis.ask(10001)?.as_deref(), Some("ok 1"));
     other.delete()?;
     memory.restore("image")?;

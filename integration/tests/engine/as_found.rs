@@ -23,12 +23,10 @@ fn all_cases(kind: HostKind) -> Result<()> {
     let parked = Bundle::make(stasis, "parked", &["/bin/memcheck", "32", "10230"])?;
     // Room for one of the two.
     stasis.inject("memory 120")?;
-    parked.run()?;
-    assert_eq!(stasis.ask_until_up(PORT)?, "ok 0");
+    parked.comes_up(PORT, "ok 0")?;
     cuda_checkpoint(stasis, &["--toggle"])?;
     let other = Bundle::make(stasis, "other", &["/bin/memcheck", "16", "10231"])?;
-    other.run()?;
-    assert_eq!(stasis.ask_until_up(10231)?, "ok 0");
+    other.comes_up(10231, "ok 0")?;
     let cases: [(&str, Case); 5] = [
         ("left running", a_checkpoint_leaves_it_suspended),
         ("failed", a_failed_checkpoint_leaves_it_suspended),

@@ -26,8 +26,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
     let stasis = &StasisHost::with_containerd(kind)?;
     stasis.set(&stasis.low_level, AT_CREATE)?;
     let job = &Bundle::make(stasis, "job", &["/bin/counter", "10000"])?;
-    job.run()?;
-    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    job.comes_up(10000, "101")?;
     job.checkpoint("good", &[])?;
     job.delete()?;
     let cases: [(&str, Case); 9] = [

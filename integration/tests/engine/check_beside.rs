@@ -18,8 +18,7 @@ fn neither_a_checkpoint_nor_a_resume_waits(kind: HostKind) -> Result<()> {
     needs!(StandIn);
     let stasis = &StasisHost::with_containerd(kind)?;
     let counter = Bundle::make(stasis, "looked-at", &["/bin/counter", "10000"])?;
-    counter.run()?;
-    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    counter.comes_up(10000, "101")?;
 
     let look = held_check(stasis, &counter)?;
     counter.checkpoint("image", &["--leave-running"])?;

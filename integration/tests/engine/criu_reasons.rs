@@ -22,8 +22,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
     let stasis = &StasisHost::with_containerd(kind)?;
     stasis.run(&["mkdir", "-p", "/etc/criu", LOGS])?;
     let job = &Bundle::make(stasis, "job", &["/bin/sh", "-c", UNDUMPABLE])?;
-    job.run()?;
-    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    job.comes_up(10000, "101")?;
     the_log_cannot_be_kept(stasis, job)?;
     the_log_is_elsewhere(stasis, job)?;
     job.delete()?;
@@ -75,8 +74,7 @@ fn the_log_is_elsewhere(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
 
 fn at_a_restore(stasis: &StasisHost) -> Result<()> {
     let job = &Bundle::make(stasis, "whole", &["/bin/counter", "10001"])?;
-    job.run()?;
-    assert_eq!(stasis.ask_until_up(10001)?, "101");
+    job.comes_up(10001, "101")?;
     job.checkpoint("good", &[])?;
     job.delete()?;
     stasis.write(RUNC_CONF, "images-dir /srv/none\n")?;

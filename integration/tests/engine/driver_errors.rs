@@ -36,8 +36,7 @@ fn errors_of_each_call(kind: HostKind) -> Result<()> {
     needs!(StandIn);
     let stasis = &StasisHost::with_containerd(kind)?;
     let job = Bundle::make(stasis, ID, &["/bin/memcheck", "8", "10000"])?;
-    job.run()?;
-    ensure!(stasis.ask_until_up(PORT)? == "ok 0");
+    job.comes_up(PORT, "ok 0")?;
     for (asked, (call, code)) in (1..).zip(ERRORS) {
         once(stasis, &job, call, code, asked).with_context(|| format!("{call} {code}"))?;
     }

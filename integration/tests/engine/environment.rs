@@ -41,8 +41,7 @@ fn a_callers_environment_is_not_handed_on(kind: HostKind) -> Result<()> {
     stasis.set(RECORDING, "runtime.flavor = \"runc\"\n")?;
 
     let job = Bundle::make(stasis, "job", &["/bin/memcheck", "48", "10000"])?.through(CALLER);
-    job.run()?;
-    assert_eq!(stasis.ask_until_up(PORT)?, "ok 0");
+    job.comes_up(PORT, "ok 0")?;
     job.checkpoint("image", &[])?;
     job.restore("image")?;
     assert_eq!(stasis.ask(PORT)?.as_deref(), Some("ok 1"));

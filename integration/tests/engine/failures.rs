@@ -198,8 +198,7 @@ fn driver_lacks_the_calls(stasis: &StasisHost, tree: &Bundle<'_>) -> Result<()> 
 
 fn frozen_container_is_frozen_again(stasis: &StasisHost) -> Result<()> {
     let frozen = Bundle::make(stasis, "frozen", &["/bin/counter", "10001"])?;
-    frozen.run()?;
-    assert_eq!(stasis.ask_until_up(10001)?, "101");
+    frozen.comes_up(10001, "101")?;
     stasis.inject("checkpoint frozen error:801")?;
     frozen.pause()?;
     let message = frozen.checkpoint_fails("frozen", &["--leave-running"])?;
@@ -222,8 +221,7 @@ fn criu_fails_after_the_gpu_checkpoint(stasis: &StasisHost) -> Result<()> {
         "exec 9</dev/nvidiactl; exec /bin/counter 10002",
     ];
     let undumpable = Bundle::make(stasis, "undumpable", &command)?;
-    undumpable.run()?;
-    assert_eq!(stasis.ask_until_up(10002)?, "101");
+    undumpable.comes_up(10002, "101")?;
     let message = undumpable.checkpoint_fails("dump", &[])?;
     assert_contains(
         &message,
@@ -248,8 +246,7 @@ fn criu_fails_after_the_gpu_checkpoint(stasis: &StasisHost) -> Result<()> {
 
 fn pre_dump_is_refused(stasis: &StasisHost) -> Result<()> {
     let counter = Bundle::make(stasis, "pre", &["/bin/counter", "10003"])?;
-    counter.run()?;
-    assert_eq!(stasis.ask_until_up(10003)?, "101");
+    counter.comes_up(10003, "101")?;
     let message = counter.checkpoint_fails("pre", &["--pre-dump"])?;
     assert_contains(
         &message,
@@ -265,8 +262,7 @@ fn managed_memory_is_left_alone(stasis: &StasisHost) -> Result<()> {
         "managed",
         &["/bin/memcheck", "16", "10004", "managed"],
     )?;
-    managed.run()?;
-    assert_eq!(stasis.ask_until_up(10004)?, "ok 0");
+    managed.comes_up(10004, "ok 0")?;
     let message = managed.checkpoint_fails("managed", &[])?;
     assert_contains(
         &message,

@@ -12,8 +12,7 @@ on_hosts!(all_cases: trixie, sid_v2);
 /// The parent opens its devices anew when it gets its GPU back, so the children share none with it.
 fn suspended_and_woken(stasis: &StasisHost) -> Result<()> {
     let forker = Bundle::make(stasis, "woken", &["/bin/forker", "10002"])?;
-    forker.run()?;
-    assert_eq!(stasis.ask_until_up(10002)?, "101 201 301");
+    forker.comes_up(10002, "101 201 301")?;
     let toggle = [
         CUDA_CHECKPOINT,
         "--toggle",
@@ -35,8 +34,7 @@ fn suspended_and_woken(stasis: &StasisHost) -> Result<()> {
 fn all_cases(kind: HostKind) -> Result<()> {
     let stasis = &StasisHost::with_containerd(kind)?;
     let forker = Bundle::make(stasis, "forker", &["/bin/forker", "10000"])?;
-    forker.run()?;
-    assert_eq!(stasis.ask_until_up(10000)?, "101 201 301");
+    forker.comes_up(10000, "101 201 301")?;
     assert_eq!(stasis.gpu_processes()?, 3, "the children inherited devices");
 
     stasis.inject("lock forker error:304")?;
@@ -73,8 +71,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
 fn devices_of_its_own_are_nobodys_to_take(stasis: &StasisHost) -> Result<()> {
     let script = "/bin/counter 10001 & exec 7</dev/nvidia0; wait";
     let own = Bundle::make(stasis, "own", &["/bin/sh", "-c", script])?;
-    own.run()?;
-    assert_eq!(stasis.ask_until_up(10001)?, "101");
+    own.comes_up(10001, "101")?;
     stasis.set("runc", "preflight.allow = [\"nvidia-device\"]\n")?;
     let message = own.checkpoint_fails("own", &[])?;
     assert!(message.contains("runs on as before"), "{message}");

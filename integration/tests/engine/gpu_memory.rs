@@ -23,8 +23,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
 fn what_nvml_does_not_know_is_not_nothing(stasis: &StasisHost, machine: &str) -> Result<()> {
     let memory = Bundle::make(stasis, machine, &["/bin/memcheck", "32", "10240"])?;
     stasis.inject(machine)?;
-    memory.run()?;
-    assert_eq!(stasis.ask_until_up(PORT)?, "ok 0");
+    memory.comes_up(PORT, "ok 0")?;
     memory.checkpoint("image", &[])?;
     memory.delete()?;
     stasis.inject("memory 95")?;
@@ -43,8 +42,7 @@ fn what_is_taken_before_the_lock_counts(stasis: &StasisHost) -> Result<()> {
         "growing",
         &["/bin/memcheck", "16", "10240", "grow=64"],
     )?;
-    growing.run()?;
-    assert_eq!(stasis.ask_until_up(PORT)?, "ok 0");
+    growing.comes_up(PORT, "ok 0")?;
     stasis.hold_driver("lock growing", "lock")?;
     let child = growing.begin_checkpoint("image", &["--leave-running"])?;
     stasis.until_driver_is_called()?;

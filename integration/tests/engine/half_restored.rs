@@ -60,8 +60,7 @@ fn all_of_it_is_ended(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
                 spec["linux"]["cgroupsPath"] = path.into();
             }
         })?;
-        job.run()?;
-        assert_eq!(stasis.ask_until_up(10000)?, "ok 0");
+        job.comes_up(10000, "ok 0")?;
         job.checkpoint("image", &[])?;
         job.delete()?;
         for end in [CRIU_FAILS, ENGINE_IS_KILLED] {
@@ -83,8 +82,7 @@ fn its_mounts_are_gone(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
         |name: &str| format!("mkdir -p {root}/{name} && mount -t tmpfs {name} {root}/{name}");
     let mounts = [mount("made"), mount("made/inner"), mount("made")].join(" && ");
     for (count, end) in ["exit 1", "kill -9 $PPID; exit 1"].into_iter().enumerate() {
-        job.run()?;
-        assert_eq!(stasis.ask_until_up(10000)?, "ok 0");
+        job.comes_up(10000, "ok 0")?;
         let image = count.to_string();
         job.before("restore", &format!("{mounts}; {end}"), "")?;
         job.checkpoint(&image, &[])?;

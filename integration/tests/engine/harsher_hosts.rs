@@ -40,8 +40,7 @@ pub(crate) fn caller(stasis: &StasisHost, settings: &str) -> Result<&'static str
 }
 
 fn goes_on_and_comes_back(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
-    job.run()?;
-    assert_eq!(stasis.ask_until_up(PORT)?, "ok 0");
+    job.comes_up(PORT, "ok 0")?;
     job.checkpoint("goes-on", &["--leave-running"])?;
     assert_eq!(stasis.ask(PORT)?.as_deref(), Some("ok 1"));
     job.checkpoint("ends", &[])?;

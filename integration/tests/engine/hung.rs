@@ -42,8 +42,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
     let job = Bundle::make(stasis, "job", &["/bin/memcheck", "64", "10250"])?.through(FAULTY);
     let here = &Hung { stasis, job: &job };
     here.nothing_stops()?;
-    job.run()?;
-    assert_eq!(stasis.ask_until_up(PORT)?, "ok 0");
+    job.comes_up(PORT, "ok 0")?;
     let cases: [(&str, Case); 6] = [
         ("runc, checkpoint", runc_in_a_checkpoint),
         ("criu, checkpoint", criu_in_a_checkpoint),

@@ -26,8 +26,7 @@ on_hosts!(all_cases: trixie, sid_v2);
 fn all_cases(kind: HostKind) -> Result<()> {
     let stasis = &StasisHost::with_containerd(kind)?;
     let counter = Bundle::make(stasis, "counter", &["/bin/counter", "10300"])?;
-    counter.run()?;
-    ensure!(stasis.ask_until_up(PORT)? == "101");
+    counter.comes_up(PORT, "101")?;
     let here = &Killed {
         stasis,
         counter: &counter,

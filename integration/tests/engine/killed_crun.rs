@@ -20,8 +20,7 @@ fn the_next_restore_succeeds(kind: HostKind) -> Result<()> {
     let stasis = &StasisHost::with_containerd(kind)?;
     let job = Bundle::make(stasis, "job", &["/bin/memcheck", "24", "10000"])?;
     job.suit_crun()?;
-    job.run()?;
-    assert_eq!(stasis.ask_until_up(10000)?, "ok 0");
+    job.comes_up(10000, "ok 0")?;
     job.checkpoint("image", &[])?;
     job.delete()?;
 

@@ -7,6 +7,7 @@ use std::process::{Child, Output};
 
 use anyhow::{Context, Result, ensure};
 use stasis_engine::operation::progress::UnderWay;
+use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::{Bundle, ROOT};
 use stasis_integration::host::HostKind;
@@ -54,8 +55,7 @@ fn processes_of(bundle: &Bundle<'_>, image: &str) -> Result<usize> {
 fn a_second_process_starts_cuda(stasis: &StasisHost) -> Result<()> {
     let command = "/bin/late 10001 & exec /bin/counter 10000";
     let pair = Bundle::make(stasis, "pair", &["/bin/sh", "-c", command])?;
-    pair.run()?;
-    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    pair.comes_up(10000, "101")?;
     stasis.hold_driver("checkpoint pair", "first")?;
     let before = logged(stasis);
     let child = pair.begin_checkpoint("image", &[])?;
@@ -79,8 +79,7 @@ fn a_second_process_starts_cuda(stasis: &StasisHost) -> Result<()> {
 fn one_after_the_other_starts_cuda(stasis: &StasisHost) -> Result<()> {
     let command = "/bin/late 10001 & /bin/late 10002 & exec /bin/counter 10000";
     let three = Bundle::make(stasis, "three", &["/bin/sh", "-c", command])?;
-    three.run()?;
-    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    three.comes_up(10000, "101")?;
     stasis.hold_driver("checkpoint three", "first")?;
     let before = logged(stasis);
     let child = three.begin_checkpoint("image", &[])?;
@@ -97,10 +96,12 @@ fn one_after_the_other_starts_cuda(stasis: &StasisHost) -> Result<()> {
     stasis.let_driver_go("second")?;
     let (output, stderr) = outcome(child)?;
     assert_eq!(output.status.code(), Some(1), "{stderr}");
-    ensure!(stderr.contains("(late) started CUDA while"), "{stderr}");
-    ensure!(
-        stderr.contains("runs on as before, with its GPU"),
-        "{stderr}"
+    assert_contains(
+        &stderr,
+        &[
+            "(late) started CUDA while",
+            "runs on as before, with its GPU",
+        ],
     );
     stasis.inject("")?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("102"));

@@ -36,8 +36,7 @@ fn fifty_checkpoints_and_restores_leave_everything_as_it_was() -> Result<()> {
     stasis.set("runc", &settings(COPIED_BY[0]))?;
     let _containerd = stasis.containerd()?;
     let memory = Bundle::make(&stasis, "memory", &["/bin/memcheck", "8", "10000"])?;
-    memory.run()?;
-    assert_eq!(stasis.ask_until_up(10000)?, "ok 0");
+    memory.comes_up(10000, "ok 0")?;
     // The first round makes the files that stay: directories, logs.
     memory.checkpoint("image", &["--leave-running"])?;
     memory.checkpoint("image", &[])?;

@@ -95,7 +95,6 @@ fn nvml_answers(stasis: &StasisHost) -> Result<()> {
 fn on_gpu<'l>(stasis: &'l StasisHost, id: &str, gpu: usize, port: u16) -> Result<Bundle<'l>> {
     let bundle = Bundle::make(stasis, id, &["/bin/memcheck", "16", &port.to_string()])?;
     bundle.give(&[gpu])?;
-    bundle.run()?;
-    assert_eq!(stasis.ask_until_up(port)?, "ok 0");
+    bundle.comes_up(port, "ok 0")?;
     Ok(bundle)
 }

@@ -26,8 +26,7 @@ fn two_of_a_gpu_are_refused(stasis: &StasisHost) -> Result<()> {
     let command = ["/bin/mesh", &PORT.to_string(), &(2 * MOST_GPUS).to_string()];
     let job = Bundle::make(stasis, "two-of-a-gpu", &command)?;
     job.give(&[0, 1, 2, 3])?;
-    job.run()?;
-    ensure!(stasis.ask_until_up(PORT)? == "ok 101");
+    job.comes_up(PORT, "ok 101")?;
     let message = job.checkpoint_fails("refused", &[])?;
     assert_contains(
         &message,

@@ -27,8 +27,7 @@ fn they_come_back(kind: HostKind) -> Result<()> {
         "threads",
         &["/bin/kept", "10005", "threads", "timer", "segment"],
     )?;
-    threads.run()?;
-    assert_eq!(stasis.ask_until_up(10005)?, "1 ok");
+    threads.comes_up(10005, "1 ok")?;
     threads.checkpoint("good", &[])?;
     threads.delete()?;
     let threads = &threads.through(CALLER);
@@ -76,8 +75,7 @@ fn what_cannot_come_back_is_noted(stasis: &StasisHost, threads: &Bundle<'_>) -> 
 /// Only the process itself could set the alarm again.
 fn an_alarm_that_is_pending_is_noted(stasis: &StasisHost) -> Result<()> {
     let alarm = Bundle::make(stasis, "alarm", &["/bin/kept", "10006", "alarm"])?;
-    alarm.run()?;
-    assert_eq!(stasis.ask_until_up(10006)?, "1 ok");
+    alarm.comes_up(10006, "1 ok")?;
     alarm.checkpoint("good", &[])?;
     alarm.delete()?;
     alarm.restore("good")?;
@@ -90,8 +88,7 @@ fn an_alarm_that_is_pending_is_noted(stasis: &StasisHost) -> Result<()> {
 /// With the driver at work on the process, before the dump and after it.
 fn of_a_gpu(stasis: &StasisHost) -> Result<()> {
     let memory = Bundle::make(stasis, "memory", &["/bin/memcheck", "32", "10000"])?;
-    memory.run()?;
-    assert_eq!(stasis.ask_until_up(10000)?, "ok 0");
+    memory.comes_up(10000, "ok 0")?;
     let facts = |change: &str| {
         let process = format!("/proc/{}", memory.pid()?);
         let script = format!(

@@ -36,8 +36,7 @@ fn a_plain_container_is_checkpointed_without_a_state_directory(stasis: &StasisHo
 
 fn an_image_directory_is_made_with_those_above_it(stasis: &StasisHost) -> Result<()> {
     let counter = Bundle::make(stasis, "deep", &["/bin/counter", "10000"])?;
-    counter.run()?;
-    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    counter.comes_up(10000, "101")?;
     counter.checkpoint("a/new/image", &[])?;
     counter.restore("a/new/image")?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("102"));
@@ -48,8 +47,7 @@ fn a_mistake_in_the_settings_keeps_nobody_from_ending_a_container(
     stasis: &StasisHost,
 ) -> Result<()> {
     let counter = Bundle::make(stasis, "mistake", &["/bin/counter", "10001"])?;
-    counter.run()?;
-    assert_eq!(stasis.ask_until_up(10001)?, "101");
+    counter.comes_up(10001, "101")?;
     let right = fs::read_to_string(stasis.path(SETTINGS))?;
     stasis.write(SETTINGS, &format!("{right}[deadlines]\nlock_mss = 1\n"))?;
     let message = counter.checkpoint_fails("refused", &[])?;

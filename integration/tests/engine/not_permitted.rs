@@ -18,8 +18,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
     needs!(StandIn);
     let stasis = &StasisHost::with_containerd(kind)?;
     let counter = &Bundle::make(stasis, "counter", &["/bin/counter", "10240"])?;
-    counter.run()?;
-    assert_eq!(stasis.ask_until_up(PORT)?, "101");
+    counter.comes_up(PORT, "101")?;
     checkpoints_are_refused(stasis, counter).context("refused")?;
     assert_eq!(stasis.ask(PORT)?.as_deref(), Some("102"));
     a_restore_is_tried_again(stasis, counter).context("left running")?;

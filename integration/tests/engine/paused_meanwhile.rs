@@ -23,8 +23,7 @@ fn it_stays_paused_if_that_fails(kind: HostKind) -> Result<()> {
     let stasis = &StasisHost::with_containerd(kind)?;
     let gate = Gate::build(stasis, "runtime", GATED, RUNTIME, "*")?;
     let counter = Bundle::make(stasis, "counter", &["/bin/counter", "10000"])?.through(GATED);
-    counter.run()?;
-    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    counter.comes_up(10000, "101")?;
     paused_by_somebody_else(&gate, &counter)?;
     assert_eq!(counter.status()?, "paused");
     assert_eq!(stasis.records()?, "", "nothing is left to put right");

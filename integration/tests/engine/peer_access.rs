@@ -41,8 +41,7 @@ fn start<'l>(stasis: &'l StasisHost, id: &str, port: u16, options: &[&str]) -> R
 
 fn it_is_refused_and_goes_on(stasis: &StasisHost) -> Result<()> {
     let peers = start(stasis, "large", 10000, &[LARGE])?;
-    peers.run()?;
-    assert_eq!(stasis.ask_until_up(10000)?, "101 201");
+    peers.comes_up(10000, "101 201")?;
     let message = peers.checkpoint_fails("refused", &[])?;
     assert_contains(
         &message,
@@ -69,8 +68,7 @@ fn it_is_refused_and_goes_on(stasis: &StasisHost) -> Result<()> {
 fn small_memory_or_no_access_is_no_reason(stasis: &StasisHost) -> Result<()> {
     for (id, options) in [("small", &[SMALL][..]), ("none", &[GUESSED, "disabled"])] {
         let peers = start(stasis, id, 10001, options)?;
-        peers.run()?;
-        assert_eq!(stasis.ask_until_up(10001)?, "101 201");
+        peers.comes_up(10001, "101 201")?;
         peers.checkpoint("image", &[])?;
         peers.restore("image")?;
         assert_eq!(stasis.ask(10001)?.as_deref(), Some("102 202"));
@@ -82,8 +80,7 @@ fn small_memory_or_no_access_is_no_reason(stasis: &StasisHost) -> Result<()> {
 fn where_nothing_is_known_it_is_guessed(stasis: &StasisHost) -> Result<()> {
     stasis.surveys_have_failed()?;
     let peers = start(stasis, "guessed", 10004, &[GUESSED, "disabled"])?;
-    peers.run()?;
-    assert_eq!(stasis.ask_until_up(10004)?, "101 201");
+    peers.comes_up(10004, "101 201")?;
     let message = peers.checkpoint_fails("refused", &[])?;
     let parts = [
         "peer-access: ",
@@ -99,8 +96,7 @@ fn where_nothing_is_known_it_is_guessed(stasis: &StasisHost) -> Result<()> {
 fn the_settings_let_it_through(stasis: &StasisHost) -> Result<()> {
     stasis.set(&stasis.low_level, "preflight.allow = [\"peer-access\"]\n")?;
     let peers = start(stasis, "lost", 10002, &[LARGE])?;
-    peers.run()?;
-    assert_eq!(stasis.ask_until_up(10002)?, "101 201");
+    peers.comes_up(10002, "101 201")?;
     let message = peers.checkpoint_fails("lost", &["--leave-running"])?;
     assert_contains(&message, &["CUDA_ERROR_INVALID_VALUE"]);
     assert!(stasis.is_silent(10002)?);
@@ -111,8 +107,7 @@ fn the_settings_let_it_through(stasis: &StasisHost) -> Result<()> {
 fn the_annotation_lets_it_through(stasis: &StasisHost) -> Result<()> {
     let peers = start(stasis, "declared", 10003, &[GUESSED, "disabled"])?;
     peers.change(|spec| spec["annotations"] = json!({"io.stasis.peer-access": "none"}))?;
-    peers.run()?;
-    assert_eq!(stasis.ask_until_up(10003)?, "101 201");
+    peers.comes_up(10003, "101 201")?;
     peers.checkpoint("image", &[])?;
     peers.restore("image")?;
     assert_eq!(stasis.ask(10003)?.as_deref(), Some("102 202"));

@@ -27,8 +27,7 @@ fn of_operations() -> Result<()> {
     // The stand-in's GPU memory is memory of its process, of the same kind as our files.
     stasis.set("runc", "gpu_checkpoint.path = \"driver\"\n")?;
     let job = Bundle::make(&stasis, "job", &JOB)?;
-    job.run()?;
-    assert_eq!(stasis.ask_until_up(10000)?, "ok 0");
+    job.comes_up(10000, "ok 0")?;
     assert_eq!(stasis.ask_until_up(10001)?, "ok 0");
     each_slow_phase_of_a_checkpoint_is_told(&stasis, &job)?;
     both_answer(&stasis, "ok 1")?;
@@ -47,8 +46,7 @@ fn of_what_threads_of_ours_copy() -> Result<()> {
     needs!(StandIn);
     let stasis = StasisHost::with_containerd(HostKind::sid()?)?;
     let job = Bundle::make(&stasis, "job", &["/bin/memcheck", "64", "10000"])?;
-    job.run()?;
-    assert_eq!(stasis.ask_until_up(10000)?, "ok 0");
+    job.comes_up(10000, "ok 0")?;
     stasis.inject("checkpoint job slowly:120\nrestore job slowly:120")?;
     let mut child = job.begin_checkpoint("one", &["--leave-running"])?;
     for phase in ["gpu checkpoint", "gpu restore"] {

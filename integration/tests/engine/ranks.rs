@@ -120,8 +120,7 @@ fn whose_memory_was_imported_may_not(stasis: &StasisHost) -> Result<()> {
 fn suspended<'l>(stasis: &'l StasisHost, id: &str) -> Result<Bundle<'l>> {
     let job = Bundle::make(stasis, id, &["/bin/sharing", "10001", "2"])?;
     job.give(&[0, 1])?;
-    job.run()?;
-    ensure!(stasis.ask_until_up(10001)? == "101 101");
+    job.comes_up(10001, "101 101")?;
     toggle(stasis, &job)?;
     Ok(job)
 }

@@ -19,8 +19,7 @@ on_hosts!(all_cases: sid_v2, trixie);
 fn all_cases(kind: HostKind) -> Result<()> {
     let stasis = &StasisHost::with_containerd(kind)?;
     let memory = Bundle::make(stasis, "memory", &["/bin/memcheck", "32", "10000"])?;
-    memory.run()?;
-    assert_eq!(stasis.ask_until_up(10000)?, "ok 0");
+    memory.comes_up(10000, "ok 0")?;
     memory.checkpoint("good", &[])?;
     assert_eq!(memory.status()?, "");
     let image = contents(&memory.image_path("good"))?;

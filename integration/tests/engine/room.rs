@@ -82,8 +82,7 @@ fn two_suspended(stasis: &StasisHost) -> Result<[Bundle<'_>; 2]> {
         Bundle::make(stasis, second, &["/bin/memcheck", "32", "10261"])?,
     ];
     for (container, port) in containers.iter().zip(PORTS) {
-        container.run()?;
-        ensure!(stasis.ask_until_up(port)? == "ok 0");
+        container.comes_up(port, "ok 0")?;
         suspend(stasis, container)?;
     }
     Ok(containers)

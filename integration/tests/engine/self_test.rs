@@ -231,7 +231,6 @@ fn the_first_checkpoint_tries_it() -> Result<()> {
 fn limited(stasis: &StasisHost) -> Result<Bundle<'_>> {
     let memory = Bundle::make(stasis, "memory", &["/bin/memcheck", "48", "10311"])?;
     memory.limit_memory(LIMIT)?;
-    memory.run()?;
-    ensure!(stasis.ask_until_up(PORT)? == "ok 0");
+    memory.comes_up(PORT, "ok 0")?;
     Ok(memory)
 }

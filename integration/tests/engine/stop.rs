@@ -14,8 +14,7 @@ on_hosts!(is_logged: sid, crun_on_trixie_v2);
 fn is_logged(kind: HostKind) -> Result<()> {
     let stasis = StasisHost::with_containerd(kind)?;
     let counter = Bundle::make(&stasis, "counter", &["/bin/counter", "10000"])?;
-    counter.run()?;
-    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    counter.comes_up(10000, "101")?;
     let start = Instant::now();
     counter.checkpoint("image", &["--leave-running"])?;
     let whole = start.elapsed().as_secs_f64();

@@ -33,8 +33,7 @@ fn checkpoints_are_refused(kind: HostKind) -> Result<()> {
     needs!(StandIn);
     let stasis = &StasisHost::with_containerd(kind)?;
     let job = Bundle::make(stasis, "job", &["/bin/memcheck", "24", "10000"])?;
-    job.run()?;
-    ensure!(stasis.ask_until_up(PORT)? == "ok 0");
+    job.comes_up(PORT, "ok 0")?;
     finds(stasis, &[])?;
     for (answer, findings, says) in CASES {
         let script = format!(

@@ -37,8 +37,7 @@ fn its_root_is_let_into_an_image() -> Result<()> {
 fn in_a_user_namespace(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     let image = job.image("ends");
     stasis.run(&["rm", "-rf", "/images"])?;
-    job.run()?;
-    assert_eq!(stasis.ask_until_up(PORT)?, "ok 0");
+    job.comes_up(PORT, "ok 0")?;
     job.checkpoint("goes-on", &["--leave-running"])?;
     assert_eq!(stasis.ask(PORT)?.as_deref(), Some("ok 1"));
     job.checkpoint("ends", &[])?;

@@ -40,8 +40,7 @@ fn an_image_is_judged_as_its_restore_would() -> Result<()> {
             &["/bin/memcheck", "48", "10000"],
         )?;
         job.give(&[0, 1])?;
-        job.run()?;
-        assert_eq!(stasis.ask_until_up(PORT)?, "ok 0");
+        job.comes_up(PORT, "ok 0")?;
         job.checkpoint("image", &[])?;
         each(stasis, &job).with_context(|| format!("{place:?}"))?;
         if place == Contents::InImage {

@@ -40,8 +40,7 @@ fn without_a_manifest(
     told: &[&str],
 ) -> Result<()> {
     let gpu = Bundle::make(host, id, command)?;
-    gpu.run()?;
-    assert_eq!(host.ask_until_up(10000)?, answers[0]);
+    gpu.comes_up(10000, answers[0])?;
     gpu.checkpoint("good", &[])?;
     let manifest = gpu.image_path("good/stasis.json");
     let aside = gpu.image_path("aside.json");

@@ -44,8 +44,7 @@ fn an_image_that_names_anothers_store_gets_nothing_of_it() -> Result<()> {
 
 fn ended<'h>(stasis: &'h StasisHost, id: &str, port: u16) -> Result<Bundle<'h>> {
     let job = Bundle::make(stasis, id, &["/bin/memcheck", "24", &port.to_string()])?;
-    job.run()?;
-    assert_eq!(stasis.ask_until_up(port)?, "ok 0");
+    job.comes_up(port, "ok 0")?;
     job.checkpoint("image", &[])?;
     Ok(job)
 }

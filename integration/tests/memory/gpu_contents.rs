@@ -24,8 +24,7 @@ fn gpu_contents_alone_are_moved(kind: HostKind) -> Result<()> {
     let job = Bundle::make(stasis, "job", &["/bin/memcheck", &MIB.to_string()])?;
     job.suit_crun()?;
     job.give(&[0])?;
-    job.run()?;
-    assert_eq!(stasis.ask_until_up(10000)?, "ok 0");
+    job.comes_up(10000, "ok 0")?;
 
     job.checkpoint("running", &["--leave-running"])?;
     are_moved_alone(stasis, &job, "running")?;

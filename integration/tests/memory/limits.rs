@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use serde_json::json;
+use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::container::bundle::{Bundle, ROOT};
 use stasis_integration::host::installed::{CUDA_CHECKPOINT, StasisHost};
 use stasis_integration::host::{Cgroups, HostKind};
@@ -92,10 +93,7 @@ fn restores_without_room_are_refused(stasis: &StasisHost, memory: &Bundle<'_>) -
     memory.limit_memory(LIMIT)?;
     with_available(stasis, 100, || {
         let message = memory.restore_fails("good")?;
-        assert!(
-            message.contains("the host has 100 MiB available"),
-            "{message}"
-        );
+        assert_contains(&message, &["the host has 100 MiB available"]);
         Ok(())
     })
 }
@@ -167,12 +165,12 @@ fn below_a_pod(stasis: &StasisHost) -> Result<Bundle<'_>> {
     let memory = made(stasis)?;
     memory.limit_memory(4 * LIMIT)?;
     memory.change(|spec| spec["linux"]["cgroupsPath"] = json!("/memory-pod/memory"))?;
-    started(stasis, memory)
+    started(memory)
 }
 
 /// Starts a container with 48 MiB on the GPU, 16 MiB beside it, and a limit of 128 MiB.
 pub(crate) fn limited(stasis: &StasisHost) -> Result<Bundle<'_>> {
-    started(stasis, made(stasis)?)
+    started(made(stasis)?)
 }
 
 fn made(stasis: &StasisHost) -> Result<Bundle<'_>> {
@@ -181,9 +179,8 @@ fn made(stasis: &StasisHost) -> Result<Bundle<'_>> {
     Ok(memory)
 }
 
-fn started<'l>(stasis: &StasisHost, memory: Bundle<'l>) -> Result<Bundle<'l>> {
-    memory.run()?;
-    assert_eq!(stasis.ask_until_up(10000)?, "ok 0");
+fn started(memory: Bundle<'_>) -> Result<Bundle<'_>> {
+    memory.comes_up(10000, "ok 0")?;
     Ok(memory)
 }
 

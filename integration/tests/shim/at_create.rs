@@ -14,8 +14,7 @@ const SIGKILL: u32 = 9;
 
 fn it_goes_on_at_its_start(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     stasis.set(&stasis.low_level, "restore.at_create = \"/images\"\n")?;
-    stasis.start_gpu_task(client, "origin", &[], &COUNTER)?;
-    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    stasis.start_counter(client, "origin", &[])?;
     let options = CheckpointOptions {
         exit: true,
         ..into("/images/job/1")

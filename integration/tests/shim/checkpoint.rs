@@ -21,12 +21,10 @@ on_hosts!(in_host [
 ]: trixie, sid_v2);
 
 const GROUP: [&str; 2] = ["--annotation", "io.containerd.runc.v2.group=pod"];
-const COUNTER: [&str; 2] = ["/bin/counter", "10000"];
 const SIGKILL: u32 = 9;
 
 fn everybody_else_is_served(stasis: &StasisHost, client: &Containerd) -> Result<()> {
-    let pid = stasis.start_gpu_task(client, "busy", &GROUP, &COUNTER)?;
-    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    let pid = stasis.start_counter(client, "busy", &GROUP)?;
     // A V2 host of a machine that has version 1 as well has no metrics.
     let statistics = code(&client.metrics("busy"));
     stasis.hold_gpu_checkpoint("busy")?;
@@ -103,8 +101,7 @@ fn another_of_the_shim_lives_and_dies(
 
 /// As for clients that copy the container's files afterwards.
 fn paused_task_stays_paused(stasis: &StasisHost, client: &Containerd) -> Result<()> {
-    stasis.start_gpu_task(client, "paused", &[], &COUNTER)?;
-    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    stasis.start_counter(client, "paused", &[])?;
     client.pause("paused")?;
     let waiting = client.beside(|client| client.wait("paused", INIT))?;
     stasis.hold_gpu_checkpoint("paused")?;
@@ -136,8 +133,7 @@ fn impatient_caller_leaves_nothing_half_done(
     stasis: &StasisHost,
     client: &Containerd,
 ) -> Result<()> {
-    stasis.start_gpu_task(client, "hasty", &[], &COUNTER)?;
-    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    stasis.start_counter(client, "hasty", &[])?;
     stasis.hold_gpu_checkpoint("hasty")?;
     let hasty = client.beside(|client| {
         let patience = Duration::from_secs(3);
@@ -159,8 +155,7 @@ fn impatient_caller_leaves_nothing_half_done(
 
 fn exit_follows_the_checkpoint(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     let mut events = client.events()?;
-    let pid = stasis.start_gpu_task(client, "exit", &[], &COUNTER)?;
-    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    let pid = stasis.start_counter(client, "exit", &[])?;
     let options = CheckpointOptions {
         exit: true,
         ..into("/images/exit")

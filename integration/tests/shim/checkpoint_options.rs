@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::client::containerd::{
     CheckpointOptions, Containerd, INIT, RuntimeOptions, State, Streams, to_any,
@@ -150,10 +151,7 @@ fn refused_without(client: &Containerd, id: &str, options: &CheckpointOptions) -
     let refused = client.checkpoint(id, &without);
     let refused = refused.err().context("an option is missing")?;
     let message = refused.message().to_owned();
-    assert!(
-        message.contains("OCI runtime checkpoint failed: "),
-        "{message}"
-    );
+    assert_contains(&message, &["OCI runtime checkpoint failed: "]);
     assert_eq!(client.state(id, INIT)?.status(), State::Running);
     Ok(message)
 }

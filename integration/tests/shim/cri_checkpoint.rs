@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::Result;
+use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::client::containerd::{Code, code};
 use stasis_integration::client::cri::{ContainerConfig, ContainerState, Cri, Pod, on_a_node};
 use stasis_integration::host::installed::StasisHost;
@@ -151,10 +152,12 @@ fn why_a_checkpoint_fails_is_told(stasis: &StasisHost, cri: &Cri) -> Result<()> 
     stasis.set("runc", "[deadlines]\nlock_ms = 500\n")?;
     let refused = cri.checkpoint(&container.id, "/images/refused.tar");
     let message = format!("{refused:?}");
-    assert!(message.contains("lock of process"), "{message}");
-    assert!(
-        message.contains("the container is paused as before, with its GPU"),
-        "{message}"
+    assert_contains(
+        &message,
+        &[
+            "lock of process",
+            "the container is paused as before, with its GPU",
+        ],
     );
     assert_eq!(stasis.ask(10001)?.as_deref(), Some("102"));
     assert_eq!(cri.status(&container.id)?.state(), ContainerState::Running);

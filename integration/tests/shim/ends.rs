@@ -76,11 +76,9 @@ fn init_that_ends_while_paused_can_be_deleted(
     // Killed by its caller, for whom the low-level runtime thaws it.
     stasis.start_container(client, id, &[], &["/bin/pause"])?;
     client.pause(id)?;
-    client.kill(id, INIT, SIGKILL)?;
-    assert_eq!(client.wait(id, INIT)?.status, 137);
+    client.kill_init(id)?;
     assert_eq!(client.delete(id)?.status, 137);
-    stasis.ctr_remove(id)?;
-    stasis.nothing_left_of(&[id])
+    stasis.ctr_remove_all_of(id)
 }
 
 /// The time that the shim waits for users of a root file system (`bundle/mounts.rs`).
@@ -107,6 +105,5 @@ fn root_file_system_in_use_is_waited_for(stasis: &StasisHost, client: &Container
         "it was detached from who looks"
     );
     assert!(looking.wait()?.success());
-    stasis.ctr_remove(id)?;
-    stasis.nothing_left_of(&[id])
+    stasis.ctr_remove_all_of(id)
 }

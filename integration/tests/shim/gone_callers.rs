@@ -111,8 +111,7 @@ fn refused_resume_is_repeated(stasis: &StasisHost, client: &Containerd) -> Resul
     let id = "refused";
     stasis.set("runc", "deadlines.resume_s = 2\ndeadlines.nvml_s = 1\n")?;
     let mut events = client.events()?;
-    stasis.start_gpu_task(client, id, &[], &COUNTER)?;
-    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    stasis.start_counter(client, id, &[])?;
     client.pause(id)?;
     client.checkpoint(id, &into("/images/refused"))?;
     stasis.inject("nvml-hangs")?;
@@ -129,8 +128,7 @@ fn refused_resume_is_repeated(stasis: &StasisHost, client: &Containerd) -> Resul
 /// containerd deletes a task whose restore has failed for it, and asks the shim to end, once each.
 fn restore_ends_with_its_task(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     let id = "unwanted";
-    stasis.start_gpu_task(client, id, &[], &COUNTER)?;
-    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    stasis.start_counter(client, id, &[])?;
     let options = CheckpointOptions {
         exit: true,
         ..into("/images/unwanted")
@@ -159,8 +157,7 @@ fn restore_ends_with_its_task(stasis: &StasisHost, client: &Containerd) -> Resul
     assert_eq!(stasis.gpu_processes()?, 0);
     stasis.inject("")?;
     stasis.until_no_shim_runs()?;
-    stasis.ctr_remove(id)?;
-    stasis.nothing_left_of(&[id])
+    stasis.ctr_remove_all_of(id)
 }
 
 /// containerd's own shim logs its stacks at this signal, so operators send it to a shim that hangs.
@@ -177,8 +174,7 @@ fn shim_says_what_is_under_way(stasis: &StasisHost, client: &Containerd) -> Resu
     ];
     until_logged(stasis, &lines)?;
     assert!(stasis.lives(pid));
-    stasis.ctr_remove(id)?;
-    stasis.nothing_left_of(&[id])
+    stasis.ctr_remove_all_of(id)
 }
 
 /// containerd is killed when a checkpoint has been made, while its client would write the archive.

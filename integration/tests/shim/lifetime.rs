@@ -66,8 +66,7 @@ fn containers_share_a_shim(stasis: &StasisHost, client: &Containerd, key: &str) 
     client.start(second, "e1")?;
     assert_eq!(client.wait(second, "e1")?.status, 8);
     assert_eq!(code(&client.state(first, "e1")), Code::NotFound);
-    client.kill(second, INIT, 9)?;
-    assert_eq!(client.wait(second, INIT)?.status, 137);
+    client.kill_init(second)?;
     client.delete(second)?;
     assert_eq!(client.state(first, INIT)?.status(), State::Running);
     wait_until_clear(|| {
@@ -209,6 +208,5 @@ fn shim_may_open_as_many_files_as_anybody(stasis: &StasisHost, client: &Containe
         let limits: Vec<_> = files.split_whitespace().skip(3).take(2).collect();
         assert_eq!(limits[0], limits[1], "{files}");
     }
-    stasis.ctr_remove(id)?;
-    stasis.nothing_left_of(&[id])
+    stasis.ctr_remove_all_of(id)
 }

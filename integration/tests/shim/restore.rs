@@ -1,6 +1,7 @@
 //! Restores through the shim: their sources, their reports, and their leftovers after a failure.
 
 use anyhow::{Context, Result};
+use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::requirement::{Requirement, leave_out};
 use stasis_integration::client::containerd::{
     Any, CheckpointOptions, Code, Containerd, INIT, RuntimeOptions, State, Streams, briefs, code,
@@ -36,8 +37,7 @@ fn from(image: &str) -> Result<Option<Any>> {
 
 /// Leaves a container without a task, and a checkpoint of its task that had counted to 101.
 fn leave_image(stasis: &StasisHost, client: &Containerd, id: &str) -> Result<String> {
-    stasis.start_gpu_task(client, id, &[], &COUNTER)?;
-    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    stasis.start_counter(client, id, &[])?;
     let image = format!("/images/{id}");
     let options = CheckpointOptions {
         exit: true,
@@ -51,8 +51,7 @@ fn leave_image(stasis: &StasisHost, client: &Containerd, id: &str) -> Result<Str
 
 /// The task's GPU state is in host memory, and another process has taken the GPU meanwhile.
 fn resume_without_room_lets_the_task_wait(stasis: &StasisHost, client: &Containerd) -> Result<()> {
-    stasis.start_gpu_task(client, "waits", &[], &COUNTER)?;
-    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    stasis.start_counter(client, "waits", &[])?;
     client.pause("waits")?;
     client.checkpoint("waits", &into("/images/waits"))?;
     stasis.inject("memory 1")?;
@@ -140,12 +139,10 @@ fn image_of_a_paused_task_is_restored_running(
     stasis: &StasisHost,
     client: &Containerd,
 ) -> Result<()> {
-    stasis.start_gpu_task(client, "frozen", &[], &COUNTER)?;
-    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    stasis.start_counter(client, "frozen", &[])?;
     client.pause("frozen")?;
     client.checkpoint("frozen", &into("/images/frozen"))?;
-    client.kill("frozen", INIT, SIGKILL)?;
-    assert_eq!(client.wait("frozen", INIT)?.status, 137);
+    client.kill_init("frozen")?;
     client.delete("frozen")?;
     let created = client.create("frozen", &Streams::default(), from("/images/frozen")?)?;
     let state = client.state("frozen", INIT)?;
@@ -176,10 +173,7 @@ fn failed_restore_can_be_tried_again(stasis: &StasisHost, client: &Containerd) -
     for _ in 0..2 {
         let answer = client.start("again", INIT);
         let message = answer.err().context("a fault was ordered")?.to_string();
-        assert!(
-            message.contains("CUDA_ERROR_NOT_SUPPORTED (801)"),
-            "{message}"
-        );
+        assert_contains(&message, &["CUDA_ERROR_NOT_SUPPORTED (801)"]);
         let state = client.state("again", INIT)?;
         assert_eq!((state.status(), state.pid), (State::Created, 0));
         assert_eq!(stasis.gpu_processes()?, 0);
@@ -192,8 +186,7 @@ fn failed_restore_can_be_tried_again(stasis: &StasisHost, client: &Containerd) -
     client.kill("again", INIT, SIGKILL)?;
     assert_eq!(waiting.outcome()??.status, 137);
     client.delete("again")?;
-    stasis.ctr_remove("again")?;
-    stasis.nothing_left_of(&["again"])
+    stasis.ctr_remove_all_of("again")
 }
 
 /// CRIU is not cut off, and the engine ends the processes that CRIU brought back. A low-level
@@ -211,10 +204,7 @@ fn kill_during_the_criu_restore(stasis: &StasisHost, client: &Containerd) -> Res
     assert!(start.goes_on());
     stasis.let_criu_go()?;
     let message = start.outcome()?.err().context("it started")?.to_string();
-    assert!(
-        message.contains("a signal asked for it to end"),
-        "{message}"
-    );
+    assert_contains(&message, &["a signal asked for it to end"]);
     let state = client.state("early", INIT)?;
     assert_eq!((state.status(), state.pid), (State::Created, 0));
     assert_eq!(stasis.gpu_processes()?, 0);
@@ -270,6 +260,5 @@ fn kill_during_the_gpu_restore_ends_the_task(
     stasis.inject("")?;
     stasis.start_task(client, "late", from(&image)?)?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("102"));
-    stasis.ctr_remove("late")?;
-    stasis.nothing_left_of(&["late"])
+    stasis.ctr_remove_all_of("late")
 }

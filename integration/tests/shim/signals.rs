@@ -2,6 +2,7 @@
 //! that is possible, and others wait.
 
 use anyhow::{Context, Result};
+use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::client::containerd::{Containerd, INIT, Output, State, Streams, briefs};
 use stasis_integration::container::gpu_task::{in_host, into, soon};
 use stasis_integration::host::installed::StasisHost;
@@ -21,22 +22,19 @@ const SIGUSR1: u32 = 10;
 const SIGTERM: u32 = 15;
 
 fn kill_ends_the_checkpoint_and_the_task(stasis: &StasisHost, client: &Containerd) -> Result<()> {
-    stasis.start_gpu_task(client, "killed", &[], &COUNTER)?;
-    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    stasis.start_counter(client, "killed", &[])?;
     signal_ends_both(stasis, client, "killed", (SIGKILL, 137))
 }
 
 /// The workload has a handler, and reaches it.
 fn term_ends_the_checkpoint_and_the_task(stasis: &StasisHost, client: &Containerd) -> Result<()> {
-    stasis.start_gpu_task(client, "terminated", &[], &COUNTER)?;
-    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    stasis.start_counter(client, "terminated", &[])?;
     signal_ends_both(stasis, client, "terminated", (SIGTERM, 0))
 }
 
 /// Most callers pause the task for its checkpoint; the signal reaches it all the same.
 fn kill_ends_a_paused_task(stasis: &StasisHost, client: &Containerd) -> Result<()> {
-    stasis.start_gpu_task(client, "stiff", &[], &COUNTER)?;
-    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    stasis.start_counter(client, "stiff", &[])?;
     client.pause("stiff")?;
     signal_ends_both(stasis, client, "stiff", (SIGKILL, 137))
 }
@@ -61,10 +59,7 @@ fn signal_ends_both(
     stasis.let_gpu_checkpoint_go()?;
     let ended = checkpoint.outcome()?.err();
     let message = ended.context("the checkpoint was ended")?.to_string();
-    assert!(
-        message.contains("a signal asked for it to end"),
-        "{message}"
-    );
+    assert_contains(&message, &["a signal asked for it to end"]);
     assert!(!manifest.exists());
     assert_eq!(client.wait(id, INIT)?.status, status);
     assert_eq!(stasis.gpu_processes()?, 0);
@@ -77,8 +72,7 @@ fn signal_ends_both(
     let mut story = briefs(&story);
     story.retain(|brief| brief != "paused");
     assert_eq!(story, [exit, delete]);
-    stasis.ctr_remove(id)?;
-    stasis.nothing_left_of(&[id])
+    stasis.ctr_remove_all_of(id)
 }
 
 fn other_signals_wait(stasis: &StasisHost, client: &Containerd) -> Result<()> {

@@ -186,8 +186,7 @@ fn logger_of_version_2_says_that_it_is_ready(
         let refused = client.start(id, "e2");
         assert!(refused.is_err(), "{refused:?}");
     }
-    stasis.ctr_remove(id)?;
-    stasis.nothing_left_of(&[id])
+    stasis.ctr_remove_all_of(id)
 }
 
 /// The path of an existing file, and the scheme for standard output alone, which takes both.

@@ -115,6 +115,5 @@ fn terminal_is_hung_up_when_its_input_ends(stasis: &StasisHost, client: &Contain
     assert_eq!(client.wait(id, "e1")?.status, 7);
     client.resize_pty(id, INIT, (80, 24))?;
     assert_eq!(client.delete_exec(id, "e1")?.status, 7);
-    stasis.ctr_remove(id)?;
-    stasis.nothing_left_of(&[id])
+    stasis.ctr_remove_all_of(id)
 }

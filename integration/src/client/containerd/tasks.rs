@@ -8,7 +8,7 @@ use containerd_shim_protos::protobuf::Message;
 use prost_types::Any;
 
 use super::{
-    Answer, CALL_DEADLINE, CheckpointOptions, Containerd, Ended, MetricsV2, Mount, Process,
+    Answer, CALL_DEADLINE, CheckpointOptions, Containerd, Ended, INIT, MetricsV2, Mount, Process,
     Resources, Status, Streams, Usage, messages, of, to_any,
 };
 
@@ -114,6 +114,14 @@ impl Containerd {
             exec_id: exec.to_owned(),
         };
         self.tasks(async |mut tasks| tasks.exec(of(request)).await)
+    }
+
+    /// Kills a task's first process, and waits for its end.
+    pub fn kill_init(&self, id: &str) -> Result<()> {
+        self.kill(id, INIT, 9)?;
+        let status = self.wait(id, INIT)?.status;
+        ensure!(status == 137, "SIGKILL has ended {id} with {status}");
+        Ok(())
     }
 
     /// Adds an exec process, runs it to its end, and deletes it. Returns its status.

@@ -121,6 +121,18 @@ impl<'l> Bundle<'l> {
         self.quiet(&["run", "--detach", "--bundle", &directory, &self.id])
     }
 
+    /// Starts the container, and waits until the workload at this port gives this answer.
+    pub fn comes_up(&self, port: u16, answer: &str) -> Result<()> {
+        self.run()?;
+        let found = self.stasis.ask_until_up(port)?;
+        ensure!(
+            found == answer,
+            "{} answers {found:?}, not {answer:?}",
+            self.id
+        );
+        Ok(())
+    }
+
     /// Checkpoints the container into an image directory.
     pub fn checkpoint(&self, name: &str, options: &[&str]) -> Result<()> {
         let image = self.image(name);

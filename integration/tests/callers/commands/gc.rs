@@ -22,8 +22,7 @@ fn what_is_not_to_be_kept_goes(kind: HostKind) -> Result<()> {
     needs!(StandIn);
     let stasis = &StasisHost::with_containerd(kind)?;
     let job = Bundle::make(stasis, "job", &["/bin/memcheck", "16", "10001"])?;
-    job.run()?;
-    assert_eq!(stasis.ask_until_up(10001)?, "ok 0");
+    job.comes_up(10001, "ok 0")?;
     for name in ["one", "two", "three"] {
         job.checkpoint(name, &["--leave-running"])?;
     }

@@ -24,8 +24,7 @@ const HEADER: [&str; 7] = [
 /// Two images, one of them damaged in a place that only a complete read finds.
 pub(crate) fn images_are_listed_and_verified(stasis: &StasisHost) -> Result<()> {
     let job = Bundle::make(stasis, "job", &["/bin/memcheck", "48", "10007"])?;
-    job.run()?;
-    assert_eq!(stasis.ask_until_up(10007)?, "ok 0");
+    job.comes_up(10007, "ok 0")?;
     let paths = ["whole", "damaged"].map(|name| job.image(name));
     for name in ["whole", "damaged"] {
         job.checkpoint(name, &["--leave-running"])?;

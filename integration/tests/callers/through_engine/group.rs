@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 use serde_json::json;
+use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::host::installed::{PROGRAM, StasisHost};
 
@@ -55,10 +56,7 @@ fn progress_is_shown(stasis: &StasisHost) -> Result<()> {
     stasis.let_driver_go("progress")?;
     let (code, shown) = terminal.end()?;
     ensure!(code == Some(0), "{shown}");
-    ensure!(
-        shown.contains("2 containers: checkpointed together in "),
-        "{shown}"
-    );
+    assert_contains(&shown, &["2 containers: checkpointed together in "]);
     stasis.inject("")
 }
 

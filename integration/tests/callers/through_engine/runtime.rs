@@ -8,8 +8,7 @@ use super::{object, terminal};
 
 pub(super) fn counter_is_checkpointed_by_its_id(stasis: &StasisHost) -> Result<()> {
     let job = Bundle::make(stasis, "job", &["/bin/counter", "10000"])?;
-    job.run()?;
-    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    job.comes_up(10000, "101")?;
     let checkpoint = ["checkpoint", "job", "--root", ROOT];
     let (code, outcome) = object(stasis, &checkpoint)?;
     assert_eq!(

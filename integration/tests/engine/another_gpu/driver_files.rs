@@ -17,7 +17,7 @@ pub(crate) fn stale_device_numbers_are_corrected(
     memory: &Bundle<'_>,
     port: u16,
 ) -> Result<()> {
-    begin(stasis, memory, port, &[0])?;
+    begin(memory, port, &[0])?;
     memory.change(|spec| {
         for place in ["/linux/devices", "/linux/resources/devices"] {
             let entries = spec.pointer_mut(place).and_then(Value::as_array_mut);
@@ -32,10 +32,7 @@ pub(crate) fn stale_device_numbers_are_corrected(
     assert_eq!(stasis.ask(port)?.as_deref(), Some("ok 1"));
     memory.exec(": </dev/nvidia-uvm")?;
     let noted = notes(stasis)?;
-    assert!(
-        noted.contains("/dev/nvidia-uvm is 7:7 here, not 7:77"),
-        "{noted}"
-    );
+    assert_contains(&noted, &["/dev/nvidia-uvm is 7:7 here, not 7:77"]);
     memory.delete()?;
     // And an image whose device nodes are wrong or missing, in a `/dev` with other files.
     memory.restore("first")?;
@@ -71,7 +68,7 @@ pub(crate) fn libraries_of_another_patch_version_are_exchanged(
             mounts.push(mount);
         }
     })?;
-    begin(stasis, memory, port, &[0])?;
+    begin(memory, port, &[0])?;
     stasis.inject("gpus 4\ndriver 580.105.08")?;
     fs::rename(stasis.path(&old), stasis.path(&new))?;
     stasis.write(&new, "new")?;
@@ -117,7 +114,7 @@ pub(crate) fn libraries_in_use_cannot_change(
             environment.push(json!(format!("LD_PRELOAD={inside}")));
         }
     })?;
-    begin(stasis, memory, port, &[0])?;
+    begin(memory, port, &[0])?;
     stasis.inject("gpus 4\ndriver 580.105.08")?;
     let contents = fs::read(&old_path)?;
     fs::rename(&old_path, &new_path)?;

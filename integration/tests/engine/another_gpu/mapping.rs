@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use serde_json::json;
+use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::host::installed::StasisHost;
 
@@ -31,7 +32,7 @@ pub(crate) fn the_gpu_that_is_given_takes_the_place(
     memory: &Bundle<'_>,
     port: u16,
 ) -> Result<()> {
-    begin(stasis, memory, port, &[0])?;
+    begin(memory, port, &[0])?;
     assert_eq!(recorded(memory, "first")?, [(uuid(0), 96)]);
     memory.give(&[1])?;
     memory.restore("first")?;
@@ -71,7 +72,7 @@ pub(crate) fn all_gpus_of_a_process_are_mapped(
     memory: &Bundle<'_>,
     port: u16,
 ) -> Result<()> {
-    begin(stasis, memory, port, &[0, 1])?;
+    begin(memory, port, &[0, 1])?;
     // The process uses the first GPU, and has the second one open, too.
     assert_eq!(recorded(memory, "first")?, [(uuid(0), 96), (uuid(1), 0)]);
     memory.give(&[2])?;
@@ -97,14 +98,11 @@ pub(crate) fn gpus_that_nobody_sees_are_mapped_when_the_driver_asks(
     memory: &Bundle<'_>,
     port: u16,
 ) -> Result<()> {
-    begin(stasis, memory, port, &[0])?;
+    begin(memory, port, &[0])?;
     memory.give(&[1])?;
     stasis.inject("gpus 4\nrestore hidden error:1 2")?;
     let message = memory.restore_fails("first")?;
-    assert!(
-        message.contains("CUDA_ERROR_INVALID_VALUE (1)"),
-        "{message}"
-    );
+    assert_contains(&message, &["CUDA_ERROR_INVALID_VALUE (1)"]);
     stasis.inject("gpus 4\nrestore hidden error:1 1")?;
     memory.restore("first")?;
     assert_eq!(stasis.ask(port)?.as_deref(), Some("ok 1"));
@@ -117,7 +115,7 @@ pub(crate) fn a_map_can_be_asked_for(
     memory: &Bundle<'_>,
     port: u16,
 ) -> Result<()> {
-    begin(stasis, memory, port, &[0])?;
+    begin(memory, port, &[0])?;
     memory.give(&[0, 1, 2])?;
     let settings = |new| {
         format!(

@@ -44,10 +44,9 @@ fn all_cases(kind: HostKind) -> Result<()> {
 type Case = fn(&StasisHost, &Bundle<'_>, u16) -> Result<()>;
 
 /// Starts the container with these GPUs and checkpoints it.
-fn begin(stasis: &StasisHost, memory: &Bundle<'_>, port: u16, gpus: &[usize]) -> Result<()> {
+fn begin(memory: &Bundle<'_>, port: u16, gpus: &[usize]) -> Result<()> {
     memory.give(gpus)?;
-    memory.run()?;
-    assert_eq!(stasis.ask_until_up(port)?, "ok 0");
+    memory.comes_up(port, "ok 0")?;
     memory.checkpoint("first", &[])
 }
 

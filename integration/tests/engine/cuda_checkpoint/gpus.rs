@@ -17,13 +17,11 @@ pub(crate) fn a_suspended_container_is_not_lost_for_want_of_room(
     if stasis.path("/sys/fs/cgroup/memory").exists() {
         memory.limit_memory(128 << 20)?;
     }
-    memory.run()?;
-    assert_eq!(stasis.ask_until_up(10205)?, "ok 0");
+    memory.comes_up(10205, "ok 0")?;
     let toggle = ["--toggle", "--container", "suspended", "--root", ROOT];
     succeeds(stasis, &toggle)?;
     let hog = Bundle::make(stasis, "hog", &["/bin/memcheck", "250", "10206"])?;
-    hog.run()?;
-    assert_eq!(stasis.ask_until_up(10206)?, "ok 0");
+    hog.comes_up(10206, "ok 0")?;
     fails(stasis, &toggle, &["MiB free", "nothing was done"])?;
     hog.delete()?;
     succeeds(stasis, &toggle)?;
@@ -38,8 +36,7 @@ pub(crate) fn another_gpu_takes_the_place(stasis: &StasisHost) -> Result<()> {
     stasis.inject("gpus 2")?;
     let memory = Bundle::make(stasis, "moved", &["/bin/memcheck", "16", "10204"])?;
     memory.give(&[0, 1])?;
-    memory.run()?;
-    assert_eq!(stasis.ask_until_up(10204)?, "ok 0");
+    memory.comes_up(10204, "ok 0")?;
     let pid = pid(&memory)?;
     let uuid = |gpu| format!("GPU-57415349-5300-4000-8000-00000000000{gpu}");
     let (first, second) = (uuid(1), uuid(2));

@@ -118,8 +118,7 @@ pub(super) fn of_the_last_cuda_process(stasis: &StasisHost) -> Result<()> {
     server.change(|spec| {
         spec["annotations"] = json!({BEFORE: END_IT, AFTER: "touch /after"});
     })?;
-    server.run()?;
-    ensure!(stasis.ask_until_up(10002)? == "101");
+    server.comes_up(10002, "101")?;
     let message = server.checkpoint_fails("ended", &[])?;
     assert_contains(
         &message,

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::host::HostKind;
@@ -252,12 +253,10 @@ fn what_is_in_the_way_is_removed(stasis: &StasisHost) -> Result<()> {
     let watched = Bundle::make(stasis, "watched", &["/bin/sh", "-c", script])?;
     watched.suit_crun()?;
     watched.change(|spec| spec["annotations"] = json!({BEFORE: "true"}))?;
-    watched.run()?;
-    ensure!(stasis.ask_until_up(10001)? == "101");
+    watched.comes_up(10001, "101")?;
     stasis.host.until_a_process_is("pause")?;
     let message = watched.checkpoint_fails("blocked", &[])?;
-    ensure!(message.contains("nvidia-device: "), "{message}");
-    ensure!(message.contains("runs on as before"), "{message}");
+    assert_contains(&message, &["nvidia-device: ", "runs on as before"]);
     watched.change(|spec| spec["annotations"] = json!({BEFORE: END_IT}))?;
     watched.checkpoint("image", &[])?;
     watched.delete()?;

@@ -21,8 +21,7 @@ fn hostile_images_are_refused_by_name() -> Result<()> {
     needs!(StandIn);
     let stasis = &StasisHost::with_containerd(HostKind::sid_v2()?)?;
     let job = Bundle::make(stasis, "job", &["/bin/memcheck", "24", "10310"])?;
-    job.run()?;
-    assert_eq!(stasis.ask_until_up(PORT)?, "ok 0");
+    job.comes_up(PORT, "ok 0")?;
     job.checkpoint("image", &[])?;
     manifests(&job)?;
     what_is_no_file(&job)?;

@@ -79,8 +79,7 @@ impl<'l> Trial<'l> {
         stasis.script(BOUNDED, &script)?;
         let port = NEIGHBOURS_PORT.to_string();
         let neighbour = Bundle::make(stasis, "neighbour", &["/bin/counter", &port])?;
-        neighbour.run()?;
-        assert_eq!(stasis.ask_until_up(NEIGHBOURS_PORT)?, "101");
+        neighbour.comes_up(NEIGHBOURS_PORT, "101")?;
         // The first operation makes the files that stay.
         neighbour.checkpoint("first", &["--leave-running"])?;
         // The first process is a shell: the program's own signals would not reach a first process.

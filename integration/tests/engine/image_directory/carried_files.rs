@@ -27,8 +27,7 @@ fn they_come_back_though_the_checkpoint_was_killed() -> Result<()> {
         mounts.for_each(|mounts| mounts.retain(|mount| mount["destination"] != "/dev/shm"));
     })?;
     job.mount(SHARED_MEMORY, "/dev/shm")?;
-    job.run()?;
-    assert_eq!(stasis.ask_until_up(10005)?, "1 ok");
+    job.comes_up(10005, "1 ok")?;
     stasis.set(KILLER.0, "runtime.flavor = \"runc\"\n")?;
     let mut checkpoint = job.begin_checkpoint("image", &[])?;
     ensure!(!checkpoint.wait()?.success(), "it was not killed");

@@ -98,8 +98,7 @@ pub(super) fn of_both_in_a_restore(here: &Killed<'_>) -> Result<()> {
     // Not by a call that stasis sees.
     let delete = ["runc", "--root", ROOT, "delete", "--force", "counter"];
     here.stasis.run(&delete)?;
-    here.counter.run()?;
-    ensure!(here.stasis.ask_until_up(PORT)? == "101");
+    here.counter.comes_up(PORT, "101")?;
     ensure!(here.toggle()?.wait()?.success());
     ensure!(here.toggle()?.wait()?.success());
     here.stasis.nothing_to_put_right()?;

@@ -39,8 +39,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
     let gate = &Gate::build(stasis, "runtime", GATED, RUNTIME, "*")?;
     let job = Bundle::make(stasis, "sharing", &["/bin/sharing", "10301", "2"])?.through(GATED);
     job.give(&[0, 1])?;
-    job.run()?;
-    ensure!(stasis.ask_until_up(PORT)? == "101 101");
+    job.comes_up(PORT, "101 101")?;
     // A job's first checkpoint tries the driver, which starts such processes, too.
     job.checkpoint("tried", &["--leave-running"])?;
     ensure!(stasis.ask(PORT)?.as_deref() == Some("102 102"));

@@ -87,8 +87,7 @@ pub(super) fn restored_onto_other_gpus(stasis: &StasisHost) -> Result<()> {
     stasis.inject("gpus 4")?;
     let job = Bundle::make(stasis, "moved", &["/bin/sharing", "10001", "2"])?;
     job.give(&[0, 1])?;
-    job.run()?;
-    ensure!(stasis.ask_until_up(10001)? == "101 101");
+    job.comes_up(10001, "101 101")?;
     job.checkpoint("moved", &[])?;
     job.delete()?;
     job.give(&[2, 3])?;

@@ -27,8 +27,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
     stasis.inject(MEMORY)?;
     let home = &Bundle::make(stasis, "home", &["/bin/memcheck", "32", "10260"])?;
     let guest = &Bundle::make(stasis, "guest", &["/bin/memcheck", "16", "10261"])?;
-    home.run()?;
-    ensure!(stasis.ask_until_up(PORTS[0])? == "ok 0");
+    home.comes_up(PORTS[0], "ok 0")?;
     let here = &Here {
         stasis,
         home,
@@ -88,8 +87,7 @@ impl Here<'_> {
                 .is_empty()
                 .then(|| "CRIU is not about to start".to_owned()))
         })?;
-        self.guest.run()?;
-        ensure!(self.stasis.ask_until_up(PORTS[1])? == "ok 0");
+        self.guest.comes_up(PORTS[1], "ok 0")?;
         host.run(&["rm", AT_DUMP])?;
         Ok(operation)
     }

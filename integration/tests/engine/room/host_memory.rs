@@ -19,8 +19,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
     needs!(StandIn);
     let stasis = &StasisHost::with_containerd(kind)?;
     let memory = Bundle::make(stasis, "memory", &["/bin/memcheck", "32", "10262"])?;
-    memory.run()?;
-    ensure!(stasis.ask_until_up(PORT)? == "ok 0");
+    memory.comes_up(PORT, "ok 0")?;
     a_checkpoint_is_refused_or_waits(stasis, &memory)?;
     ensure!(stasis.ask(PORT)?.as_deref() == Some("ok 1"));
     a_tmpfs_is_left_for_the_image(stasis, &memory)?;

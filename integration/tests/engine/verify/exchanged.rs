@@ -14,8 +14,7 @@ on_hosts!(only_what_was_looked_at_is_restored: sid_v2);
 fn only_what_was_looked_at_is_restored(kind: HostKind) -> Result<()> {
     let stasis = &StasisHost::with_containerd(kind)?;
     let job = Bundle::make(stasis, "exchanged", &["/bin/counter", "10000"])?;
-    job.run()?;
-    assert_eq!(stasis.ask_until_up(PORT)?, "101");
+    job.comes_up(PORT, "101")?;
     // As the owner of a directory may do that holds a link of the caller's path.
     let link = job.image("link");
     let exchange = format!("ln -sfn /nowhere {link}");

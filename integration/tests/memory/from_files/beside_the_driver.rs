@@ -29,8 +29,7 @@ fn whoever_is_late_or_killed() -> Result<()> {
     stasis.set(&stasis.low_level, ON_DISK)?;
     let gate = &Gate::build(stasis, "runtime", GATED, RUNTIME, "*")?;
     let job = &Bundle::make(stasis, "job", &["/bin/memcheck", "256", "10000"])?.through(GATED);
-    job.run()?;
-    ensure!(stasis.ask_until_up(10000)? == "ok 0");
+    job.comes_up(10000, "ok 0")?;
     job.checkpoint("image", &[])?;
     let restored = |answer: &str| -> Result<()> {
         ensure!(stasis.ask_until_up(10000)? == answer);

@@ -32,8 +32,7 @@ fn ends_at_once(kind: HostKind, settings: &str) -> Result<()> {
     stasis.set(&stasis.low_level, settings)?;
     let gate = Gate::build(stasis, "runtime", GATED, RUNTIME, "*")?;
     let job = Bundle::make(stasis, "job", &["/bin/memcheck", "48", "10000"])?.through(GATED);
-    job.run()?;
-    ensure!(stasis.ask_until_up(10000)? == "ok 0");
+    job.comes_up(10000, "ok 0")?;
     job.checkpoint("first", &["--leave-running"])?;
     ensure!(stasis.ask(10000)?.as_deref() == Some("ok 1"));
     let (before, inventory) = (seen(stasis, &job)?, stasis.inventory()?);

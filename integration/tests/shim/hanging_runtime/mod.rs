@@ -125,15 +125,13 @@ fn container_dies_beside_a_stopped_start(stasis: &StasisHost, client: &Container
     let mut events = client.events()?;
     let starting = stopped_start(stasis, client, id, Duration::from_secs(60))?;
     another_runs(client, id)?;
-    client.kill(id, INIT, SIGKILL)?;
-    assert_eq!(client.wait(id, INIT)?.status, 137);
+    client.kill_init(id)?;
     assert_eq!(code(&starting.outcome()?), Code::FailedPrecondition);
     events.until(id, "exit dies 137")?;
     client.delete_exec(id, "stopped")?;
     client.delete(id)?;
     assert!(!stasis.lives(pid));
-    stasis.ctr_remove(id)?;
-    stasis.nothing_left_of(&[id])
+    stasis.ctr_remove_all_of(id)
 }
 
 fn container_dies_beside_a_stopped_kill(stasis: &StasisHost, client: &Containerd) -> Result<()> {
@@ -142,14 +140,12 @@ fn container_dies_beside_a_stopped_kill(stasis: &StasisHost, client: &Containerd
     let (hangs, runtime) = stopped_at("kill", stasis, client, |client| {
         client.kill("stubborn", INIT, 15)
     })?;
-    client.kill(id, INIT, SIGKILL)?;
-    assert_eq!(client.wait(id, INIT)?.status, 137);
+    client.kill_init(id)?;
     assert!(hangs.goes_on(), "the runtime did not hang");
     stasis.run(&["kill", "-KILL", &runtime])?;
     assert_ne!(code(&hangs.outcome()?), Code::Ok);
     client.delete(id)?;
-    stasis.ctr_remove(id)?;
-    stasis.nothing_left_of(&[id])
+    stasis.ctr_remove_all_of(id)
 }
 
 /// containerd closes its connection to the shim at the shim's answer to Shutdown.
@@ -171,8 +167,7 @@ fn kill_is_answered_beside_the_last_delete(stasis: &StasisHost, client: &Contain
     stasis.run(&["kill", "-CONT", &runtime])?;
     assert_eq!(code(&killing.outcome()?), Code::Ok);
     deleting.outcome()??;
-    stasis.ctr_remove(id)?;
-    stasis.nothing_left_of(&[id])
+    stasis.ctr_remove_all_of(id)
 }
 
 fn exit_is_told_beside_a_stopped_update(stasis: &StasisHost, client: &Containerd) -> Result<()> {
@@ -181,13 +176,11 @@ fn exit_is_told_beside_a_stopped_update(stasis: &StasisHost, client: &Containerd
     let (hangs, runtime) = stopped_at("update", stasis, client, |client| {
         client.update("updated", &Resources(json!({})))
     })?;
-    client.kill(id, INIT, SIGKILL)?;
-    assert_eq!(client.wait(id, INIT)?.status, 137);
+    client.kill_init(id)?;
     assert!(hangs.goes_on(), "the runtime did not hang");
     stasis.run(&["kill", "-KILL", &runtime])?;
     assert_ne!(code(&hangs.outcome()?), Code::Ok);
-    stasis.ctr_remove(id)?;
-    stasis.nothing_left_of(&[id])
+    stasis.ctr_remove_all_of(id)
 }
 
 fn start_ends_with_its_caller(stasis: &StasisHost, client: &Containerd) -> Result<()> {
@@ -203,8 +196,7 @@ fn start_ends_with_its_caller(stasis: &StasisHost, client: &Containerd) -> Resul
     another_runs(client, id)?;
     client.pause(id)?;
     client.resume(id)?;
-    stasis.ctr_remove(id)?;
-    stasis.nothing_left_of(&[id])
+    stasis.ctr_remove_all_of(id)
 }
 
 /// A process that is half-way into the container would be frozen, or dumped, half-way.
@@ -217,8 +209,7 @@ fn pause_is_refused_beside_a_stopped_start(stasis: &StasisHost, client: &Contain
     another_runs(client, id)?;
     client.kill(id, INIT, SIGKILL)?;
     assert_ne!(code(&starting.outcome()?), Code::Ok);
-    stasis.ctr_remove(id)?;
-    stasis.nothing_left_of(&[id])
+    stasis.ctr_remove_all_of(id)
 }
 
 /// Before and after the runtime has made something.
@@ -262,6 +253,5 @@ fn container_of_another_bundle_stays(stasis: &StasisHost, client: &Containerd) -
     assert!(state.contains("\"status\": \"running\""), "{state}");
     stasis.run(&[&runc[..], &["delete", "--force", id]].concat())?;
     stasis.run(&["umount", "/opt/another/rootfs"])?;
-    stasis.ctr_remove(id)?;
-    stasis.nothing_left_of(&[id])
+    stasis.ctr_remove_all_of(id)
 }

@@ -37,12 +37,10 @@ fn stopped_pause_ends_with_init(stasis: &StasisHost, client: &Containerd) -> Res
     let id = "half-paused";
     start(stasis, client, id)?;
     let (pausing, _) = stopped_at("pause", stasis, client, move |client| client.pause(id))?;
-    client.kill(id, INIT, SIGKILL)?;
-    assert_eq!(client.wait(id, INIT)?.status, 137);
+    client.kill_init(id)?;
     assert_eq!(client.delete(id)?.status, 137);
     assert_ne!(code(&pausing.outcome()?), Code::Ok);
-    stasis.ctr_remove(id)?;
-    stasis.nothing_left_of(&[id])
+    stasis.ctr_remove_all_of(id)
 }
 
 /// The runtime has frozen the container, and the shim does not know yet.
@@ -58,8 +56,7 @@ fn pause_beside_the_end_of_init(stasis: &StasisHost, client: &Containerd) -> Res
     let paused = pausing.outcome()?;
     assert_eq!(client.delete(id)?.status, 137);
     assert_eq!(code(&paused), Code::NotFound, "{paused:?}");
-    stasis.ctr_remove(id)?;
-    stasis.nothing_left_of(&[id])
+    stasis.ctr_remove_all_of(id)
 }
 
 fn stopped_resume_ends_with_init(stasis: &StasisHost, client: &Containerd) -> Result<()> {
@@ -67,12 +64,10 @@ fn stopped_resume_ends_with_init(stasis: &StasisHost, client: &Containerd) -> Re
     start(stasis, client, id)?;
     client.pause(id)?;
     let (resuming, _) = stopped_at("resume", stasis, client, move |client| client.resume(id))?;
-    client.kill(id, INIT, SIGKILL)?;
-    assert_eq!(client.wait(id, INIT)?.status, 137);
+    client.kill_init(id)?;
     assert_eq!(client.delete(id)?.status, 137);
     assert_ne!(code(&resuming.outcome()?), Code::Ok);
-    stasis.ctr_remove(id)?;
-    stasis.nothing_left_of(&[id])
+    stasis.ctr_remove_all_of(id)
 }
 
 fn stopped_checkpoint_ends_with_a_kill(stasis: &StasisHost, client: &Containerd) -> Result<()> {
@@ -81,12 +76,10 @@ fn stopped_checkpoint_ends_with_a_kill(stasis: &StasisHost, client: &Containerd)
     let (dumping, _) = stopped_at("checkpoint", stasis, client, move |client| {
         client.checkpoint(id, &into("/images/half-dumped"))
     })?;
-    client.kill(id, INIT, SIGKILL)?;
-    assert_eq!(client.wait(id, INIT)?.status, 137);
+    client.kill_init(id)?;
     assert_ne!(code(&dumping.outcome()?), Code::Ok);
     assert_eq!(client.delete(id)?.status, 137);
-    stasis.ctr_remove(id)?;
-    stasis.nothing_left_of(&[id])
+    stasis.ctr_remove_all_of(id)
 }
 
 /// `stasis-runtime` waits for the low-level runtime as long as the settings allow. The caller has
@@ -114,8 +107,7 @@ fn stopped_restore_ends_by_its_deadline(stasis: &StasisHost, client: &Containerd
     install(stasis)?;
     client.create(id, &Streams::default(), Some(to_any(&from)?))?;
     client.start(id, INIT)?;
-    stasis.ctr_remove(id)?;
-    stasis.nothing_left_of(&[id])
+    stasis.ctr_remove_all_of(id)
 }
 
 /// In a shared pid namespace the other processes have to be killed.

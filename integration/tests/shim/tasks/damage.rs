@@ -34,8 +34,7 @@ fn works_until_its_shim_is_killed(
     stasis.run(&["kill", "-KILL", &shim.to_string()])?;
     events.until(id, "delete 137")?;
     stasis.until_gone(init)?;
-    stasis.ctr_remove(id)?;
-    stasis.nothing_left_of(&[id])
+    stasis.ctr_remove_all_of(id)
 }
 
 fn damaged_settings_stop_no_container_without_a_gpu(
@@ -45,8 +44,7 @@ fn damaged_settings_stop_no_container_without_a_gpu(
     let id = "unsettled";
     stasis.write(SETTINGS, "runtime.path = \"runc\n[of tomorrow")?;
     stasis.start_container(client, id, &[], &["/bin/pause"])?;
-    client.kill(id, INIT, 9)?;
-    assert_eq!(client.wait(id, INIT)?.status, 137);
+    client.kill_init(id)?;
     client.delete(id)?;
     stasis.ctr_remove(id)?;
     let init = stasis.start_container(client, id, &[], &["/bin/pause"])?;

@@ -78,8 +78,7 @@ fn well_is_served_and_ends(client: &Containerd) -> Result<()> {
     assert_eq!(client.wait(id, "e1")?.status, 0);
     client.metrics(id)?;
     let mut events = client.events()?;
-    client.kill(id, INIT, 9)?;
-    assert_eq!(client.wait(id, INIT)?.status, 137);
+    client.kill_init(id)?;
     events.until(id, "exit well 137")?;
     client.delete(id)?;
     Ok(())

@@ -103,8 +103,7 @@ fn signal_becomes_a_status(stasis: &StasisHost, client: &Containerd) -> Result<(
         (pid, 137, true)
     );
     assert!(!stasis.lives(pid));
-    stasis.ctr_remove("signal")?;
-    stasis.nothing_left_of(&["signal"])
+    stasis.ctr_remove_all_of("signal")
 }
 
 fn missing_program_is_named(stasis: &StasisHost, client: &Containerd) -> Result<()> {
@@ -118,8 +117,7 @@ fn missing_program_is_named(stasis: &StasisHost, client: &Containerd) -> Result<
     assert_eq!(code(&refused), Code::Unknown);
     is_refused(&refused, missing[0]);
     assert_eq!(code(&client.state("missing", INIT)), Code::NotFound);
-    stasis.ctr_remove("missing")?;
-    stasis.nothing_left_of(&["missing"])
+    stasis.ctr_remove_all_of("missing")
 }
 
 fn task_goes_through_its_states(stasis: &StasisHost, client: &Containerd) -> Result<()> {
@@ -142,8 +140,7 @@ fn task_goes_through_its_states(stasis: &StasisHost, client: &Containerd) -> Res
     client.close_stdin("states", INIT)?;
     client.kill("states", INIT, 0)?;
 
-    client.kill("states", INIT, 9)?;
-    assert_eq!(client.wait("states", INIT)?.status, 137);
+    client.kill_init("states")?;
     let state = client.state("states", INIT)?;
     assert_eq!(
         (state.status(), state.exit_status, state.pid),
@@ -283,6 +280,5 @@ fn exec_needs_a_task_that_has_not_ended(stasis: &StasisHost, client: &Containerd
     assert_eq!(code(&client.state(id, "after")), Code::NotFound);
     let late = client.start(id, "before");
     assert_eq!(code(&late), Code::FailedPrecondition);
-    stasis.ctr_remove(id)?;
-    stasis.nothing_left_of(&[id])
+    stasis.ctr_remove_all_of(id)
 }

@@ -83,8 +83,7 @@ fn remove(stasis: &StasisHost, client: &Containerd, id: &str) -> Result<()> {
     client.kill(id, INIT, 9)?;
     client.wait(id, INIT)?;
     client.delete(id)?;
-    stasis.ctr_remove(id)?;
-    stasis.nothing_left_of(&[id])
+    stasis.ctr_remove_all_of(id)
 }
 
 fn files_belong_to_the_ids_of_a_user_namespace(
