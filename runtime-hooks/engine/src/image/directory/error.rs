@@ -40,3 +40,35 @@ pub enum ImageDirectoryError {
     #[error(transparent)]
     Store(#[from] StoreError),
 }
+
+impl ImageDirectoryError {
+    /// Whether the image lacks something, or differs from what was written. After any other error
+    /// it may be as it was.
+    pub(super) fn is_damage(&self) -> bool {
+        match self {
+            Self::Manifest(ManifestError::Io { source, .. })
+            | Self::File(FileError::Io { source, .. }) => is_other(source),
+            Self::Manifest(error) => matches!(error, ManifestError::Malformed { .. }),
+            Self::Store(error) => is_damaged(error),
+            Self::File(_) => true,
+            _ => false,
+        }
+    }
+}
+
+fn is_damaged(contents: &StoreError) -> bool {
+    match contents {
+        StoreError::Needed { problem, .. } => is_damaged(problem),
+        StoreError::Io { source, .. } => is_other(source),
+        StoreError::Damaged { .. }
+        | StoreError::Chunk { .. }
+        | StoreError::CutOff { .. }
+        | StoreError::Missing { .. } => true,
+        _ => false,
+    }
+}
+
+/// Whether something else is in the place of a file (`stasis_linux::file`).
+fn is_other(source: &io::Error) -> bool {
+    source.kind() == io::ErrorKind::InvalidData
+}

@@ -94,8 +94,14 @@ pub fn is_ours(directory: &Path) -> bool {
 
 /// Whether CRIU has written all of an image.
 pub fn has_inventory(image: &Path) -> bool {
-    let found = image.join(INVENTORY).symlink_metadata();
-    found.is_ok_and(|inventory| inventory.is_file() && inventory.len() > 0)
+    find_inventory(image).unwrap_or(false)
+}
+
+fn find_inventory(image: &Path) -> io::Result<bool> {
+    match image.join(INVENTORY).symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        found => found.map(|inventory| inventory.is_file() && inventory.len() > 0),
+    }
 }
 
 /// Returns the places of an image in a directory, in the order in which it gets there.

@@ -8,6 +8,7 @@ mod orders;
 mod power;
 mod scene;
 mod synced;
+mod unread;
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -7,10 +7,10 @@ use stasis_config::Settings;
 use stasis_host::boot::boot_id;
 use stasis_linux::file;
 use stasis_linux::file_system::FileSystem;
-use stasis_memory_store::{INDEX_FILE, Index, PacksIn, Reader, verify_past_cache};
+use stasis_memory_store::{Index, PacksIn, Reader, StoreError, verify_past_cache};
 
 use super::step::change;
-use super::{BOOT, ImageDirectoryError, MAX_SIGN_BYTES, SHARED, exists, failed, has_inventory};
+use super::{BOOT, ImageDirectoryError, MAX_SIGN_BYTES, SHARED, exists, failed, find_inventory};
 use crate::image::files::{self, ImageFile};
 use crate::image::manifest::{Manifest, StoredMemory};
 use crate::operation::outcome::{Decision, decision_of};
@@ -28,9 +28,18 @@ pub(super) enum Whole {
 /// Finds out whether an image that no process writes any more is whole.
 ///
 /// # Errors
-/// [`ImageDirectoryError`] if that cannot be found out.
+/// [`ImageDirectoryError`] if that cannot be found out: it may be the last copy of its container,
+/// and only damage, or a part that was never written, makes it worthless.
 pub(super) fn is_whole(settings: &Settings, image: &Path) -> Result<Whole, ImageDirectoryError> {
-    if !has_inventory(image) {
+    match look(settings, image) {
+        Err(error) if error.is_damage() => Ok(Whole::No),
+        found => found,
+    }
+}
+
+/// The same; damage is an error.
+fn look(settings: &Settings, image: &Path) -> Result<Whole, ImageDirectoryError> {
+    if !find_inventory(image).map_err(failed("read", image))? {
         return Ok(Whole::No);
     }
     match decision(image).map_err(failed("read", image))? {
@@ -38,29 +47,22 @@ pub(super) fn is_whole(settings: &Settings, image: &Path) -> Result<Whole, Image
         Some(Decision::Abandoned) => return Ok(Whole::No),
         None => return Ok(Whole::Undecided),
     }
-    let Ok(manifest) = Manifest::read(image) else {
+    let manifest = Manifest::read(image)?;
+    let manifest = manifest.map(Box::new);
+    let listed = manifest.as_ref().and_then(|all| all.files.as_deref());
+    let is_vouched_for = is_vouched_for(image).map_err(failed("read", image))?;
+    if !is_vouched_for && listed.is_none() {
         return Ok(Whole::No);
-    };
-    let stored = manifest
-        .as_ref()
-        .and_then(|manifest| manifest.memory.as_ref());
-    let contents = match stored {
-        Some(stored) => contents(settings, image, stored),
-        None => (!exists(&image.join(INDEX_FILE))).then_some(Contents::None),
-    };
-    let Some(contents) = contents else {
-        return Ok(Whole::No);
-    };
-    if !is_vouched_for(image).map_err(failed("read", image))? {
-        sync(image, &contents)?;
-        let listed = manifest
-            .as_ref()
-            .and_then(|manifest| manifest.files.as_ref());
-        if !listed.is_some_and(|listed| is_on_disk(settings, image, listed, &contents)) {
-            return Ok(Whole::No);
-        }
     }
-    Ok(Whole::Yes(manifest.map(Box::new), contents))
+    let stored = manifest.as_ref().and_then(|all| all.memory.as_ref());
+    let Some(contents) = contents(settings, image, stored)? else {
+        return Ok(Whole::No);
+    };
+    if let Some(listed) = listed.filter(|_| !is_vouched_for) {
+        sync(image, &contents)?;
+        verify_on_disk(settings, image, listed, &contents)?;
+    }
+    Ok(Whole::Yes(manifest, contents))
 }
 
 /// The GPU contents of an image, and their place.
@@ -70,37 +72,58 @@ pub(super) enum Contents {
     Of(Index, PathBuf),
 }
 
-/// Returns all GPU contents of an image, in it or apart from it; `None` if some are missing.
+/// Returns all GPU contents of an image, in it or apart from it; `None` if the image has others.
 /// Contents that are staged in memory are in neither place.
-fn contents(settings: &Settings, image: &Path, stored: &StoredMemory) -> Option<Contents> {
-    let index = Index::read(image).ok()??;
-    let apart = match stored.packs_in {
-        PacksIn::Image => None,
+///
+/// # Errors
+/// [`ImageDirectoryError`]: some are missing, or the directory apart from it is, whose disk may not
+/// be mounted.
+fn contents(
+    settings: &Settings,
+    image: &Path,
+    stored: Option<&StoredMemory>,
+) -> Result<Option<Contents>, ImageDirectoryError> {
+    let (index, stored) = match (Index::read(image)?, stored) {
+        (None, None) => return Ok(Some(Contents::None)),
+        (Some(index), Some(stored)) if index.image_id == stored.image_id => (index, stored),
+        _ => return Ok(None),
+    };
+    let packs = match stored.packs_in {
+        PacksIn::Image => image.to_owned(),
         PacksIn::Directory => {
-            let apart = settings.gpu_contents.directory()?;
+            let image = image.to_owned();
+            let apart = settings.gpu_contents.directory();
+            let apart = apart.ok_or(StoreError::NoDirectory { image })?;
             let apart = apart.join(stored.image_id.to_string());
-            index.is_of_store(&apart).ok()?.then_some(apart).map(Some)?
+            apart.metadata().map_err(failed("find", &apart))?;
+            if !index.is_of_store(&apart)? {
+                return Ok(None);
+            }
+            apart
         }
     };
-    Reader::open(image, &index, apart.as_deref()).ok()?;
-    let packs = apart.unwrap_or_else(|| image.to_owned());
-    (index.image_id == stored.image_id).then_some(Contents::Of(index, packs))
+    Reader::open(image, &index, Some(&packs))?;
+    Ok(Some(Contents::Of(index, packs)))
 }
 
-/// Whether the disk has all files as they were sealed. Nothing else vouches for them.
-fn is_on_disk(
+/// Verifies that the disk has all files as they were sealed. Nothing else vouches for them.
+fn verify_on_disk(
     settings: &Settings,
     image: &Path,
     listed: &[ImageFile],
     contents: &Contents,
-) -> bool {
-    let threads = settings.gpu_contents.threads_on_disk();
-    let files = files::forget_cached(image, listed).map(|()| files::verify(image, listed, threads));
-    let mut is_whole = matches!(files, Ok(Ok(())));
-    if let (true, Contents::Of(index, packs)) = (is_whole, contents) {
-        verify_past_cache(index, packs, |_| is_whole = false);
+) -> Result<(), ImageDirectoryError> {
+    files::forget_cached(image, listed)?;
+    files::verify(image, listed, settings.gpu_contents.threads_on_disk())?;
+    let mut first = Ok(());
+    if let Contents::Of(index, packs) = contents {
+        verify_past_cache(index, packs, |error| {
+            if first.is_ok() {
+                first = Err(error);
+            }
+        });
     }
-    is_whole
+    Ok(first?)
 }
 
 /// Lists and hashes the files of a whole image, if its writer has not, and brings it to disk.
