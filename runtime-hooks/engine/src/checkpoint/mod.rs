@@ -37,7 +37,7 @@ use crate::checkpoint::hook::tell_program;
 use crate::checkpoint::into_files::{find, lead_into_files, make_files, store_beside_others};
 use crate::checkpoint::plan::{Plan, Verdict};
 use crate::checkpoint::resume_after_dump::{explain_failed_resume, resume_after_dump, take_back};
-use crate::checkpoint::seal::{seal, unsealed};
+use crate::checkpoint::seal::{Listing, seal, unsealed};
 use crate::checkpoint::sharing::{give_up_shared, survey_together};
 use crate::checkpoint::write_image::write_image;
 use crate::companions::{Companions, Step};
@@ -144,7 +144,15 @@ fn carry_out(
         plan.operation.reservation().release();
     }
     let manifest = &mut captured.manifest;
-    let sealed = seal(plan.context, &plan.image, manifest, &mut memory, timeline);
+    let (image, listing) = (&plan.image, Listing::Begun);
+    let sealed = seal(
+        plan.context,
+        image,
+        manifest,
+        listing,
+        &mut memory,
+        timeline,
+    );
     if sealed.is_ok() {
         plan.has_image(None);
     }

@@ -13,12 +13,30 @@ use crate::context::Context;
 use crate::error::after_failure::AfterFailure;
 use crate::error::{Failure, chain};
 use crate::image::directory::{Committed, NewImage};
-use crate::image::files;
-use crate::image::manifest::{FILE_NAME, MadeOn, Manifest, ManifestError};
+use crate::image::files::{self, FileError};
+use crate::image::manifest::{MadeOn, Manifest, ManifestError};
 use crate::image::mounted::carries_files;
 use crate::low_level::criu_program::CriuProgram;
 use crate::operation::timeline::Timeline;
 use crate::preflight::capabilities::kernel_release;
+
+/// Whether a manifest lists the files of an image, as decided before its dump.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Listing {
+    /// It does.
+    Begun,
+    /// Only if the container made files, until it stood still, that its image has to carry.
+    IfItCarriesFiles,
+}
+
+impl Listing {
+    fn is_needed(self, image: &Path) -> Result<bool, FileError> {
+        match self {
+            Self::Begun => Ok(true),
+            Self::IfItCarriesFiles => carries_files(image),
+        }
+    }
+}
 
 /// Lists the files of a dump whose image is not the low-level runtime's alone, brings it to disk,
 /// and moves it to the place of an earlier image.
@@ -29,13 +47,14 @@ pub(crate) fn seal(
     context: &Context,
     image: &NewImage,
     manifest: &mut Manifest,
+    listing: Listing,
     memory: &mut MemoryDump<'_>,
     timeline: &mut Timeline<'_>,
 ) -> Result<(), Failure> {
     if let Some(stored) = memory.store_staged(timeline)? {
         manifest.memory = Some(stored);
     }
-    if image.path().join(FILE_NAME).exists() || carries_files(image.path()) {
+    if listing.is_needed(image.path())? {
         let threads = context.settings.gpu_contents.threads_on_disk();
         let files = timeline.time("hash", || files::list(image.path(), threads))?;
         manifest.files = Some(files);
@@ -98,5 +117,23 @@ fn this_machine() -> MadeOn {
         kernel: kernel_release(),
         criu: criu.map(|version| version.to_string()),
         cpu: instruction_sets(cpu_flags().unwrap_or_default()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_that_cannot_be_read_is_not_taken_for_one_without_a_list() {
+        let directory = tempfile::tempdir().unwrap();
+        let image = directory.path();
+        let needed = |listing: Listing| listing.is_needed(image).ok();
+        assert_eq!(needed(Listing::IfItCarriesFiles), Some(false));
+        std::fs::write(image.join("stasis-mounted-0.tar.img"), "").unwrap();
+        assert_eq!(needed(Listing::IfItCarriesFiles), Some(true));
+        let gone = image.join("gone");
+        assert!(Listing::Begun.is_needed(&gone).unwrap());
+        Listing::IfItCarriesFiles.is_needed(&gone).unwrap_err();
     }
 }

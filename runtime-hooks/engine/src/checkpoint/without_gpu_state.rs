@@ -13,7 +13,7 @@ use crate::bulk_memory::plugin::{GpuState, Plugins};
 use crate::checkpoint::dump::{Dump, NotDumped, log_of};
 use crate::checkpoint::explain_failed_dump::{of_dump, started_cuda};
 use crate::checkpoint::late_exec;
-use crate::checkpoint::seal::{describe, seal, unsealed};
+use crate::checkpoint::seal::{Listing, describe, seal, unsealed};
 use crate::companions::Companions;
 use crate::container::mounted::are_told_of;
 use crate::container::{Container, ContainerError};
@@ -95,7 +95,7 @@ impl PlainDump<'_> {
         for note in notes.map_err(|error| failed(error.into()))? {
             timeline.note(note);
         }
-        let mut manifest = self
+        let (mut manifest, listing) = self
             .manifest_in(image)
             .map_err(|error| failed(error.into()))?;
         let mut dump = Dump {
@@ -117,7 +117,14 @@ impl PlainDump<'_> {
         let verified = dump.verify();
         verified.map_err(|error| failed(error.into()))?;
         self.operation.reservation().release();
-        let sealed = seal(context, image, &mut manifest, &mut memory, timeline);
+        let sealed = seal(
+            context,
+            image,
+            &mut manifest,
+            listing,
+            &mut memory,
+            timeline,
+        );
         if sealed.is_ok() {
             self.has_image(None);
         }
@@ -131,13 +138,17 @@ impl PlainDump<'_> {
     }
 
     /// Makes the manifest, and writes it into an image that lists its files.
-    pub(super) fn manifest_in(&self, image: &NewImage) -> Result<Manifest, ManifestError> {
+    pub(super) fn manifest_in(
+        &self,
+        image: &NewImage,
+    ) -> Result<(Manifest, Listing), ManifestError> {
         let created = self.context.began_text();
         let mut manifest = Manifest::new(self.container.id(), created, String::new());
-        if self.is_listed(image.directory()) {
-            describe(&mut manifest, image.path())?;
+        if !self.is_listed(image.directory()) {
+            return Ok((manifest, Listing::IfItCarriesFiles));
         }
-        Ok(manifest)
+        describe(&mut manifest, image.path())?;
+        Ok((manifest, Listing::Begun))
     }
 
     fn is_listed(&self, image: &Path) -> bool {

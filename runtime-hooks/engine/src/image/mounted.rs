@@ -16,6 +16,7 @@ use stasis_host::environment;
 use stasis_linux::file;
 
 use crate::container::mounted::{Files, Mounted};
+use crate::image::files::FileError;
 
 /// A directory that a container had mounted, and that had files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,9 +43,19 @@ pub(crate) fn is_archive(name: &str) -> bool {
 }
 
 /// Whether an image carries files: if its checkpoint was cut off, no manifest may list them.
-pub(crate) fn carries_files(image: &Path) -> bool {
-    let mut entries = fs::read_dir(image).into_iter().flatten().flatten();
-    entries.any(|entry| is_archive(&entry.file_name().to_string_lossy()))
+pub(crate) fn carries_files(image: &Path) -> Result<bool, FileError> {
+    let look = || {
+        for entry in fs::read_dir(image)? {
+            if is_archive(&entry?.file_name().to_string_lossy()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    };
+    look().map_err(|source| FileError::Io {
+        path: image.to_owned(),
+        source,
+    })
 }
 
 /// Puts all files that end with their container into an image. Returns the mounts with files.

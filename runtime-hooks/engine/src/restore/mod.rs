@@ -65,8 +65,11 @@ pub fn restore(
     let options = &options;
     let manifest = match image::find_for(&context.settings, options).map_err(refused)? {
         ImageKind::Image(manifest) => *manifest,
-        ImageKind::Plain if carries_files(&options.image_path) => Manifest::implied(&options.id),
-        ImageKind::Plain => return restore_plain(context, options, low_level_args, image),
+        ImageKind::Plain => match carries_files(&options.image_path) {
+            Ok(true) => Manifest::implied(&options.id),
+            Ok(false) => return restore_plain(context, options, low_level_args, image),
+            Err(error) => return Err(refused(error.into())),
+        },
         // The low-level runtime reports that.
         ImageKind::Nothing => return Ok(Outcome::PassThrough),
     };

@@ -95,7 +95,7 @@ impl Task<'_, '_, '_> {
         for note in late_exec::refuse_or_note(context, options, &snapshot)? {
             self.timeline.note(note);
         }
-        let mut manifest = self.idle.manifest_in(self.image)?;
+        let (mut manifest, listing) = self.idle.manifest_in(self.image)?;
         let mut dump = Dump {
             context,
             operation: &self.idle.operation,
@@ -115,7 +115,8 @@ impl Task<'_, '_, '_> {
         }
         dump.verify()?;
         self.idle.operation.reservation().release();
-        seal(context, self.image, &mut manifest, memory, self.timeline)?;
+        let (image, timeline) = (self.image, &mut *self.timeline);
+        seal(context, image, &mut manifest, listing, memory, timeline)?;
         if container.init().is_gone() {
             let cause = Cause::Gone;
             return Err(ProcessFailure::of(DriverStep::Query, container.init(), cause).into());

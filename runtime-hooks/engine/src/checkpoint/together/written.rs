@@ -5,7 +5,7 @@ use stasis_gpu::cuda::failure::{Cause, ProcessFailure, Step as DriverStep};
 use crate::bulk_memory::dump::MemoryDump;
 use crate::checkpoint::captured::Captured;
 use crate::checkpoint::plan::Plan;
-use crate::checkpoint::seal::{seal, tell};
+use crate::checkpoint::seal::{Listing, seal, tell};
 use crate::checkpoint::together::{END, GO_ON};
 use crate::companions::Step;
 use crate::error::after_failure::AfterFailure;
@@ -28,7 +28,8 @@ pub(in crate::checkpoint) fn written(
     timeline: &mut Timeline<'_>,
 ) -> Result<(), Failure> {
     let manifest = &mut captured.manifest;
-    seal(plan.context, &plan.image, manifest, memory, timeline)?;
+    let (image, listing) = (&plan.image, Listing::Begun);
+    seal(plan.context, image, manifest, listing, memory, timeline)?;
     still_lives(plan)?;
     plan.meet(Step::Written, timeline)
 }
