@@ -10,6 +10,7 @@ pub mod manifest;
 pub(crate) mod mounted;
 pub mod not_kept;
 pub mod pstree;
+pub mod recorded;
 pub mod retention;
 pub mod tmpfs;
 pub mod work_directory;

@@ -16,8 +16,8 @@ use stasis_engine::error::chain;
 use stasis_engine::image::directory::in_use::hold_alone;
 use stasis_engine::image::directory::{removal, remove_rest};
 use stasis_engine::image::manifest::Manifest;
+use stasis_engine::image::recorded::{Needed, needed, user_of};
 use stasis_engine::image::retention::{Candidate, Completeness, Rule, not_kept, state_of};
-use stasis_engine::operation::awaited_start::AwaitedStart;
 
 /// Removes all but the last `keep` whole images of stopped containers from the directory of `own`,
 /// the image that was just made; also what no process writes any more of images that were cut off.
@@ -31,42 +31,51 @@ pub(super) fn keep_last(settings: &Settings, own: &Path, keep: usize) -> Vec<Str
         Err(error) => return vec![format!("{} cannot be read: {error}", directory.display())],
     };
     let is_left = |image: &Path| image.file_name() <= left.as_deref().map(OsStr::new);
+    let Ok(needed) = needed(&settings.paths.state_dir) else {
+        return vec!["no image was removed: it is not known who uses which".to_owned()];
+    };
     let images = images.into_iter().map(|image| {
         let state = state_of(&image, |id| places.has(id));
         (image, state)
     });
     let is_meant = |(image, state): &(PathBuf, Completeness)| match state {
         Completeness::CutOff => {
-            // Its empty directory stays: another stop may be about to begin there.
-            let _ = remove_rest(image);
+            if user_in(&needed, image).is_none() {
+                // Its empty directory stays: another stop may be about to begin there.
+                let _ = remove_rest(image);
+            }
             false
         }
         Completeness::Whole | Completeness::Doubtful => image == own || !is_left(image),
     };
     let images: Vec<_> = images.filter(is_meant).collect();
-    let Ok(awaited) = AwaitedStart::all(&settings.paths.state_dir) else {
-        return vec!["no image was removed: it is not known who uses which".to_owned()];
-    };
     let candidate = |(image, state): &(PathBuf, Completeness)| Candidate {
         order: (image == own, image.clone()),
         created: None,
         state: *state,
-        is_used: image == own || awaited.iter().any(|(_, start)| start.image == *image),
+        is_used: image == own || user_in(&needed, image).is_some(),
     };
     let set: Vec<_> = images.iter().map(candidate).collect();
     let going = not_kept(&set, Rule::last(keep));
-    let removed = going.iter().map(|going| (going, &images[going.index].0));
-    removed
-        .filter_map(|(going, image)| {
-            let removed = match going.is_used {
-                true => Err("a container was created from it, and is not started yet".to_owned()),
-                false => remove(&places, image),
+    going
+        .iter()
+        .filter_map(|going| {
+            let image = &images[going.index].0;
+            let removed = match user_in(&needed, image) {
+                Some(user) => Err(user.to_owned()),
+                None => remove(&places, image),
             };
             let why = removed.err()?;
             let image = image.display();
             Some(format!("{image} is not kept, and stays for now: {why}"))
         })
         .collect()
+}
+
+/// Who needs an image, by a record.
+fn user_in<'n>(needed: &'n [Needed], image: &Path) -> Option<&'n str> {
+    let canonical = fs::canonicalize(image);
+    user_of(needed, canonical.as_deref().unwrap_or(image))
 }
 
 /// The images of stopped containers.
@@ -101,6 +110,7 @@ fn remove(places: &Places, image: &Path) -> Result<(), String> {
 mod tests {
     use std::fs::File;
 
+    use serde_json::json;
     use stasis_memory_store::{INDEX_FILE, ImageId, PacksIn, STORE_INDEX_FILE};
     use tempfile::TempDir;
 
@@ -109,6 +119,7 @@ mod tests {
     use stasis_engine::bulk_memory::places::of_image;
     use stasis_engine::image::directory::in_use::hold;
     use stasis_engine::image::manifest::StoredMemory;
+    use stasis_engine::operation::directory_of;
     use stasis_host::file_lock::unlock;
 
     struct Machine {
@@ -219,6 +230,31 @@ mod tests {
         drop(used);
         machine.keep_last("2-stop", 1);
         assert_eq!(machine.left(), ["2-stop"]);
+    }
+
+    /// A checkpoint was cut off before its inventory, and the processes lack what it has stored.
+    #[test]
+    fn a_rest_that_has_gpu_contents_of_a_living_container_stays() {
+        let machine = Machine::with(&["2-stop"]);
+        let image = machine.key().join("1-stop");
+        let rest = image.join(".stasis-new");
+        fs::create_dir_all(&rest).unwrap();
+        let state_dir = &machine.settings.paths.state_dir;
+        let operation = directory_of(state_dir, Path::new("/run/runc"), "c1");
+        fs::create_dir_all(&operation).unwrap();
+        let away = json!({
+            "places": [rest, image],
+            "image_id": ImageId::new(7).to_string(),
+            "store": null,
+            "in_files": [],
+        });
+        let record = operation.join("gpu-contents-away.json");
+        fs::write(&record, away.to_string()).unwrap();
+        machine.keep_last("2-stop", 1);
+        assert!(rest.exists());
+        fs::remove_file(record).unwrap();
+        machine.keep_last("2-stop", 1);
+        assert!(!rest.exists());
     }
 
     #[test]

@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
 use stasis_engine::image::directory::PARENT;
-use stasis_engine::operation::awaited_start::AwaitedStart;
-use stasis_engine::operation::undo::{Begun, Undo};
+use stasis_engine::image::recorded::{Needed, needed, user_of};
 use stasis_linux::procfs::{descriptors, for_each_mapping, processes};
 
 use super::found::Image;
@@ -18,22 +17,22 @@ use crate::command_error::CommandError;
 
 /// The paths in use, each with its user.
 #[derive(Debug)]
-pub(super) struct Users(Vec<(PathBuf, String)>);
+pub(super) struct Users(Vec<Needed>);
 
 impl Users {
     /// Looks once at all processes: an operation that begins later holds the image's directory.
     pub(super) fn of(settings: &Settings, images: &[Image]) -> Result<Self, CommandError> {
         let state_dir = &settings.paths.state_dir;
-        let recorded = Undo::all(state_dir).map_err(CommandError::Recover)?;
-        let mut used: Vec<_> = recorded.into_iter().filter_map(of_checkpoint).collect();
-        let awaited = AwaitedStart::all(state_dir).map_err(CommandError::Recover)?;
-        used.extend(awaited.into_iter().map(of_created));
+        let mut used = needed(state_dir).map_err(CommandError::Recover)?;
         used.extend(images.iter().filter_map(of_parent));
         let places: Vec<&Path> = images.iter().flat_map(places).collect();
         for pid in processes().map_err(CommandError::Recover)? {
             for_each_path(pid, |path| {
                 if places.iter().any(|place| path.starts_with(place)) {
-                    used.push((path.to_owned(), format!("process {pid} uses it")));
+                    used.push(Needed {
+                        directory: path.to_owned(),
+                        user: format!("process {pid} uses it"),
+                    });
                 }
             });
         }
@@ -42,9 +41,12 @@ impl Users {
 
     /// Returns the user of an image.
     pub(super) fn user_of(&self, image: &Image) -> Option<&str> {
-        let mut used = self.0.iter();
-        let found = used.find(|(path, _)| places(image).any(|place| path.starts_with(place)));
-        found.map(|(_, user)| user.as_str())
+        places(image).find_map(|place| self.user_at(place))
+    }
+
+    /// Returns the user of something in a directory.
+    pub(super) fn user_at(&self, directory: &Path) -> Option<&str> {
+        user_of(&self.0, directory)
     }
 }
 
@@ -54,30 +56,11 @@ fn places(image: &Image) -> impl Iterator<Item = &Path> {
     stored.chain([&image.directory]).map(PathBuf::as_path)
 }
 
-/// Protects the image of a killed checkpoint, which is finished or undone with what it has written.
-fn of_checkpoint(undo: Undo) -> Option<(PathBuf, String)> {
-    match undo.begun {
-        Begun::Checkpoint {
-            image: Some(place), ..
-        } => {
-            let directory = fs::canonicalize(place).ok()?;
-            let user = format!("a checkpoint of container {} is not over", undo.id);
-            Some((directory, user))
-        }
-        _ => None,
-    }
-}
-
-/// Protects the image of a created container, which gets its GPU contents when it is started.
-fn of_created((id, awaited): (String, AwaitedStart)) -> (PathBuf, String) {
-    let user = format!("container {id} was created from it, and is not started yet");
-    (awaited.image, user)
-}
-
-fn of_parent(image: &Image) -> Option<(PathBuf, String)> {
-    let parent = fs::canonicalize(image.directory.join(PARENT)).ok()?;
-    let user = format!("the image in {} refers to it", image.directory.display());
-    Some((parent, user))
+fn of_parent(image: &Image) -> Option<Needed> {
+    Some(Needed {
+        directory: fs::canonicalize(image.directory.join(PARENT)).ok()?,
+        user: format!("the image in {} refers to it", image.directory.display()),
+    })
 }
 
 /// Visits the paths that a process has open or mapped; a process that ends meanwhile uses nothing.

@@ -115,7 +115,7 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<Exit, CommandEr
     }
 
     let mut outcomes = of_images(settings, arguments, &images, &users);
-    outcomes.extend(of_contents(settings, arguments, &orphaned));
+    outcomes.extend(of_contents(settings, arguments, &orphaned, &users));
     match arguments.output.format() {
         Format::Json => answer_all("items", &outcomes)?,
         Format::Text => print(&outcomes)?,
@@ -180,16 +180,24 @@ fn chosen<'i>(images: &'i [Image], users: &Users, rule: Rule) -> Vec<(&'i Image,
 }
 
 /// Returns outcomes of the contents whose image cannot be found.
-fn of_contents(settings: &Settings, arguments: &Arguments, all: &[Apart]) -> Vec<Outcome> {
+fn of_contents(
+    settings: &Settings,
+    arguments: &Arguments,
+    all: &[Apart],
+    users: &Users,
+) -> Vec<Outcome> {
     let places = Places::of(settings);
     let orphaned = all
         .iter()
         .filter_map(|apart| Some((apart, apart.why_orphaned()?)));
     let outcome = |(apart, why): (&Apart, _)| {
         let outcome = Outcome::of_contents(apart, why);
-        match arguments.contents {
-            false => outcome.only_listed(),
-            true => arguments.carry_out(outcome, || match places.remove(apart.image_id)? {
+        if !arguments.contents {
+            return outcome.only_listed();
+        }
+        match users.user_at(&apart.directory) {
+            Some(user) => outcome.in_use(user),
+            None => arguments.carry_out(outcome, || match places.remove(apart.image_id)? {
                 Removed::Yes => Ok(()),
                 Removed::InUse => Err(NotRemoved::InUse),
             }),

@@ -43,7 +43,7 @@ pub(super) use from_store::Whereabouts;
 pub use in_file::{InFile, in_files};
 pub use load::{Load, Until};
 pub use loaded::{Arriving, Loaded};
-pub use record::are_detached;
+pub use record::{are_detached, kept_in};
 pub use stand_by::StandBy;
 
 use std::collections::BTreeMap;

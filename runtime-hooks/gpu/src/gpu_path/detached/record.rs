@@ -143,6 +143,14 @@ pub(super) fn read(directory: &Path) -> io::Result<Option<Detached>> {
     json_record::read(&directory.join(RECORD), MAX_BYTES)
 }
 
+/// Returns the directories that have a copy of contents which an operation, whose directory this
+/// is, has detached: those of their image, and of its packs apart from it.
+pub fn kept_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let detached = read(directory)?;
+    let kept = detached.map(|detached| detached.places.into_iter().chain(detached.store));
+    Ok(kept.into_iter().flatten().collect())
+}
+
 /// Removes the record and its lock.
 pub(super) fn remove(directory: &Path) {
     for name in [RECORD, WANTED, LOCK] {
