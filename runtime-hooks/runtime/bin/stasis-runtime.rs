@@ -22,7 +22,7 @@ use stasis_engine::low_level::post_dump::PostDump;
 use stasis_engine::operation::awaited_start::awaits_start;
 use stasis_engine::request::{CheckpointRequest, LowLevelArgs, RestoreRequest};
 use stasis_engine::restore::state::state;
-use stasis_engine::restore::{make_way, restore};
+use stasis_engine::restore::{is_taken, make_way, restore};
 use stasis_engine::suspend::resume::resume;
 use stasis_engine::workers;
 use stasis_gpu::cuda::watchdog;
@@ -223,8 +223,11 @@ fn create_from(
     options: &CreateRequest,
     image: Option<FirstImage>,
 ) -> Result<Outcome, RuntimeError> {
-    let Some(image) = image else {
+    // The low-level runtime refuses an id that is taken.
+    if image.is_none() || !is_taken(context, &options.id) {
         make_way(context, &options.id)?;
+    }
+    let Some(image) = image else {
         return Ok(Outcome::PassThrough);
     };
     let args = |restore: &RestoreRequest, extra: &[(&str, &OsStr)]| {

@@ -156,13 +156,7 @@ pub(super) fn the_next_one_of_its_id_does_not_wait_for_ever(
     job: &Bundle<'_>,
 ) -> Result<()> {
     begin(stasis, job, "101")?;
-    stasis.hold_criu("pre-dump")?;
-    job.kill("TERM")?;
-    stasis.until_criu_is_held()?;
-    signal_the_checkpoint(stasis, "-STOP")?;
-    stasis.let_criu_go()?;
-    ended(stasis, job)?;
-    wait_until_clear(|| Ok(Some(job.status()?).filter(|status| !status.is_empty())))?;
+    ends_before_its_seal(stasis, job)?;
     stasis.set(
         &stasis.low_level,
         &format!("{SETTINGS}deadlines.stalled_s = 1\n"),
@@ -181,6 +175,59 @@ pub(super) fn the_next_one_of_its_id_does_not_wait_for_ever(
     begin(stasis, job, "102")?;
     job.kill("KILL")?;
     job.delete()
+}
+
+/// The low-level runtime does not know the first container any more, and its image is not on disk.
+/// A checkpoint that is killed then, when another container has the id, is completed all the same.
+pub(super) fn one_that_asks_for_no_image_waits_as_well(
+    stasis: &StasisHost,
+    job: &Bundle<'_>,
+) -> Result<()> {
+    job.change(|spec| {
+        let annotations = spec["annotations"].as_object_mut();
+        annotations.and_then(|all| all.remove("io.stasis.restore"));
+    })?;
+    begin(stasis, job, "101")?;
+    ends_before_its_seal(stasis, job)?;
+    let mut create = job.begin_create()?;
+    let looks = wait_within(Duration::from_secs(2), || {
+        let over = create.try_wait()?;
+        Ok(over.is_none().then(|| "it waits".to_owned()))
+    });
+    assert!(looks.is_err(), "{:?}", job.message()?);
+    signal_the_checkpoint(stasis, "-CONT")?;
+    assert!(create.wait()?.success(), "{:?}", job.message()?);
+    job.start()?;
+    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    assert_eq!(notes(stasis)?, Value::Null);
+
+    ends_before_its_seal(stasis, job)?;
+    stasis.set(
+        &stasis.low_level,
+        &format!("{SETTINGS}deadlines.stalled_s = 1\n"),
+    )?;
+    begin(stasis, job, "101")?;
+    kill_the_stopper(stasis)?;
+    signal_the_checkpoint(stasis, "-KILL")?;
+    wait_until_clear(|| {
+        let whole = stasis.has_whole_images("/images/keys/without");
+        Ok(whole.err().map(|error| format!("{error:#}")))
+    })?;
+    assert_eq!(images(stasis, "keys/without")?, 2);
+    assert_eq!(stasis.ask_until_up(10000)?, "102");
+    job.kill("KILL")?;
+    job.delete()
+}
+
+/// Stops it; its checkpoint stands still once the container has ended.
+fn ends_before_its_seal(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
+    stasis.hold_criu("pre-dump")?;
+    job.kill("TERM")?;
+    stasis.until_criu_is_held()?;
+    signal_the_checkpoint(stasis, "-STOP")?;
+    stasis.let_criu_go()?;
+    ended(stasis, job)?;
+    wait_until_clear(|| Ok(Some(job.status()?).filter(|status| !status.is_empty())))
 }
 
 /// Returns the notes of a stop while another one goes on.

@@ -27,7 +27,7 @@ type Case = fn(&StasisHost, &Bundle<'_>) -> Result<()>;
 fn all_cases(kind: HostKind) -> Result<()> {
     let stasis = &StasisHost::with_containerd(kind)?;
     let job = &Bundle::make(stasis, "job", &["/bin/sh", "-c", ENDS_AT_TERM])?;
-    let cases: [(&str, Case); 13] = [
+    let cases: [(&str, Case); 14] = [
         ("saved", it_is_saved_and_goes_on),
         ("second", a_second_signal_is_not_kept_for_the_next_one),
         ("again", the_next_one_of_its_id_is_saved_as_well),
@@ -49,6 +49,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
             "stalled",
             killed::the_next_one_of_its_id_does_not_wait_for_ever,
         ),
+        ("without", killed::one_that_asks_for_no_image_waits_as_well),
         ("pod", pod::it_is_saved_below_its_namespace),
     ];
     for (name, case) in cases {

@@ -61,7 +61,7 @@ pub(crate) fn recover(context: &Context, operation: &Operation, undo: &Undo) -> 
             shared: Some(outcome),
             ..
         } => shared::recover(context, operation, undo, outcome),
-        begun => match context.container(&undo.id) {
+        begun => match undo.container(context) {
             Ok(Some(container)) => bring_back(context, operation, &container, begun),
             Ok(None) => checkpoint::has_ended(context, operation, undo).into(),
             Err(error) => AfterFailure::Unknown(error).into(),

@@ -38,7 +38,7 @@ pub fn waits_for(context: &Context, undo: &Undo) -> Option<WaitsFor> {
     if undo.begun != Begun::Waiting {
         return None;
     }
-    match context.container(&undo.id) {
+    match undo.container(context) {
         Ok(Some(container)) if container.init().is_gone() => None,
         Ok(Some(container)) => match all_can_answer(&container) {
             Ok(true) => no_room(context, &container).map(WaitsFor::Room),

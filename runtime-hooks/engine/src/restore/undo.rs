@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::container::restored_cgroup;
 use crate::container::root_mounts::RootMounts;
@@ -9,9 +10,9 @@ use crate::context::{Context, Outcome};
 use crate::error::Error;
 use crate::low_level::restore::pid_file;
 use crate::operation::outcome::SharedOutcome;
-use crate::operation::undo::{Restore, Stage};
+use crate::operation::undo::{Begun, Restore, Stage, Undo};
 use crate::operation::verb::Verb;
-use crate::operation::{Operation, OperationError, has_directory};
+use crate::operation::{Operation, OperationError, directory_of, has_directory};
 use crate::recovery;
 use crate::request::{RestoreMode, RestoreRequest};
 
@@ -51,21 +52,38 @@ pub fn is_taken(context: &Context, id: &str) -> bool {
 }
 
 /// Undoes what an operation has left under the id of a container that is about to be created:
-/// later it would be taken for something of the new container.
+/// later it would be taken for something of the new container. The checkpoint that has ended a
+/// container of this id is waited for, up to `deadlines.stalled_s`: its callers see that end before
+/// the image is on disk.
 ///
 /// # Errors
-/// An operation on the id is under way, or what it has left cannot be undone yet.
+/// Another operation on the id is under way, or what it has left cannot be undone yet.
 pub fn make_way(context: &Context, id: &str) -> Result<(), Error> {
     if !has_directory(&context.settings.paths.state_dir, &context.root, id) {
         return Ok(());
     }
-    let refused = |error: OperationError| Error::refused(Verb::Create, id, error);
-    let operation = recovery::begin(context, id).map_err(refused)?;
-    // The low-level runtime refuses an id that is taken.
-    if !is_taken(context, id) {
-        operation.clear();
+    let was_taken = is_taken(context, id);
+    let wait = match was_taken {
+        true => Duration::ZERO,
+        false => context.settings.deadlines.stalled(),
+    };
+    match recovery::begin_within(wait, context, id) {
+        // The low-level runtime refuses an id that is taken.
+        Ok(operation) if !is_taken(context, id) => operation.clear(),
+        Ok(_) => {}
+        // Its record names the first process of the container that has ended.
+        Err(OperationError::Busy { .. }) if !was_taken && is_dumped(context, id) => {}
+        Err(error) => return Err(Error::refused(Verb::Create, id, error)),
     }
     Ok(())
+}
+
+/// Whether the operation on a container is a checkpoint.
+fn is_dumped(context: &Context, id: &str) -> bool {
+    let directory = directory_of(&context.settings.paths.state_dir, &context.root, id);
+    let is_checkpoint = |undo: Undo| matches!(undo.begun, Begun::Checkpoint { .. });
+    Undo::read(&directory).is_ok_and(|undo| undo.is_some_and(is_checkpoint))
+        && !context.cancel.requested()
 }
 
 /// Passes a restore to a taken id on to the low-level runtime, which refuses it. Not if the

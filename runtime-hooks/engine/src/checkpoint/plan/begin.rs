@@ -52,7 +52,7 @@ pub(super) fn begin(
         image: None,
         shared: companions.outcome().cloned(),
     };
-    let undo = Undo::new(context, &options.id, begun);
+    let undo = Undo::new(context, &options.id, begun).of(&container);
     refuse_below_frozen(&container)?;
     operation.keep(undo)?;
     Ok(Some((container, operation, found)))

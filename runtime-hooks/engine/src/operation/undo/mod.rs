@@ -10,11 +10,13 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use stasis_config::{Deadlines, Driver, GpuContents, LowLevel, Paths, Settings};
+use stasis_gpu::cuda::process_set::initial_state::ProcessId;
 use stasis_host::cancel::Cancel;
 use stasis_host::json_record;
 use stasis_linux::cgroup::FreezerState;
 
 use crate::container::root_mounts::RootMounts;
+use crate::container::{Container, ContainerError};
 use crate::context::Context;
 use crate::operation::OperationError;
 use crate::operation::directory::directories;
@@ -39,6 +41,9 @@ pub struct Undo {
     pub id: String,
     /// The low-level runtime's directory.
     pub root: PathBuf,
+    /// The first process of the container that is dumped: another may have the id soon.
+    #[serde(default)]
+    init: Option<ProcessId>,
     low_level: LowLevel,
     driver: Driver,
     deadlines: Deadlines,
@@ -131,6 +136,7 @@ impl Undo {
         Self {
             id: id.to_owned(),
             root: context.root.clone(),
+            init: None,
             low_level: context.low_level.clone(),
             driver: context.settings.driver.clone(),
             deadlines: context.settings.deadlines.clone(),
@@ -138,6 +144,25 @@ impl Undo {
             gpu_contents: context.settings.gpu_contents.clone(),
             begun,
         }
+    }
+
+    /// The same for the operation on one container, and not on another one of its id.
+    pub(crate) fn of(self, container: &Container) -> Self {
+        let init = Some(ProcessId::of(container.init()));
+        Self { init, ..self }
+    }
+
+    /// Returns the container; `None` if it has ended, also if another one has its id now.
+    ///
+    /// # Errors
+    /// As of [`Context::container`].
+    pub(crate) fn container(&self, context: &Context) -> Result<Option<Container>, ContainerError> {
+        let found = context.container(&self.id)?;
+        let is_it = |found: &Container| {
+            let init = ProcessId::of(found.init());
+            self.init.is_none_or(|recorded| recorded == init)
+        };
+        Ok(found.filter(is_it))
     }
 
     /// Returns the context for undoing the changes, with the operation's settings. It does not wait

@@ -9,6 +9,7 @@ fn undo(id: &str) -> Undo {
     Undo {
         id: id.to_owned(),
         root: "/run/runc".into(),
+        init: None,
         low_level: LowLevel {
             path: "/usr/sbin/runc".into(),
             flavor: stasis_config::Flavor::Runc,

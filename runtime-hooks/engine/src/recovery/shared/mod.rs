@@ -38,7 +38,7 @@ pub(super) fn recover(
         Ok(decision) => decision,
         Err(error) => return unknown(error),
     };
-    match (decision, context.container(&undo.id)) {
+    match (decision, undo.container(context)) {
         (_, Err(error)) => AfterFailure::Unknown(error).into(),
         (Decision::Complete, Ok(None)) => has_ended(context, operation, undo).into(),
         (Decision::Complete, Ok(Some(container))) => {

@@ -4,7 +4,6 @@ mod reach;
 mod together;
 
 use std::path::Path;
-use std::time::Duration;
 
 use stasis_gpu::ledger::amounts::Resource;
 use stasis_linux::cgroup::criu_yard;
@@ -62,12 +61,7 @@ impl<'a> Plan<'a> {
     ) -> Result<Self, Refusal> {
         let (id, image) = (&options.id, &options.image_path);
         let plugins = PluginsForRestore::prepare(context)?;
-        // Otherwise a container to be created would start cold, although its image is whole.
-        let wait = match goal {
-            Goal::Created => context.settings.deadlines.stalled(),
-            Goal::Running | Goal::Together(_) => Duration::ZERO,
-        };
-        let operation = recovery::begin_within(wait, context, id)?;
+        let operation = recovery::begin(context, id)?;
         let directory = operation.directory();
         let hold = match goal {
             Goal::Running => None,
