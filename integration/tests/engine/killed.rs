@@ -45,7 +45,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
 
 type Case = fn(&Killed<'_>) -> Result<()>;
 
-const CASES: [(&str, Case); 16] = [
+const CASES: [(&str, Case); 18] = [
     ("checkpoint, lock", in_the_lock),
     ("checkpoint of a paused container", while_paused),
     ("checkpoint, gpu restore", in_the_gpu_restore),
@@ -68,6 +68,8 @@ const CASES: [(&str, Case); 16] = [
     ("without a driver", keeper::without_a_driver),
     ("restore", in_a_restore),
     ("both, of a restore", keeper::of_both_in_a_restore),
+    ("both, cold start", keeper::of_both_before_a_cold_start),
+    ("both, delete", keeper::of_both_before_a_delete),
 ];
 
 /// Kills operations on a counter with this tag.

@@ -17,8 +17,9 @@ use crate::operation::awaited_start::awaits_start;
 use crate::operation::stopping;
 use crate::operation::terminate::ask_to_end;
 use crate::operation::{Operation, OperationError, has_directory};
-use crate::recovery::remove_staged;
+use crate::recovery::{remove_staged, take_up};
 use crate::request::DeleteMode;
+use crate::restore::is_taken;
 
 /// How long an operation may take to roll back. containerd gives a dead shim's `delete` 5 s for
 /// everything (runtime/v2 `cleanupTimeout`); an operation that takes longer ends by itself.
@@ -75,9 +76,13 @@ pub fn delete(
         DeleteMode::Stopped => Operation::begin(state_dir, &context.root, id).ok(),
         DeleteMode::Force => Some(end_operation(context, id)?),
     };
-    if operation.is_some() {
-        detach(context, id)?;
-    }
+    let operation = match operation {
+        Some(operation) => {
+            detach(context, id)?;
+            undo_unknown(context, operation, id)?
+        }
+        None => None,
+    };
     let limit = context.settings.deadlines.stalled();
     // Callers delete a created container without a kill before (runc's `delete` allows that), but
     // runc refuses one that waits for its start, since it is paused.
@@ -93,6 +98,26 @@ pub fn delete(
         operation.clear();
     }
     Ok(Outcome::Done(exit_status::code(status)))
+}
+
+/// Undoes what an operation has left of a container that the low-level runtime does not know: its
+/// `delete` fails, and removes nothing. Returns the operation on one that it knows.
+fn undo_unknown(
+    context: &Context,
+    operation: Operation,
+    id: &str,
+) -> Result<Option<Operation>, OperationError> {
+    if is_taken(context, id) {
+        return Ok(Some(operation));
+    }
+    match operation.left_behind()? {
+        Some(undo) => drop(take_up(&operation, &undo)?),
+        None => {
+            remove_staged(context, &operation);
+            operation.clear();
+        }
+    }
+    Ok(None)
 }
 
 /// Removes the mount of a restore: the low-level runtime's `delete` must not run while it exists.

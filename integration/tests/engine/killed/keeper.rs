@@ -5,10 +5,11 @@ use std::process::Stdio;
 
 use anyhow::{Result, ensure};
 use nix::sys::signal::{Signal, kill};
+use serde_json::json;
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::client::answer::listed;
-use stasis_integration::container::bundle::ROOT;
+use stasis_integration::container::bundle::{Bundle, ROOT};
 use stasis_integration::host::installed::{PROGRAM, StasisHost};
 
 use super::{Killed, PORT};
@@ -88,6 +89,51 @@ pub(super) fn without_a_driver(here: &Killed<'_>) -> Result<()> {
 
 /// A container that is created under the id of what was half restored is not taken for it.
 pub(super) fn of_both_in_a_restore(here: &Killed<'_>) -> Result<()> {
+    cut_off_in_a_restore(here)?;
+    here.counter.comes_up(PORT, "101")?;
+    ensure!(here.toggle()?.wait()?.success());
+    ensure!(here.toggle()?.wait()?.success());
+    here.stasis.nothing_to_put_right()?;
+    here.counter.delete()?;
+    here.counter.restore("good")
+}
+
+/// Nor is one that should begin with an image, which does not exist.
+pub(super) fn of_both_before_a_cold_start(here: &Killed<'_>) -> Result<()> {
+    cut_off_in_a_restore(here)?;
+    here.counter.begin_with("/images/none")?;
+    here.counter.run()?;
+    is_not_ended(here)?;
+    here.counter
+        .change(|spec| spec["annotations"] = json!({}))?;
+    here.counter.restore("good")
+}
+
+/// Nor is one that is created by the low-level runtime alone, as the shim does, behind a `delete`
+/// of what that runtime does not know.
+pub(super) fn of_both_before_a_delete(here: &Killed<'_>) -> Result<()> {
+    cut_off_in_a_restore(here)?;
+    let deleted = here.counter.runtime(&["delete", "counter"]).output()?;
+    let said = String::from_utf8_lossy(&deleted.stderr);
+    assert_contains(&said, &["does not exist"]);
+    here.stasis.nothing_to_put_right()?;
+    let plain = Bundle::laid_out(here.stasis, "counter").through("runc");
+    plain.run()?;
+    is_not_ended(here)?;
+    here.counter.restore("good")
+}
+
+/// Checks that an operation on the container of the id does it no harm, and deletes it.
+fn is_not_ended(here: &Killed<'_>) -> Result<()> {
+    ensure!(here.stasis.ask_until_up(PORT)? == "101");
+    here.counter.checkpoint("next", &["--leave-running"])?;
+    ensure!(here.stasis.ask_until_up(PORT)? == "102");
+    here.stasis.nothing_to_put_right()?;
+    here.counter.delete()
+}
+
+/// Leaves the record of a restore, and no container.
+fn cut_off_in_a_restore(here: &Killed<'_>) -> Result<()> {
     here.counter.checkpoint("good", &[])?;
     here.counter.delete()?;
     let (mut operation, runtime) = here.held("restore", || here.counter.begin_restore("good"))?;
@@ -97,13 +143,7 @@ pub(super) fn of_both_in_a_restore(here: &Killed<'_>) -> Result<()> {
     here.let_go()?;
     // Not by a call that stasis sees.
     let delete = ["runc", "--root", ROOT, "delete", "--force", "counter"];
-    here.stasis.run(&delete)?;
-    here.counter.comes_up(PORT, "101")?;
-    ensure!(here.toggle()?.wait()?.success());
-    ensure!(here.toggle()?.wait()?.success());
-    here.stasis.nothing_to_put_right()?;
-    here.counter.delete()?;
-    here.counter.restore("good")
+    here.stasis.run(&delete).map(drop)
 }
 
 /// The command reports at once that its operation was cut off, and what undoes it.
