@@ -31,7 +31,7 @@ fn no_job_goes_back_in_time_and_none_is_lost() -> Result<()> {
         from: (&from, &job(&from, "none")?),
         to: (&to, &job(&to, "none")?),
     };
-    let cases: [(&str, &str, Case); 4] = [
+    let cases: [(&str, &str, Case); 5] = [
         (
             "failed",
             "",
@@ -40,6 +40,7 @@ fn no_job_goes_back_in_time_and_none_is_lost() -> Result<()> {
         ("killed", "", who_is_killed_leaves_it_to_who_pushes),
         ("lost", WAITS, what_a_lost_host_was_to_push_is_left_behind),
         ("slow", "", what_is_not_there_in_time_is_not_gone_back_from),
+        ("pushed", "", what_is_still_pushed_is_not_gone_back_from),
     ];
     for (name, waits, case) in cases {
         pair.is_asked_for(name, waits)?;
@@ -111,12 +112,16 @@ const WAITS: &str = "deadlines.stalled_s = 16\n";
 /// Waits until no process pushes, and no image is left to be pushed.
 pub(super) fn nothing_is_pushed(host: &StasisHost) -> Result<()> {
     wait_until_clear(|| {
-        let noted = ["find", "/images/.to-push", "-type", "f"];
-        let noted = host.run_for_text(&noted).unwrap_or_default();
-        let at_work = host.run_for_text(&["pgrep", "-x", "stasis-push"]);
-        let left = [noted, at_work.unwrap_or_default()].concat();
+        let noted = "[ ! -e /images/.to-push ] || find /images/.to-push -type f";
+        let left = host.run_for_text(&["sh", "-c", noted])? + &pushing(host)?;
         Ok((!left.is_empty()).then_some(left))
     })
+}
+
+/// Returns the pids of processes that push. pgrep(1) exits with 1 if there are none.
+fn pushing(host: &StasisHost) -> Result<String> {
+    let script = "pgrep -x stasis-push || [ $? = 1 ]";
+    host.host.run_for_text(&["sh", "-c", script])
 }
 
 fn a_checkpoint_that_fails_gives_the_earlier_one_back(pair: &Pair<'_>) -> Result<()> {
@@ -181,6 +186,31 @@ fn what_is_not_there_in_time_is_not_gone_back_from(pair: &Pair<'_>) -> Result<()
     other.set(&other.low_level, SETTINGS)?;
     host.let_driver_go("slow")?;
     ended(host, job)?;
+    pair.goes_on(2)
+}
+
+/// The push is held, and meanwhile the next life of the job is stopped, which makes no image.
+fn what_is_still_pushed_is_not_gone_back_from(pair: &Pair<'_>) -> Result<()> {
+    let (host, job) = pair.from;
+    host.hold_driver("checkpoint job", "pushed")?;
+    job.kill("TERM")?;
+    host.until_driver_is_called()?;
+    host.host.run(&["pkill", "-STOP", "-x", "stasis-push"])?;
+    host.let_driver_go("pushed")?;
+    ended(host, job)?;
+    begin(job)?;
+    asked(host, 2)?;
+    host.inject("checkpoint job error:801 1")?;
+    job.kill("TERM")?;
+    host.nobody_is_stopped()?;
+    wait_until_clear(|| Ok(Some(pushing(host)?).filter(|held| held.lines().count() > 1)))?;
+    let (other, _) = pair.to;
+    let short = format!("{SETTINGS}deadlines.stalled_s = 4\n");
+    other.set(&other.low_level, &short)?;
+    pair.starts_cold("is being made on")?;
+    other.set(&other.low_level, SETTINGS)?;
+    host.host.run(&["pkill", "-CONT", "-x", "stasis-push"])?;
+    nothing_is_pushed(host)?;
     pair.goes_on(2)
 }
 

@@ -7,12 +7,10 @@ use stasis_engine::error::kind::{Diagnosis, Kind, State};
 use stasis_engine::error::operations_log::{Failed, write_afterwards};
 use stasis_engine::operation::timeline::Timeline;
 use stasis_lifecycle::at_stop::push::Push;
-use stasis_lifecycle::stopped::is_complete;
-use stasis_lifecycle::stopped::to_push::noted;
 use stasis_memory_store::Lengths;
 use stasis_oci_image::{Digest, Reference};
 
-use crate::at_stop::latest::{Latest, Standing};
+use crate::at_stop::latest::{Latest, Standing, other_here};
 use crate::error::MoveError;
 use crate::local::source::Source;
 use crate::places::open;
@@ -56,7 +54,7 @@ pub(super) fn attempt(stopped: &Push, latest: &Latest) -> Result<Pushed, MoveErr
     let digest = match latest.pushed_before(reference.tag())? {
         Some(digest) => digest,
         None => {
-            latest.announce_unless_done()?;
+            latest.announce()?;
             push_to(stopped, &reference)?
         }
     };
@@ -66,13 +64,8 @@ pub(super) fn attempt(stopped: &Push, latest: &Latest) -> Result<Pushed, MoveErr
 
 /// Finds a later image of the key that is still to be pushed, and can be.
 fn later_here(stopped: &Push) -> Option<String> {
-    let own = &stopped.to_push;
-    let noted = noted(&stopped.how.settings.restore.at_create)
-        .unwrap_or_default()
-        .into_iter();
-    let mut later = noted.filter(|other| other.key == own.key && other.name > own.name);
-    let found = later.find(|other| is_complete(&other.image()));
-    found.map(|found| found.name)
+    let other = other_here(stopped).map(|other| other.name);
+    other.filter(|other| *other > stopped.to_push.name)
 }
 
 fn push_to(stopped: &Push, reference: &Reference) -> Result<Digest, MoveError> {
@@ -101,7 +94,7 @@ pub(super) fn end(
     tried: &Result<Pushed, MoveError>,
 ) {
     if !matches!(tried, Ok(Pushed::There)) {
-        let _ = latest.take_back();
+        let _ = latest.take_back(stopped);
     }
     if let Ok(Pushed::LeftBehind { later }) = tried {
         let image = stopped.image();

@@ -12,7 +12,8 @@ use stasis_engine::image::manifest;
 use stasis_host::time::{now, rfc3339};
 use stasis_lifecycle::at_create::newest::LocalImage;
 use stasis_lifecycle::at_stop::push::{ANNOUNCED_WITHIN, Push};
-use stasis_lifecycle::stopped::LATEST;
+use stasis_lifecycle::stopped::to_push::{ToPush, noted};
+use stasis_lifecycle::stopped::{LATEST, is_complete};
 use stasis_oci_image::document::annotations::{CREATED, IMAGE};
 use stasis_oci_image::{Announcement, Digest, Manifest, OciImageError, RepositoryName};
 
@@ -30,8 +31,9 @@ pub(super) struct Latest {
     began: SystemTime,
     /// How long an announcement holds.
     holds: Duration,
-    /// Whether it was announced. One thread at a time changes the tag.
-    announced: Mutex<bool>,
+    /// Whether the image has the tag, and is announced no more. One thread at a time changes the
+    /// tag.
+    is_done: Mutex<bool>,
 }
 
 /// How the registry's latest image compares to this one.
@@ -54,33 +56,26 @@ impl Latest {
             image: push.to_push.name.clone(),
             began: push.to_push.began,
             holds: push.how.settings.deadlines.stalled() / 2,
-            announced: Mutex::new(false),
+            is_done: Mutex::new(false),
         })
     }
 
-    /// Announces that the image is being made, unless a later one is.
+    /// Announces that the image is being made, or does so anew, unless a later one is or was.
     pub(super) fn announce(&self) -> Result<(), OciImageError> {
-        let mut announced = self.lock();
+        let is_done = self.lock();
+        if *is_done {
+            return Ok(());
+        }
         let registry = self.for_a_moment()?;
         let before = match registry.tagged(LATEST)? {
             Tagged::Nothing => None,
+            Tagged::Image(other, _) if self.is_left_behind_by(&other) => return Ok(()),
             Tagged::Image(_, digest) => Some(digest),
             Tagged::Awaited(later) if holds(&later) && later.image > self.image => return Ok(()),
             // The other image is lost, or made at the same time.
             Tagged::Awaited(other) => other.before,
         };
-        registry.announce(LATEST, &self.announcement(before))?;
-        *announced = true;
-        Ok(())
-    }
-
-    /// Announces the image if that has not been done.
-    pub(super) fn announce_unless_done(&self) -> Result<(), OciImageError> {
-        let is_announced = *self.lock();
-        match is_announced {
-            true => Ok(()),
-            false => self.announce(),
-        }
+        registry.announce(LATEST, &self.announcement(before))
     }
 
     /// Returns the interval of renewals.
@@ -90,11 +85,7 @@ impl Latest {
 
     /// Renews the announcement. A registry that does not answer is asked again the next time.
     pub(super) fn renew(&self) {
-        let is_announced = *self.lock();
-        let _ = match is_announced {
-            true => self.say_anew(),
-            false => self.announce(),
-        };
+        let _ = self.announce();
     }
 
     /// Does something while the announcement is renewed.
@@ -114,7 +105,7 @@ impl Latest {
 
     /// Gives the tag to the image, unless a later one has it.
     pub(super) fn is_this(&self, image: &Digest) -> Result<(), OciImageError> {
-        let mut announced = self.lock();
+        let mut is_done = self.lock();
         let registry = Registry::open(self.repository.clone(), None)?;
         let tagged = registry.tagged(LATEST)?;
         let newest = match still_behind(&registry, &tagged)? {
@@ -130,37 +121,36 @@ impl Latest {
             Tagged::Image(_, there) if there == newest => {}
             _ => registry.tag_also(LATEST, &newest)?,
         }
-        // From now on no announcement of it is made.
-        *announced = true;
+        *is_done = true;
         Ok(())
     }
 
-    /// Gives the tag back to the image that had it, if this one is not pushed.
-    pub(super) fn take_back(&self) -> Result<(), OciImageError> {
-        let announced = self.lock();
-        if !*announced {
-            return Ok(());
-        }
-        let registry = self.for_a_moment()?;
-        match registry.tagged(LATEST)? {
-            Tagged::Awaited(ours) if self.is_ours(&ours) => match &ours.before {
-                Some(image) => registry.tag_also(LATEST, image),
-                // Few registries remove a tag.
-                None => registry.announce(LATEST, &Announcement { until: 0, ..ours }),
-            },
-            _ => Ok(()),
-        }
-    }
-
-    /// Renews the announcement, unless another image has the tag by now.
-    fn say_anew(&self) -> Result<(), OciImageError> {
+    /// Gives the tag back to the image that had it, if this one is not pushed. If a later image
+    /// than that is still to be pushed from here, announces it: a container that is created
+    /// elsewhere meanwhile would go back in time.
+    pub(super) fn take_back(&self, stopped: &Push) -> Result<(), OciImageError> {
         let _alone = self.lock();
         let registry = self.for_a_moment()?;
-        match registry.tagged(LATEST)? {
-            Tagged::Awaited(ours) if self.is_ours(&ours) => {
-                registry.announce(LATEST, &self.announcement(ours.before))
+        let tagged = registry.tagged(LATEST)?;
+        let behind = still_behind(&registry, &tagged)?;
+        let Tagged::Awaited(ours) = tagged else {
+            return Ok(());
+        };
+        if !self.is_ours(&ours) {
+            return Ok(());
+        }
+        if let Some(to_push) = other_here(stopped) {
+            let how = stopped.how.clone();
+            let other = Self::of(&Push { how, to_push })?;
+            let is_behind = |(there, _): &(Manifest, Digest)| other.is_left_behind_by(there);
+            if !behind.as_ref().is_some_and(is_behind) {
+                return registry.announce(LATEST, &other.announcement(ours.before));
             }
-            _ => Ok(()),
+        }
+        match behind {
+            Some((_, image)) => registry.tag_also(LATEST, &image),
+            // Few registries remove a tag.
+            None => registry.announce(LATEST, &Announcement { until: 0, ..ours }),
         }
     }
 
@@ -190,6 +180,11 @@ impl Latest {
             created: rfc3339(self.began),
         };
         here.is_before(other)
+    }
+
+    /// Returns whether the other image is this one or a later one.
+    fn is_left_behind_by(&self, other: &Manifest) -> bool {
+        self.is_it(other) || self.is_earlier_than(other)
     }
 
     /// Another host may have stopped a container in the same millisecond.
@@ -222,10 +217,18 @@ impl Latest {
     }
 
     fn lock(&self) -> MutexGuard<'_, bool> {
-        self.announced
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.is_done.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Finds the latest other image of the key that is still to be pushed, and can be.
+pub(super) fn other_here(stopped: &Push) -> Option<ToPush> {
+    let own = &stopped.to_push;
+    let noted = noted(&stopped.how.settings.restore.at_create).unwrap_or_default();
+    let mut others = noted
+        .into_iter()
+        .filter(|other| other.key == own.key && other.name != own.name);
+    others.find(|other| is_complete(&other.image()))
 }
 
 /// Reads the name of a key's repository.
@@ -273,3 +276,6 @@ fn name_of(image: &Manifest) -> String {
     let name = image.annotation(IMAGE).or(image.annotation(CREATED));
     name.unwrap_or(LATEST).to_owned()
 }
+
+#[cfg(test)]
+mod tests;

@@ -57,7 +57,7 @@ fn push_when_complete(push: &Push, latest: &Latest) -> bool {
         if let Some(held) = held.filter(|_| is_gone(&push.image())) {
             held.remove();
         }
-        return latest.take_back().is_ok();
+        return latest.take_back(push).is_ok();
     }
     let image = push.image();
     let mut timeline = Timeline::default().of_image(&image);

@@ -23,7 +23,7 @@ mod damaged_blobs;
 mod hostile_registry;
 mod in_part;
 mod large_files;
-mod server;
+pub(crate) mod server;
 mod side_by_side;
 
 /// Puts each content into a blob of its own.

@@ -13,7 +13,7 @@ use super::*;
 
 /// The fate of requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     None,
     /// The request of this number is refused, as are all that come after it.
     Refuse(usize),
@@ -24,7 +24,7 @@ pub(super) enum Fault {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lie {
+pub(crate) enum Lie {
     /// By one byte.
     Longer,
     Shorter,
@@ -37,7 +37,7 @@ pub(super) enum Lie {
 }
 
 /// The server ends when this is dropped.
-pub(super) struct Server {
+pub(crate) struct Server {
     at: SocketAddr,
     state: Arc<State>,
 }
@@ -70,7 +70,7 @@ struct Answer {
 }
 
 impl Server {
-    pub(super) fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
         let state = Arc::new(State::default());
@@ -88,31 +88,31 @@ impl Server {
         Self { at, state }
     }
 
-    pub(super) fn reference(&self, tag: &str) -> Reference {
+    pub(crate) fn reference(&self, tag: &str) -> Reference {
         let named = format!("http://{}/jobs/one:{tag}", self.at);
         named.parse().unwrap()
     }
 
     /// Numbers requests anew from 0 on, and lets them break anew.
-    pub(super) fn set(&self, fault: Fault) {
+    pub(crate) fn set(&self, fault: Fault) {
         self.state.broken.lock().unwrap().clear();
         *self.state.fault.lock().unwrap() = Some(fault);
         self.state.asked.store(0, Ordering::Relaxed);
     }
 
-    pub(super) fn asked(&self) -> usize {
+    pub(crate) fn asked(&self) -> usize {
         self.state.asked.load(Ordering::Relaxed)
     }
 
-    pub(super) fn broken(&self) -> usize {
+    pub(crate) fn broken(&self) -> usize {
         self.state.broken.lock().unwrap().len()
     }
 
-    pub(super) fn blobs(&self) -> MutexGuard<'_, Named> {
+    pub(crate) fn blobs(&self) -> MutexGuard<'_, Named> {
         self.state.blobs.lock().unwrap()
     }
 
-    pub(super) fn has_tag(&self, tag: &str) -> bool {
+    pub(crate) fn has_tag(&self, tag: &str) -> bool {
         self.state.manifests.lock().unwrap().contains_key(tag)
     }
 }
