@@ -5,10 +5,13 @@
 //! digest. So many containers that name the same image at once fetch it once: the others wait until
 //! it is complete. The process goes on if its starter has ended.
 
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
 use stasis_host::cancel::Cancel;
+use stasis_linux::file;
 use stasis_memory_store::{Arrived, Arriving, Fetched};
 use stasis_oci_image::{Digest, Reference};
 
@@ -19,12 +22,15 @@ use stasis_engine::container::spec::Spec;
 use stasis_engine::context::Context;
 use stasis_engine::error::Refusal;
 use stasis_engine::error::kind::Kind;
+use stasis_engine::image::directory::INVENTORY;
 use stasis_engine::restore::admission::described::{Described, Unfit};
 use stasis_engine::restore::admission::node::Whose;
 
 /// A directory below that of images for new containers. No container can name it: it begins with a
 /// dot.
 pub(super) const DIRECTORY: &str = ".pulled";
+/// The end of the name of the directory in which a pulled image grows, which begins with a dot.
+pub const GROWING: &str = ".stasis-pull";
 
 /// Returns the directory of the registry's images with which new containers may begin.
 pub(super) fn directory(settings: &Settings) -> PathBuf {
@@ -116,6 +122,26 @@ fn allowed(registry: &str, spec: &Spec, asked: &Reference) -> Result<String, NoF
 fn split_scheme(text: &str) -> (&str, &str) {
     let after = text.find("://").map_or(0, |at| at + "://".len());
     text.split_at(after)
+}
+
+/// Removes a pulled image, which has files alone. It first gets the name under which it grew, and
+/// then loses its inventory, so that it looks incomplete: if the rest is cut off, the next pull
+/// resumes it.
+///
+/// # Errors
+/// The I/O error.
+pub fn remove(directory: &Path) -> io::Result<()> {
+    let name = directory.file_name().unwrap_or_default().to_string_lossy();
+    let going = match name.starts_with('.') {
+        true => directory.to_owned(),
+        false => directory.with_file_name(format!(".{name}{GROWING}")),
+    };
+    fs::rename(directory, &going)?;
+    file::remove(&going.join(INVENTORY))?;
+    for entry in fs::read_dir(&going)? {
+        fs::remove_file(entry?.path())?;
+    }
+    fs::remove_dir(&going)
 }
 
 /// The directory of an image with this digest.

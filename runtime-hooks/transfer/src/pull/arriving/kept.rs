@@ -5,11 +5,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use stasis_engine::image::directory::INVENTORY;
 use stasis_engine::image::directory::in_use::hold_alone;
 use stasis_engine::image::retention::{Candidate, Completeness, Rule, not_kept, state_of};
 use stasis_engine::operation::awaited_start::AwaitedStart;
-use stasis_linux::file;
+use stasis_lifecycle::at_create::pulled::remove;
 use stasis_memory_store::refuse_arriving;
 
 /// Removes all but the last `keep` whole ones of the directories below this one: images, and rests
@@ -66,15 +65,6 @@ fn with_last_use(below: &Path) -> io::Result<Vec<(SystemTime, PathBuf)>> {
     Ok(found)
 }
 
-/// Removes a pulled image, which has files alone: the inventory first, so that it looks incomplete.
-fn remove(directory: &Path) -> io::Result<()> {
-    file::remove(&directory.join(INVENTORY))?;
-    for entry in fs::read_dir(directory)? {
-        fs::remove_file(entry?.path())?;
-    }
-    fs::remove_dir(directory)
-}
-
 #[cfg(test)]
 mod tests {
     use std::ffi::OsString;
@@ -82,6 +72,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use stasis_engine::image::directory::INVENTORY;
     use stasis_engine::image::directory::in_use::hold;
 
     fn names_in(below: &Path) -> Vec<OsString> {
@@ -113,6 +104,19 @@ mod tests {
         drop(used);
         keep_last(below, 0, &below.join("state"));
         assert!(with_last_use(below).unwrap().is_empty());
+    }
+
+    /// The next pull goes on from what is left, and makes the image anew.
+    #[test]
+    fn what_is_left_of_a_removal_is_not_in_the_place_of_the_image() {
+        let below = tempfile::tempdir().unwrap();
+        let below = below.path();
+        let image = below.join("sha256-a");
+        // A directory, which is not removed, cuts the removal off.
+        fs::create_dir_all(image.join("cuts it off")).unwrap();
+        fs::write(image.join(INVENTORY), "inventory").unwrap();
+        keep_last(below, 0, &below.join("state"));
+        assert_eq!(names_in(below), [".sha256-a.stasis-pull"]);
     }
 
     #[test]

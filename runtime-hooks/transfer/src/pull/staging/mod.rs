@@ -18,7 +18,7 @@ use crate::local::beside::Beside;
 use crate::places::Elsewhere;
 use in_part::{InPart, is_lost};
 
-pub(crate) const ENDING: &str = ".stasis-pull";
+pub(crate) use stasis_lifecycle::at_create::pulled::GROWING as ENDING;
 /// A file that has not been verified yet.
 const NEW: &str = ".new";
 
