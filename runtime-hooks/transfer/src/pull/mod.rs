@@ -39,11 +39,13 @@ impl Incoming {
     /// Finds an image; credentials are in a file, or root's own.
     ///
     /// # Errors
-    /// There is no such image, or its parts do not fit together.
+    /// There is no such image, or its parts do not fit together; a layout lacks one of its blobs.
     pub fn find(reference: &Reference, authfile: Option<&Path>) -> Result<Self, MoveError> {
         let from = open(reference, authfile)?;
+        let parts = Parts::find(&*from, reference)?;
+        from.expect(&parts.manifest)?;
         Ok(Self {
-            parts: Parts::find(&*from, reference)?,
+            parts,
             from,
             authfile: authfile.map(Path::to_owned),
         })

@@ -29,7 +29,6 @@ pub(crate) fn pull(
     parts: &Parts,
     into: &Path,
 ) -> Result<Moved, MoveError> {
-    from.expect(&parts.manifest)?;
     let staging = Staging::begin(into)?;
     let packs = parts.names();
     let kept = packs.iter().map(|name| part_of(name)).chain(packs.clone());

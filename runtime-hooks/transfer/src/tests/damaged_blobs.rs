@@ -34,3 +34,15 @@ fn a_push_mends_every_blob_of_a_layout_that_its_image_has() {
     images.pull("job", "pulled").unwrap();
     assert_eq!(images.contents("pulled"), images.contents("image"));
 }
+
+#[test]
+fn an_image_of_which_a_layout_lacks_a_blob_is_not_found() {
+    let images = Images::new(PacksIn::Image);
+    images.push("image", "job").unwrap();
+    let (manifest, _) = images.layout().manifest("job").unwrap();
+    let memory = manifest.layers(Layer::Memory).next().unwrap();
+    fs::remove_file(images.blob(&memory.digest)).unwrap();
+    let error = Incoming::find(&images.reference("job"), None).unwrap_err();
+    assert_eq!(error.kind(), Kind::ImageDamaged, "{error}");
+    assert!(error.to_string().contains(&memory.digest.hex()), "{error}");
+}

@@ -40,7 +40,6 @@ impl Coming {
         parts: &Parts,
         into: &Path,
     ) -> Result<Self, MoveError> {
-        from.expect(&parts.manifest)?;
         let (image, fetching, in_use) = match Arriving::find(into)? {
             Some(arriving) => begin_resumed(settings, &arriving, parts, into)?,
             None => begin_anew(settings, from, parts, into)?,
