@@ -17,6 +17,7 @@ pub(super) const INTO: &str = "/images/pulled-elsewhere";
 /// The directory in which the image grows until it is whole.
 pub(super) const STAGING: &str = "/images/.pulled-elsewhere.stasis-pull";
 const SMALL: &str = "/images/small";
+const NOTHING: &str = "nothing was fetched";
 
 pub(super) fn what_is_not_an_image_is_refused(
     stasis: &StasisHost,
@@ -124,21 +125,11 @@ pub(super) fn a_full_disk_is_told(
     layout: &Layout<'_>,
     image: &str,
 ) -> Result<()> {
+    no_room_is_noticed(stasis, layout)?;
+    no_room_for_an_archive(stasis, layout, image)?;
     stasis.host.mount_memory(32 << 20, SMALL)?;
-    let into = format!("{SMALL}/pulled");
-    let (kind, error) = pull_fails(stasis, &layout.tagged("second"), &into)?;
-    ensure!(
-        kind == "no-space" && error.contains(SMALL),
-        "{kind}: {error}"
-    );
-    // Other blobs may be whole, and are kept for the next pull.
-    let left = names_in(&stasis.path(format!("{SMALL}/.pulled.stasis-pull")));
-    let left = left.unwrap_or_default();
-    ensure!(
-        left.iter().all(|name| name.ends_with(".pack")),
-        "{left:?} is left"
-    );
-
+    let error = no_space(stasis, &layout.tagged("second"), "pulled")?;
+    ensure!(error.contains(NOTHING), "{error}");
     let there = Layout::at(stasis, "/images/small/layout");
     let (kind, error) = fails(stasis, &["push", &there.tagged("job"), image])?;
     ensure!(
@@ -149,6 +140,49 @@ pub(super) fn a_full_disk_is_told(
     let left = names_in(&there.path("blobs/sha256"))?;
     ensure!(left.iter().all(|name| name.len() == 64), "{left:?} is left");
     stasis.run(&["umount", SMALL]).map(drop)
+}
+
+/// There is room for the bytes, and for a few files.
+fn no_room_is_noticed(stasis: &StasisHost, layout: &Layout<'_>) -> Result<()> {
+    stasis.host.mount_memory(512 << 20, SMALL)?;
+    let few = ["mount", "-o", "remount,nr_inodes=9", SMALL];
+    stasis.host.run(&few)?;
+    let error = no_space(stasis, &layout.tagged("second"), "pulled")?;
+    ensure!(!error.contains(NOTHING), "{error}");
+    // Packs are whole, and are kept for the next pull.
+    let left = names_in(&stasis.host.path(format!("{SMALL}/.pulled.stasis-pull")))?;
+    let is_pack = |name: &String| name.ends_with(".pack");
+    ensure!(
+        !left.is_empty() && left.iter().all(is_pack),
+        "{left:?} is left"
+    );
+    stasis.host.run(&["umount", SMALL]).map(drop)
+}
+
+/// There is room for the image, and not for the archive that it becomes.
+fn no_room_for_an_archive(stasis: &StasisHost, layout: &Layout<'_>, image: &str) -> Result<()> {
+    let unpacked = "/images/unpacked";
+    let script = format!(
+        "mkdir {unpacked}; cp -a {image} {unpacked}/checkpoint; echo '{{}}' >{unpacked}/config.dump"
+    );
+    stasis.host.run(&["sh", "-ec", &script])?;
+    let pushed = moved(stasis, &["push", &layout.tagged("archive"), unpacked])?;
+    let bytes = pushed["bytes"].as_u64().context("no bytes")?;
+    stasis.host.mount_memory(bytes * 3 / 2, SMALL)?;
+    let error = no_space(stasis, &layout.tagged("archive"), "pulled.tar")?;
+    ensure!(error.contains(NOTHING), "{error}");
+    stasis.host.run(&["umount", SMALL])?;
+    stasis.host.run(&["rm", "-r", unpacked]).map(drop)
+}
+
+/// Makes a pull into the small file system, which has to fail. Returns the message.
+fn no_space(stasis: &StasisHost, reference: &str, into: &str) -> Result<String> {
+    let (kind, error) = pull_fails(stasis, reference, &format!("{SMALL}/{into}"))?;
+    ensure!(
+        kind == "no-space" && error.contains(SMALL),
+        "{kind}: {error}"
+    );
+    Ok(error)
 }
 
 /// Makes a pull that has to fail and leave no image. Returns its kind and message.

@@ -16,8 +16,8 @@ use crate::moved::Moved;
 use crate::places::Elsewhere;
 use crate::pull::engine_files;
 use crate::pull::parts::Parts;
-use crate::pull::staging::{ENDING, refuse_used};
-use crate::pull::whole::pull;
+use crate::pull::staging::{ENDING, is_there, refuse_used};
+use crate::pull::whole::{pull, refuse_full};
 
 /// A pull's directory for an image that is not complete.
 const INCOMPLETE: &str = ".checkpoint.stasis-pull";
@@ -75,6 +75,11 @@ fn fill(
     if !engine_files::fetch(from, &parts.manifest, beside.path())? {
         return Err(MoveError::NoEngine(parts.reference.to_string()));
     }
+    // The archive is a second copy.
+    let incomplete = beside.path().join(INCOMPLETE);
+    let lacking = parts.lacking(|name, bytes| is_there(&incomplete, name, bytes));
+    let archive: u64 = parts.files.iter().map(|file| file.bytes).sum();
+    refuse_full(parts, beside.path(), lacking.saturating_add(archive))?;
     pull(settings, from, parts, &beside.path().join(CHECKPOINT))
 }
 
@@ -93,7 +98,11 @@ fn write(beside: &Beside, into: &Path) -> Result<PathBuf, MoveError> {
     let into = std::path::absolute(into).map_err(failed())?;
     let new = beside.path().join(NEW);
     let file = file::create_new(&new).and_then(|file| pack(beside.path(), &into, file));
-    file.and_then(|file| file.sync_all()).map_err(failed())?;
+    let written = file.and_then(|file| file.sync_all()).inspect_err(|_| {
+        // It may fill the disk.
+        let _ = file::remove(&new);
+    });
+    written.map_err(failed())?;
     refuse_used(&into)?;
     fs::rename(&new, &into).map_err(failed())?;
     let parent = into.parent().unwrap_or(&into);
@@ -110,4 +119,22 @@ fn pack(from: &Path, named: &Path, into: File) -> io::Result<File> {
     let mut into = BufWriter::with_capacity(BUFFER, into);
     archive::pack(from, is_meant, compression, &mut into)?;
     into.into_inner().map_err(io::IntoInnerError::into_error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn an_archive_that_cannot_be_written_leaves_nothing() {
+        let all = tempfile::tempdir().unwrap();
+        let into = all.path().join("pulled.tar");
+        let beside = Beside::begin(&into, ENDING).unwrap();
+        // A socket cannot be packed.
+        let _socket = UnixListener::bind(beside.path().join("socket")).unwrap();
+        write(&beside, &into).unwrap_err();
+        assert!(!into.exists() && !beside.path().join(NEW).exists());
+    }
 }

@@ -57,7 +57,8 @@ pub(crate) fn fetch<'p>(
     packs: impl Iterator<Item = &'p (Pack, Descriptor)>,
     staging: &Staging,
 ) -> Result<AlreadyFetched, MoveError> {
-    refuse_full(parts, staging)?;
+    let needed = parts.lacking(|name, bytes| staging.has(name, bytes));
+    refuse_full(parts, staging.path(), needed)?;
     let found = fetch_lacking(from, packs, staging)?;
     let into = staging.path();
     let (large, small) = parts.of_criu();
@@ -81,13 +82,12 @@ pub(crate) fn fetch<'p>(
 
 /// Refuses an image before its first byte comes if there is no room for what it lists: CRIU's files
 /// are compressed, and a small blob may be as much of them as it likes.
-fn refuse_full(parts: &Parts, staging: &Staging) -> Result<(), MoveError> {
-    let needed = parts.lacking(|name, bytes| staging.has(name, bytes));
-    let free = disk_space::free(staging.path());
-    match free.map_err(MoveError::io("look at the file system of", staging.path()))? {
+pub(crate) fn refuse_full(parts: &Parts, directory: &Path, needed: u64) -> Result<(), MoveError> {
+    let free = disk_space::free(directory);
+    match free.map_err(MoveError::io("look at the file system of", directory))? {
         Some(free) if free < needed => Err(MoveError::NoRoom {
             reference: parts.reference.to_string(),
-            directory: staging.path().to_owned(),
+            directory: directory.to_owned(),
             needed,
             free,
         }),

@@ -45,8 +45,7 @@ impl Staging {
 
     /// Returns whether a file of this name and length exists, and so was verified.
     pub(crate) fn has(&self, name: &str, bytes: u64) -> bool {
-        let found = self.path().join(name).symlink_metadata();
-        found.is_ok_and(|found| found.is_file() && found.len() == bytes)
+        is_there(self.path(), name, bytes)
     }
 
     /// Writes a file, which gets its name once it is on disk. If it fails, there is no file of the
@@ -114,6 +113,12 @@ impl Staging {
         let parent = self.target.parent().unwrap_or(&self.target);
         file::sync_directory(parent).map_err(MoveError::io("sync", parent))
     }
+}
+
+/// Returns whether a directory has a file of this name and length.
+pub(crate) fn is_there(directory: &Path, name: &str, bytes: u64) -> bool {
+    let found = directory.join(name).symlink_metadata();
+    found.is_ok_and(|found| found.is_file() && found.len() == bytes)
 }
 
 /// Returns the name under which a file grows until it is verified.
