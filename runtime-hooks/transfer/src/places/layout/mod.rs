@@ -243,9 +243,14 @@ fn make(path: &Path) -> Result<(), OciImageError> {
     let made = DirBuilder::new().recursive(true).mode(0o755).create(path);
     made.map_err(OciImageError::io("make", path))?;
     let mut entries = fs::read_dir(path).map_err(OciImageError::io("read", path))?;
-    // A push that was cut off here may have left `blobs`, which is no obstacle.
-    let is_other =
-        |entry: io::Result<fs::DirEntry>| entry.map_or(true, |entry| entry.file_name() != "blobs");
+    let mark = path.join(MARK);
+    let staged = file::staged(&mark).map_err(OciImageError::io("make", path))?;
+    // A push that was cut off here may have left these two, which are no obstacle.
+    let is_other = |entry: io::Result<fs::DirEntry>| {
+        entry.map_or(true, |entry| {
+            entry.file_name() != "blobs" && entry.path() != staged
+        })
+    };
     if entries.any(is_other) {
         return Err(OciImageError::NoLayout {
             path: path.to_owned(),
@@ -254,7 +259,6 @@ fn make(path: &Path) -> Result<(), OciImageError> {
     }
     let made = DirBuilder::new().recursive(true).mode(0o755).create(&blobs);
     made.map_err(OciImageError::io("make", &blobs))?;
-    let mark = path.join(MARK);
     let text = format!("{{\"imageLayoutVersion\":\"{VERSION}\"}}");
     let written = file::replace(&mark, text.as_bytes(), Access::Public, Durability::Durable);
     written.map_err(OciImageError::io("write", &mark))

@@ -134,6 +134,16 @@ fn nothing_else_is_a_layout() {
 }
 
 #[test]
+fn a_layout_whose_making_was_cut_off_is_made() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    fs::create_dir_all(path.join("blobs/sha256")).unwrap();
+    fs::write(file::staged(&path.join(MARK)).unwrap(), "{").unwrap();
+    Layout::open_or_make(path).unwrap();
+    assert_eq!(fs::read_dir(path).unwrap().count(), 2);
+}
+
+#[test]
 fn a_link_in_the_place_of_the_blobs_is_not_followed() {
     let (directory, layout) = layout();
     let blobs = layout.path.join("blobs");
