@@ -3,7 +3,6 @@
 use std::thread::sleep;
 use std::time::Instant;
 
-use stasis_engine::error::kind::Kind;
 use stasis_engine::operation::timeline::Timeline;
 use stasis_host::respawn::NotBegun;
 use stasis_lifecycle::at_stop::push::Push;
@@ -11,7 +10,7 @@ use stasis_lifecycle::stopped::is_complete;
 use stasis_lifecycle::stopped::push_again::PushAgain;
 use stasis_lifecycle::stopped::to_push::{Held, hold_all};
 
-use crate::at_stop::attempt::{Pushed, attempt, end, is_settled};
+use crate::at_stop::attempt::{Pushed, attempt, end, is_settled, may_pass};
 use crate::at_stop::latest::Latest;
 use crate::at_stop::{FIRST_PAUSE, LONGEST_PAUSE, TRIED_FOR, is_gone};
 use crate::error::MoveError;
@@ -42,7 +41,7 @@ pub(crate) fn run(again: Result<PushAgain, NotBegun>) -> bool {
         let mut unreached = Vec::new();
         for one in left {
             match one.attempt() {
-                Err(error) if error.kind() == Kind::Registry && may_wait => unreached.push(one),
+                Err(error) if may_pass(&error) && may_wait => unreached.push(one),
                 tried => all &= one.end(&tried),
             }
         }

@@ -34,6 +34,15 @@ pub(super) fn is_settled(tried: &Result<Pushed, MoveError>) -> bool {
     tried.as_ref().err().is_none_or(can_never_be)
 }
 
+/// Returns whether another try may succeed without an operator: the registry may come back, and
+/// others may make room where blobs are gathered.
+pub(super) fn may_pass(error: &MoveError) -> bool {
+    matches!(
+        error.kind(),
+        Kind::Registry | Kind::NoSpace | Kind::Busy | Kind::Hung
+    )
+}
+
 /// Returns whether the fault is the image's own: no restore would take it either.
 fn can_never_be(error: &MoveError) -> bool {
     let of_image = !matches!(error, MoveError::Elsewhere(_));
@@ -128,6 +137,7 @@ fn failure(stopped: &Push, error: &MoveError) -> Failed {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::io;
     use std::path::Path;
 
     use stasis_config::Settings;
@@ -147,6 +157,15 @@ mod tests {
         });
         manifest.files = Some(Vec::new());
         manifest.write(image).unwrap();
+    }
+
+    #[test]
+    fn a_full_disk_may_get_room_and_a_damaged_image_stays_so() {
+        let of =
+            |kind: io::ErrorKind| MoveError::io("gather in", Path::new("/var/tmp"))(kind.into());
+        assert!(may_pass(&of(io::ErrorKind::StorageFull)));
+        assert!(!may_pass(&of(io::ErrorKind::InvalidData)));
+        assert!(!may_pass(&of(io::ErrorKind::NotFound)));
     }
 
     #[test]

@@ -13,19 +13,18 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use stasis_engine::error::chain;
-use stasis_engine::error::kind::Kind;
 use stasis_engine::operation::timeline::Timeline;
 use stasis_host::respawn::{NotBegun, lines_of, say};
 use stasis_lifecycle::at_stop::push::{Push, Told};
 use stasis_lifecycle::stopped::is_complete;
 
 use crate::error::MoveError;
-use attempt::{Pushed, attempt, end, is_settled};
+use attempt::{Pushed, attempt, end, is_settled, may_pass};
 use latest::Latest;
 
 /// The interval of looks at an image of which no process reports.
 const LOOK: Duration = Duration::from_millis(100);
-/// Pauses between tries, if the registry cannot be reached.
+/// Pauses between tries.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// A registry that is away for longer needs its operator, and then so does the image.
@@ -100,13 +99,13 @@ fn what_is_there(push: &Push, latest: &Latest) -> Told {
     })
 }
 
-/// Tries again while the registry cannot be reached.
+/// Tries again while the registry cannot be reached, or this machine has no room.
 fn until_pushed(push: &Push, latest: &Latest) -> Result<Pushed, MoveError> {
     let began = Instant::now();
     let mut pause = FIRST_PAUSE;
     loop {
         match attempt(push, latest) {
-            Err(error) if error.kind() == Kind::Registry && began.elapsed() < TRIED_FOR => {
+            Err(error) if may_pass(&error) && began.elapsed() < TRIED_FOR => {
                 sleep(pause);
                 pause = LONGEST_PAUSE.min(pause * 2);
             }
