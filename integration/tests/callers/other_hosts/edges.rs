@@ -4,6 +4,7 @@ use anyhow::{Context, Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::Bundle;
+use stasis_integration::host::docker_registry::BLOBS;
 use stasis_integration::host::installed::{PROGRAM, StasisHost};
 use stasis_integration::host::{Daemon, Host, HostKind};
 
@@ -31,7 +32,7 @@ fn no_job_goes_back_in_time_and_none_is_lost() -> Result<()> {
         from: (&from, &job(&from, "none")?),
         to: (&to, &job(&to, "none")?),
     };
-    let cases: [(&str, &str, Case); 5] = [
+    let cases: [(&str, &str, Case); 6] = [
         (
             "failed",
             "",
@@ -41,6 +42,7 @@ fn no_job_goes_back_in_time_and_none_is_lost() -> Result<()> {
         ("lost", WAITS, what_a_lost_host_was_to_push_is_left_behind),
         ("slow", "", what_is_not_there_in_time_is_not_gone_back_from),
         ("pushed", "", what_is_still_pushed_is_not_gone_back_from),
+        ("damaged", "", what_is_damaged_there_is_passed_over),
     ];
     for (name, waits, case) in cases {
         pair.is_asked_for(name, waits)?;
@@ -212,6 +214,31 @@ fn what_is_still_pushed_is_not_gone_back_from(pair: &Pair<'_>) -> Result<()> {
     host.host.run(&["pkill", "-CONT", "-x", "stasis-push"])?;
     nothing_is_pushed(host)?;
     pair.goes_on(2)
+}
+
+/// The registry's disk damages all of the newest image, and an earlier one is here.
+fn what_is_damaged_there_is_passed_over(pair: &Pair<'_>) -> Result<()> {
+    let (other, next) = pair.to;
+    begin(next)?;
+    asked(other, 1)?;
+    next.kill("TERM")?;
+    ended(other, next)?;
+    nothing_is_pushed(other)?;
+    pair.registry.run(&["touch", "/run/before"])?;
+    let (host, job) = pair.from;
+    asked(host, 2)?;
+    job.kill("TERM")?;
+    ended(host, job)?;
+    nothing_is_pushed(host)?;
+    let damage = format!(
+        "find {BLOBS} -name data -size +10k -newer /run/before | while read blob; do \
+         printf damaged | dd of=$blob bs=1 seek=5000 conv=notrunc status=none; done"
+    );
+    pair.registry.run(&["sh", "-ec", &damage])?;
+    begin(next)?;
+    let notes = other.operation("create")?["notes"].to_string();
+    assert_contains(&notes, &["is passed over"]);
+    asked(other, 2)
 }
 
 /// The stop is not delayed, and the image is pushed once the registry is back: by `recover`, as at

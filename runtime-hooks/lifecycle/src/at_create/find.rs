@@ -17,7 +17,7 @@ use stasis_oci_image::Reference;
 use crate::at_create::ended_soon;
 use crate::at_create::first_image::FirstImage;
 use crate::at_create::newest::{self, LocalImage};
-use crate::at_create::no_first_image::{NoFirstImage, is_missing, no_first_image};
+use crate::at_create::no_first_image::{NoFirstImage, is_missing};
 use crate::at_create::passed_over::PassedOver;
 use crate::at_create::pulled::{self, pulled};
 use crate::pod;
@@ -81,6 +81,7 @@ pub(super) fn find(
             // The registry may have the image, too.
             let newest = passed_over.newest_that_ends_soon().or(found);
             let newer = newest::newer(settings, cancel, &spec, key, newest)?;
+            let newer = newer.filter(|(_, name)| !passed_over.has(&directory.join(name)));
             let Some((reference, name)) = newer else {
                 return here;
             };
@@ -90,7 +91,7 @@ pub(super) fn find(
             // If it cannot be noted, the clocks of the hosts decide.
             let _ = made.and_then(|_| key::note_taken(&directory, &name));
             match pull(settings, cancel, &spec, &reference, id) {
-                Err(why) if matches!(no_first_image(&why), Some(NoFirstImage::EndsSoon { .. })) => {
+                Err(why) => {
                     passed_over.add(&directory.join(&name), why)?;
                     here
                 }

@@ -4,6 +4,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::*;
+use crate::at_create::no_first_image::no_first_image;
 use crate::pod::{CONTAINERD, CRI_O};
 use crate::tests::make_images;
 use stasis_engine::image::directory::INVENTORY;
