@@ -237,6 +237,18 @@ pub fn names_in(directory: &Path) -> Result<Vec<String>> {
     names.collect()
 }
 
+/// Flips a bit in the middle of a pack in this directory, as a disk does.
+pub fn flip_bit_of_a_pack(directory: &Path) -> Result<()> {
+    let names = names_in(directory)?;
+    let pack = names.iter().find(|name| name.ends_with(".pack"));
+    let pack = directory.join(pack.context("no pack")?);
+    let mut bytes = fs::read(&pack)?;
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    // In place: it keeps its length and its inode number.
+    Ok(fs::write(&pack, bytes)?)
+}
+
 fn files_below(directory: &Path, found: &mut Vec<String>) -> Result<()> {
     for name in names_in(directory)? {
         let path = directory.join(name);

@@ -5,11 +5,16 @@ use serde_json::json;
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::Bundle;
+use stasis_integration::container::memory_container::flip_bit_of_a_pack;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
 
 on_hosts!(an_image_that_crashes_is_passed_over: sid_v2, trixie);
+
+mod damaged {
+    stasis_integration::on_hosts!(super::an_image_that_no_start_can_load_is_passed_over: sid_v2);
+}
 
 const KEY: &str = "/images/job-images";
 
@@ -63,6 +68,33 @@ fn an_image_that_crashes_is_passed_over(kind: HostKind) -> Result<()> {
     job.delete()?;
     stasis.run(&["rm", &format!("{KEY}/.ended-soon")])?;
     begins_with(stasis, job, "1")?;
+    job.delete()?;
+    stasis.nothing_to_put_right()
+}
+
+/// A create does not read GPU contents.
+fn an_image_that_no_start_can_load_is_passed_over(kind: HostKind) -> Result<()> {
+    let stasis = &StasisHost::with_containerd(kind)?;
+    stasis.set(&stasis.low_level, "restore.at_create = \"/images\"\n")?;
+    let job = &Bundle::make(stasis, "job", &["/bin/memcheck", "4", "10000"])?;
+    job.run()?;
+    assert_eq!(stasis.ask_until_up(10000)?, "ok 0");
+    job.checkpoint("images/1", &[])?;
+    job.delete()?;
+    stasis
+        .host
+        .run(&["cp", "-a", &format!("{KEY}/1"), &format!("{KEY}/2")])?;
+    flip_bit_of_a_pack(&stasis.host.path(format!("{KEY}/2")))?;
+    job.begin_with("latest:job-images")?;
+    for _ in 0..2 {
+        begins_with(stasis, job, "2")?;
+        let failed = job.start().err().context("it was started")?;
+        assert_contains(&failed.to_string(), &["image-damaged"]);
+        job.delete()?;
+    }
+    begins_with(stasis, job, "1")?;
+    job.start()?;
+    assert_eq!(stasis.ask_until_up(10000)?, "ok 1");
     job.delete()?;
     stasis.nothing_to_put_right()
 }

@@ -7,7 +7,7 @@ use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::client::answer::listed;
 use stasis_integration::container::bundle::Bundle;
-use stasis_integration::container::memory_container::names_in;
+use stasis_integration::container::memory_container::{flip_bit_of_a_pack, names_in};
 use stasis_integration::host::HostKind;
 use stasis_integration::host::breaking_proxy::BreakingProxy;
 use stasis_integration::host::docker_registry::PORT;
@@ -55,6 +55,7 @@ fn containers_begin_with_an_image_of_a_registry() -> Result<()> {
     many_fetch_it_once(stasis, &proxy, pushed)?;
     only_its_namespace_names_it(stasis, &first, &proxy)?;
     it_is_named_by_its_digest(stasis, &first)?;
+    a_damaged_one_is_fetched_again(stasis, &first, &proxy, pushed)?;
     those_used_last_are_kept(stasis, &first)?;
     stasis.write(AUTHFILE, &credentials(WRONG))?;
     starts_cold(stasis, &first, &image("image"), "may not")?;
@@ -91,6 +92,30 @@ fn many_fetch_it_once(stasis: &StasisHost, proxy: &BreakingProxy, bytes: u64) ->
         replica.delete()?;
     }
     Ok(())
+}
+
+/// The disk damages it: a create does not read GPU contents, and a start that does fails.
+fn a_damaged_one_is_fetched_again(
+    stasis: &StasisHost,
+    job: &Bundle<'_>,
+    proxy: &BreakingProxy,
+    bytes: u64,
+) -> Result<()> {
+    let pulled = names_in(&stasis.host.path(PULLED))?.remove(0);
+    flip_bit_of_a_pack(&stasis.host.path(format!("{PULLED}/{pulled}")))?;
+    let before = proxy.passed();
+    job.begin_with(&image("image"))?;
+    job.create()?;
+    is_created(job)?;
+    let failed = job.start().err().context("it was started")?;
+    assert_contains(&failed.to_string(), &["image-damaged"]);
+    job.delete()?;
+    job.create()?;
+    is_created(job)?;
+    job.start()?;
+    ensure!(asked(stasis, &job.id)? == "ok 1");
+    ensure!(proxy.passed() - before > bytes, "it was not fetched again");
+    job.delete()
 }
 
 fn only_its_namespace_names_it(

@@ -23,6 +23,8 @@ use stasis_engine::context::Context;
 use stasis_engine::error::Refusal;
 use stasis_engine::error::kind::Kind;
 use stasis_engine::image::directory::INVENTORY;
+use stasis_engine::image::directory::in_use::hold_alone;
+use stasis_engine::operation::awaited_start::AwaitedStart;
 use stasis_engine::restore::admission::described::{Described, Unfit};
 use stasis_engine::restore::admission::node::Whose;
 
@@ -122,6 +124,24 @@ fn allowed(registry: &str, spec: &Spec, asked: &Reference) -> Result<String, NoF
 fn split_scheme(text: &str) -> (&str, &str) {
     let after = text.find("://").map_or(0, |at| at + "://".len());
     text.split_at(after)
+}
+
+/// Removes a damaged image, if it was pulled and no other container uses it: a pull leaves whole
+/// images alone.
+pub(super) fn remove_damaged(context: &Context, image: &Path) {
+    let (Ok(below), Ok(awaited)) = (
+        fs::canonicalize(directory(&context.settings)),
+        AwaitedStart::all(&context.settings.paths.state_dir),
+    ) else {
+        return;
+    };
+    let is_used = awaited.iter().any(|(_, start)| start.image == image);
+    if image.parent() == Some(&below)
+        && !is_used
+        && let Ok(Some(_alone)) = hold_alone(image)
+    {
+        let _ = remove(image);
+    }
 }
 
 /// Removes a pulled image, which has files alone. It first gets the name under which it grew, and

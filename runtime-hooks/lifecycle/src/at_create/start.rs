@@ -7,12 +7,13 @@ use stasis_engine::error::{Error, Refusal};
 use stasis_engine::operation::awaited_start::AwaitedStart;
 use stasis_engine::operation::verb::Verb;
 use stasis_engine::restore::start;
+use stasis_memory_store::refuse_arriving;
 
 use crate::at_create::ended_soon::Noted;
-use crate::at_create::pulled::pull_on;
+use crate::at_create::pulled::{pull_on, remove_damaged};
 
-/// Starts a container that waits for it, and notes the image with which it goes on; passes others
-/// on to the low-level runtime.
+/// Starts a container that waits for it, and notes the image with which it goes on, or which has
+/// ended it, since a `create` does not read memory; passes others on to the low-level runtime.
 ///
 /// # Errors
 /// [`Error`]: a refused start can be tried again, a failed one has ended the container.
@@ -32,9 +33,19 @@ pub fn start(context: &Context, id: &str) -> Result<Outcome, Error> {
         // It has ended.
         Err(error) => error.diagnosis().kind == Kind::ProcessMissing,
     };
-    if has_gone_on {
+    let is_damaged = matches!(&started, Err(error) if is_damage(error))
+        && refuse_arriving(&awaited.image).is_ok();
+    if is_damaged {
+        remove_damaged(context, &awaited.image);
+    }
+    if has_gone_on || is_damaged {
         // If it cannot be noted, its end does not count.
         let _ = Noted::of(context, id).begin(&awaited.image);
     }
     started
+}
+
+/// Returns whether a start has failed by the fault of its image.
+fn is_damage(error: &Error) -> bool {
+    !matches!(error, Error::Refused { .. }) && error.diagnosis().kind == Kind::ImageDamaged
 }
