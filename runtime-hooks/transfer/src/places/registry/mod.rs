@@ -176,3 +176,6 @@ impl Elsewhere for Registry {
         self.put_manifest(tag, &manifest.to_text()?)
     }
 }
+
+#[cfg(test)]
+mod tests;
