@@ -38,7 +38,8 @@ pub fn start(context: &Context, id: &str) -> Result<Outcome, Error> {
     if is_damaged {
         remove_damaged(context, &awaited.image);
     }
-    if has_gone_on || is_damaged {
+    // One that is removed needs no count.
+    if has_gone_on || (is_damaged && awaited.image.exists()) {
         // If it cannot be noted, its end does not count.
         let _ = Noted::of(context, id).begin(&awaited.image);
     }
