@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::ROOT;
 use stasis_integration::host::installed::PROGRAM;
 
@@ -28,7 +29,7 @@ pub(super) fn one_that_waits(here: &Here<'_>) -> Result<()> {
     assert_contains(&suspended, &["home: suspended"]);
     ensure!(here.stasis.ask(PORTS[1])?.as_deref() == Some("ok 1"));
     here.guest.delete()?;
-    here.stasis.until_kept()?;
+    wait_until_clear(|| Ok(Some(here.stasis.keepers()).filter(|all| !all.is_empty())))?;
     ensure!(state(here.stasis, here.home)? == "checkpointed");
     host.run_for_text(&[PROGRAM, "resume", "--root", ROOT, "home"])?;
     here.stasis.nothing_to_put_right()
