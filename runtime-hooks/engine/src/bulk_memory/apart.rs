@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use stasis_config::Settings;
 use stasis_host::time::parsed;
+use stasis_linux::file;
 use stasis_memory_store::{ImageId, ImagePlace, Index, StoreError};
 
 use crate::bulk_memory::origin::Origin;
@@ -46,15 +47,20 @@ pub fn all(settings: &Settings) -> Result<Vec<Apart>, StoreError> {
     // In this order: an operation writes its request before it makes the store, and removes it when
     // the store has its index and its origin.
     let failed = |path: &Path| StoreError::io("read", path);
-    let begun = places::names_in(parent).map_err(failed(parent))?;
+    let begun = paths_in(parent).map_err(failed(parent))?;
     let state_dir = &settings.paths.state_dir;
     let requested = requested(state_dir).map_err(failed(state_dir))?;
     let mut all: Vec<_> = places::all_in(parent)?.into_iter().map(Apart::of).collect();
     for apart in &mut all {
-        let was_there = begun.iter().any(|(_, path)| *path == apart.directory);
+        let was_there = begun.contains(&apart.directory);
         apart.settled = was_there && !requested.contains(&apart.directory);
     }
     Ok(all)
+}
+
+fn paths_in(parent: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = file::entries(parent)?;
+    entries.map(|entry| Ok(entry?.path())).collect()
 }
 
 /// The stores of all operations that are under way or interrupted.
