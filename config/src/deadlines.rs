@@ -41,43 +41,36 @@ impl Default for Deadlines {
 
 impl Deadlines {
     /// For the whole job.
-    #[must_use]
     pub fn lock(&self) -> Duration {
         Duration::from_millis(self.lock_ms.into())
     }
 
     /// For a driver call that moves GPU contents or unlocks.
-    #[must_use]
     pub fn driver(&self) -> Duration {
         Duration::from_secs(self.driver_s.into())
     }
 
     /// For reading the GPUs from NVML.
-    #[must_use]
     pub fn nvml(&self) -> Duration {
         Duration::from_secs(self.nvml_s.into())
     }
 
     /// For memory that others have.
-    #[must_use]
     pub fn room(&self) -> Duration {
         Duration::from_secs(self.room_s.into())
     }
 
     /// For a program or a disk that does nothing.
-    #[must_use]
     pub fn stalled(&self) -> Duration {
         Duration::from_secs(self.stalled_s.into())
     }
 
     /// For containers that wait for each other.
-    #[must_use]
     pub fn group(&self) -> Duration {
         Duration::from_secs(self.group_s.into())
     }
 
     /// For the resume of a container whose checkpoint's caller has gone, if it is resumed at all.
-    #[must_use]
     pub fn resume(&self) -> Option<Duration> {
         (self.resume_s > 0).then(|| Duration::from_secs(self.resume_s.into()))
     }

@@ -30,20 +30,17 @@ pub struct GpuContents {
 
 impl GpuContents {
     /// The directory of contents apart from images, if there is to be one.
-    #[must_use]
     pub fn directory(&self) -> Option<&Path> {
         let directory = self.directory.as_path();
         (!directory.as_os_str().is_empty()).then_some(directory)
     }
 
     /// The number of threads on this machine.
-    #[must_use]
     pub fn threads(&self) -> usize {
         self.threads_and(0)
     }
 
     /// The same where they wait for a disk.
-    #[must_use]
     pub fn threads_on_disk(&self) -> usize {
         self.threads_and(WAITING)
     }

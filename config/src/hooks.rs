@@ -32,7 +32,6 @@ impl Default for Hooks {
 
 impl Hooks {
     /// How long each may take.
-    #[must_use]
     pub fn timeout(&self) -> Duration {
         Duration::from_secs(self.timeout_s.into())
     }

@@ -154,7 +154,6 @@ impl Settings {
     }
 
     /// Whether a checkpoint may begin in spite of a blocker of this kind.
-    #[must_use]
     pub fn allows(&self, kind: BlockerKind) -> bool {
         match kind {
             BlockerKind::ExecSession => self.preflight.exec == ExecSessions::Allow,

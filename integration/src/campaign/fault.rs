@@ -142,7 +142,6 @@ impl Mover {
 
 impl AtCall {
     /// Describes the victim and the effect, for the table.
-    #[must_use]
     pub fn victim(&self) -> String {
         let counted = self.counted.name();
         match self.what {
@@ -161,7 +160,6 @@ impl AtCall {
 
 impl Fault {
     /// Describes the victim and the effect, for the table.
-    #[must_use]
     pub fn victim(&self) -> String {
         match self {
             Self::None => "nobody".to_owned(),
@@ -178,14 +176,12 @@ impl Fault {
     }
 
     /// Whether a process of the workload may end by itself.
-    #[must_use]
     pub fn crashes(&self) -> bool {
         matches!(self, Self::Driver(fault) if fault.action == "crash")
     }
 
     /// Whether the driver gives an answer that is final: the process is lost. Each call of the way
     /// back is made twice, so one error is not; but a restore that lacks memory is.
-    #[must_use]
     pub fn is_final(&self) -> bool {
         match self {
             Self::Driver(fault) if fault.action.starts_with("slow") => false,
@@ -199,7 +195,6 @@ impl Fault {
     }
 
     /// Whether a keeper is killed: perhaps no process then undoes what the operation has left.
-    #[must_use]
     pub fn kills_keeper(&self) -> bool {
         use What::{KillKeeper, KillThenKeeper, KillUpToRecover};
         let of = |what| matches!(what, KillKeeper | KillThenKeeper(_) | KillUpToRecover(..));
@@ -207,7 +202,6 @@ impl Fault {
     }
 
     /// Whether the operation may be killed without a word.
-    #[must_use]
     pub fn is_silent(&self) -> bool {
         match self {
             Self::AtCall(fault) => matches!(

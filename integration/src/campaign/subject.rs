@@ -119,26 +119,22 @@ impl<'l> Subject<'l> {
     }
 
     /// The container's id.
-    #[must_use]
     pub fn id(&self) -> &str {
         &self.bundle.id
     }
 
     /// The host that it is in.
-    #[must_use]
     pub fn host(&self) -> &StasisHost {
         self.stasis
     }
 
     /// The tags of its CUDA processes.
-    #[must_use]
     pub fn tags(&self) -> Vec<String> {
         self.workload.tags(self.id())
     }
 
     /// Returns how many MiB of the GPU the contexts of its processes take at least (`CONTEXT_BYTES`
     /// of the stand-in, and 1 MiB).
-    #[must_use]
     pub(super) fn gpu_mib(&self) -> u32 {
         self.tags().iter().map(|_| 65).sum()
     }

@@ -50,7 +50,6 @@ impl Tally {
     }
 
     /// How many operations a fault has hit.
-    #[must_use]
     pub fn fired(&self) -> u32 {
         self.fired
     }

@@ -50,7 +50,6 @@ pub enum Place {
 
 impl Place {
     /// Whether it goes on by itself: the GPU may have room for it at any moment.
-    #[must_use]
     pub fn goes_on(&self) -> bool {
         matches!(self, Self::Runs | Self::Waits)
     }

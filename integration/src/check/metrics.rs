@@ -50,13 +50,11 @@ impl Metrics {
     }
 
     /// The value of a sample, such as `stasis_leftovers{what="memory"}`.
-    #[must_use]
     pub fn value(&self, sample: &str) -> Option<f64> {
         self.samples.get(sample).copied()
     }
 
     /// The sample of this name that has all these labels; `None` if not just one has.
-    #[must_use]
     pub fn with(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let labels: Vec<String> = labels
             .iter()

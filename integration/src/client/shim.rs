@@ -199,7 +199,6 @@ impl StasisHost {
     }
 
     /// Whether a process of the host lives (or is a zombie).
-    #[must_use]
     pub fn lives(&self, pid: u32) -> bool {
         self.path(format!("/proc/{pid}")).exists()
     }
@@ -221,7 +220,6 @@ impl StasisHost {
 
     /// Returns the path, for this process, of a container's cgroup of a version 1 controller, or of
     /// its only one of version 2.
-    #[must_use]
     pub fn cgroup(&self, cgroups: Cgroups, controller: &str, id: &str) -> std::path::PathBuf {
         self.path(match cgroups {
             Cgroups::Hybrid => format!("/sys/fs/cgroup/{controller}/default/{id}"),

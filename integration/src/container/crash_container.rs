@@ -81,7 +81,6 @@ impl<'host> CrashContainer<'host> {
     }
 
     /// Returns the directory of the engine's records of it.
-    #[must_use]
     pub fn record(&self) -> PathBuf {
         self.stasis.record(CONTAINERD_ROOT, self.id)
     }

@@ -146,7 +146,6 @@ impl StasisHost {
     }
 
     /// Whether the engine has something recorded of a container.
-    #[must_use]
     pub fn has_record(&self, id: &str) -> bool {
         self.record_of(id).exists()
     }

@@ -72,7 +72,6 @@ impl<'l> MemoryContainer<'l> {
     }
 
     /// Returns its next count; for [`MemoryContainer::is_back_at`].
-    #[must_use]
     pub fn next(&self) -> u64 {
         self.next.get()
     }

@@ -189,7 +189,6 @@ impl Call {
     }
 
     /// Whether a plan counts it.
-    #[must_use]
     pub fn is_of(&self, class: Class) -> bool {
         // A fault at the stand-in's orders would hit the stand-in itself, and may undo all of them;
         // CRIU logs each of its steps.

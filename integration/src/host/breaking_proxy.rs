@@ -77,7 +77,6 @@ impl BreakingProxy {
     }
 
     /// Returns how many connections have been broken.
-    #[must_use]
     pub fn broken(&self) -> u32 {
         self.rules.broken.load(Ordering::Relaxed)
     }
@@ -89,7 +88,6 @@ impl BreakingProxy {
     }
 
     /// Returns how many connections are held now.
-    #[must_use]
     pub fn held(&self) -> u32 {
         self.rules.held.load(Ordering::Relaxed)
     }
@@ -100,7 +98,6 @@ impl BreakingProxy {
     }
 
     /// Returns how many bytes have come from the server.
-    #[must_use]
     pub fn passed(&self) -> u64 {
         self.rules.passed.load(Ordering::Relaxed)
     }

@@ -20,7 +20,6 @@ impl StasisHost {
     }
 
     /// Returns what `engine` (`podman` or `docker`) and stasis show after a failure.
-    #[must_use]
     pub fn account(&self, engine: &str) -> String {
         let script = format!(
             "{engine} ps -a; {engine} logs $({engine} ps -aq | head -n 1); tail -n 3 {OPERATIONS_LOG}"

@@ -16,7 +16,6 @@ pub const CONTAINERD_ROOT: &str = "/run/containerd/runc/default";
 
 impl StasisHost {
     /// Returns the record of a container that a runtime keeps below a state root.
-    #[must_use]
     pub fn record(&self, root: &str, id: &str) -> PathBuf {
         let root = root.replace('/', "%");
         self.path(format!("{RECORDS}/{root}/{id}"))
@@ -50,7 +49,6 @@ impl StasisHost {
 
     /// Returns the pids of the keepers; empty if there are none. A keeper takes its name some time
     /// after it was started.
-    #[must_use]
     pub fn keepers(&self) -> String {
         let found = self.run_for_text(&["pgrep", "-x", "stasis-keeper"]);
         found.unwrap_or_default()

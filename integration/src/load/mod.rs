@@ -92,7 +92,6 @@ impl Size {
     };
 
     /// Returns how many containers there are.
-    #[must_use]
     pub fn containers(&self) -> usize {
         self.pods * self.in_a_pod
     }

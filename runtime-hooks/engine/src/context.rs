@@ -60,7 +60,6 @@ impl Context {
     }
 
     /// Returns the low-level runtime with its directory of containers.
-    #[must_use]
     pub fn place(&self) -> RuntimeLocation {
         RuntimeLocation {
             low_level: self.low_level.clone(),
@@ -69,7 +68,6 @@ impl Context {
     }
 
     /// How long an operation waits for room.
-    #[must_use]
     pub fn wait_limit(&self) -> WaitLimit {
         WaitLimit::new(self.settings.deadlines.room(), self.cancel.clone())
     }

@@ -43,7 +43,6 @@ pub enum DeleteError {
 
 impl DeleteError {
     /// The kind of the error, for scripts.
-    #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
             Self::Operation(error) => error.kind(),
@@ -54,9 +53,6 @@ impl DeleteError {
 }
 
 /// Deletes a container. A container without records is passed through to the low-level runtime.
-///
-/// # Errors
-/// [`DeleteError`].
 pub fn delete(
     context: &Context,
     id: &str,

@@ -49,7 +49,6 @@ impl Cancel {
     }
 
     /// Whether a signal has come.
-    #[must_use]
     pub fn requested(&self) -> bool {
         self.requested.load(Ordering::Relaxed)
     }

@@ -23,9 +23,6 @@ pub enum Locked {
 }
 
 /// Tries to lock a directory; a link to one is an error.
-///
-/// # Errors
-/// The I/O error.
 pub fn lock_directory(path: &Path, sharing: Sharing) -> io::Result<Locked> {
     loop {
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;

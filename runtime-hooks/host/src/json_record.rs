@@ -18,9 +18,6 @@ pub fn read<T: DeserializeOwned>(path: &Path, limit: u64) -> io::Result<Option<T
 
 /// Writes a record that only our user may read, or replaces it whole. It need not outlive the
 /// machine's uptime: a crash of the machine may leave an empty file.
-///
-/// # Errors
-/// As [`file::replace`].
 pub fn write(path: &Path, record: &(impl Serialize + ?Sized)) -> io::Result<()> {
     let text = serde_json::to_vec(record)?;
     file::replace(path, &text, Access::Private, Durability::Volatile)

@@ -143,7 +143,6 @@ impl Board {
 
 impl Settings {
     /// Returns the bytes to write to [`Board::SETTINGS`].
-    #[must_use]
     pub fn to_bytes(&self) -> [u8; 32] {
         let words = [
             self.mapping,

@@ -56,7 +56,6 @@ pub struct Prepared {
 impl Prepared {
     /// Returns how to put the process back. The caller has to keep it where it survives us before
     /// [`Self::arm`], and until [`crate::put_back`] or [`crate::Armed::disarm`] has succeeded.
-    #[must_use]
     pub fn record(&self) -> &Record {
         &self.record
     }

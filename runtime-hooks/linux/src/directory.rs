@@ -64,7 +64,6 @@ impl Directory {
     }
 
     /// Returns the open directory, for example to lock it.
-    #[must_use]
     pub fn file(&self) -> &File {
         &self.file
     }

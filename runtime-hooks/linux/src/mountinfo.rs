@@ -97,7 +97,6 @@ fn device(word: &[u8]) -> Option<Device> {
 
 impl Mount {
     /// Whether the file system has this option.
-    #[must_use]
     pub fn has_option(&self, option: &[u8]) -> bool {
         let mut options = self.options.split(|byte| *byte == b',');
         options.any(|it| it == option)

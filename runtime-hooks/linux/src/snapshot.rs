@@ -77,7 +77,6 @@ impl Member {
     }
 
     /// Returns whether the member is this process.
-    #[must_use]
     pub fn is(&self, process: &ProcessRef) -> bool {
         (self.pid, self.start_time) == (process.pid(), process.start_time())
     }
@@ -115,19 +114,16 @@ impl Snapshot {
     }
 
     /// All processes, in order of pid.
-    #[must_use]
     pub fn members(&self) -> &[Member] {
         &self.members
     }
 
     /// The processes that may use CUDA, in order of pid. Only these are queried.
-    #[must_use]
     pub fn candidates(&self) -> &[ProcessRef] {
         &self.candidates
     }
 
     /// The processes whose first thread has ended, in order of pid. They are no members.
-    #[must_use]
     pub fn headless(&self) -> &[Headless] {
         &self.headless
     }
@@ -145,7 +141,6 @@ impl Snapshot {
     }
 
     /// Returns how a process came into the container; `None` if it was not in it.
-    #[must_use]
     pub fn origin_of(&self, process: &ProcessRef) -> Option<Origin> {
         let at = self
             .members

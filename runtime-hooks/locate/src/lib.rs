@@ -42,13 +42,11 @@ impl Located {
     }
 
     /// Returns its engine, and its name there.
-    #[must_use]
     pub fn known(&self) -> Known {
         Known::of(&self.container, &self.root)
     }
 
     /// Makes the context of an operation that does not need the container's low-level runtime.
-    #[must_use]
     pub fn context(&self, settings: Settings, cancel: Cancel) -> Context {
         let low_level = LowLevel {
             path: settings.runtime.path.clone(),
@@ -96,7 +94,6 @@ pub enum LocateError {
 
 impl LocateError {
     /// Returns the kind of the error, for scripts.
-    #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
             Self::Invalid(_) | Self::NotFound { .. } | Self::Ambiguous { .. } => Kind::NoContainer,
@@ -107,9 +104,6 @@ impl LocateError {
 
 /// Finds a running container by its id, its engine's name or the beginning of its id, in this
 /// order, below `root` or all usual roots.
-///
-/// # Errors
-/// [`LocateError`].
 pub fn locate(id: &str, root: Option<&Path>) -> Result<Located, LocateError> {
     if id.is_empty() || id.starts_with(['.', '/']) || id.contains("..") {
         return Err(LocateError::Invalid(id.to_owned()));

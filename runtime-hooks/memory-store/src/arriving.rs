@@ -129,7 +129,6 @@ impl Arriving {
     }
 
     /// The error for a caller that does not wait for the rest of the image.
-    #[must_use]
     pub fn under_way(&self) -> StoreError {
         let image = self.image.clone();
         StoreError::Arriving { image }

@@ -46,7 +46,6 @@ pub struct DumpRequest {
 
 impl DumpRequest {
     /// Where the packs lie.
-    #[must_use]
     pub fn packs_in(&self) -> PacksIn {
         match self.directory {
             None => PacksIn::Image,

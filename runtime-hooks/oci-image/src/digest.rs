@@ -25,13 +25,11 @@ impl Digest {
     }
 
     /// Returns the hash itself.
-    #[must_use]
     pub fn bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
     /// Returns the digest without the algorithm's name: the name of its file in a layout.
-    #[must_use]
     pub fn hex(&self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -99,7 +97,6 @@ impl<T> Hashed<T> {
     }
 
     /// Returns the digest and length of the bytes that have passed so far.
-    #[must_use]
     pub fn so_far(&self) -> (Digest, u64) {
         (Digest(self.hasher.clone().finalize().into()), self.bytes)
     }

@@ -30,7 +30,6 @@ pub enum ImageLocation {
 
 impl Reference {
     /// Returns the tag or the digest of the image.
-    #[must_use]
     pub fn tag(&self) -> &str {
         &self.version
     }
@@ -59,7 +58,6 @@ impl Reference {
     }
 
     /// Returns whether the other is in the same repository or layout, whatever way it is reached.
-    #[must_use]
     pub fn is_beside(&self, other: &Self) -> bool {
         match (&self.place, &other.place) {
             (ImageLocation::Layout(one), ImageLocation::Layout(other)) => one == other,
@@ -69,7 +67,6 @@ impl Reference {
     }
 
     /// The layout or repository.
-    #[must_use]
     pub fn place(&self) -> &ImageLocation {
         &self.place
     }

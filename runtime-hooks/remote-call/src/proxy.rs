@@ -86,7 +86,6 @@ impl Proxy {
     }
 
     /// Returns its pid.
-    #[must_use]
     pub fn pid(&self) -> i32 {
         self.calls.thread().as_raw()
     }

@@ -59,9 +59,6 @@ impl Worker {
     }
 
     /// Starts the worker, from its first stop.
-    ///
-    /// # Errors
-    /// Errors of ptrace(2).
     pub fn start(&mut self, start: Start) -> io::Result<()> {
         let Start {
             code,
@@ -74,7 +71,6 @@ impl Worker {
     }
 
     /// Returns its pid.
-    #[must_use]
     pub fn pid(&self) -> i32 {
         self.pid.as_raw()
     }
@@ -129,9 +125,6 @@ impl Worker {
 
     /// Ends the worker, whatever it is doing, and waits until the kernel has done so, however long
     /// that takes ([`Deadline::never`]): until then the worker may write to its owner's memory.
-    ///
-    /// # Errors
-    /// Errors of waitpid(2).
     pub fn end(mut self) -> io::Result<()> {
         self.finish()
     }

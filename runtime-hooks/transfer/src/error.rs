@@ -126,7 +126,6 @@ impl MoveError {
     }
 
     /// Returns the kind of the error, for scripts.
-    #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
             Self::Elsewhere(error) => of_elsewhere(error),

@@ -81,7 +81,6 @@ impl Cgroup {
 
     /// The directory with the files of a controller. On v2 it is the same for every controller,
     /// enabled or not.
-    #[must_use]
     pub(crate) fn path_of(&self, controller: &str) -> Option<&Path> {
         match self {
             Self::V1(directories) => directories.get(controller).map(PathBuf::as_path),

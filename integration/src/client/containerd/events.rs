@@ -49,7 +49,6 @@ pub struct Events {
 impl Event {
     /// The kind, the process if the event is about a certain one, and its exit status if it has
     /// ended.
-    #[must_use]
     pub fn brief(&self) -> String {
         match (self.kind.as_str(), self.process.as_str()) {
             ("exit" | "delete", "") => format!("{} {}", self.kind, self.status),
@@ -244,7 +243,6 @@ impl Events {
     }
 
     /// Counts the events of a container with this [`Event::brief`] that have come by now.
-    #[must_use]
     pub fn count(&self, container: &str, brief: &str) -> usize {
         let of_container = self
             .seen

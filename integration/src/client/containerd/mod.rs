@@ -68,7 +68,6 @@ pub struct Beside<T>(std::thread::JoinHandle<T>);
 
 impl<T> Beside<T> {
     /// Whether the calls still go on.
-    #[must_use]
     pub fn goes_on(&self) -> bool {
         !self.0.is_finished()
     }

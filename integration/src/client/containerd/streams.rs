@@ -128,13 +128,11 @@ impl Output {
     }
 
     /// Returns the output up to now.
-    #[must_use]
     pub fn so_far(&self) -> String {
         self.shared.lock().text()
     }
 
     /// Whether all writers have closed the pipe by now.
-    #[must_use]
     pub fn ended(&self) -> bool {
         self.shared.lock().ended
     }

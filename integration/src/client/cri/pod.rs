@@ -47,7 +47,6 @@ impl Pod<'_> {
     }
 
     /// Returns the path of a container's log in the host.
-    #[must_use]
     pub fn log(&self, container: &str) -> String {
         format!("{}/{container}.log", self.config.log_directory)
     }

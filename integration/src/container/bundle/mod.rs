@@ -66,25 +66,21 @@ impl<'l> Bundle<'l> {
     }
 
     /// The bundle's directory in the host.
-    #[must_use]
     pub fn directory(&self) -> String {
         format!("/run/bundle-{}", self.id)
     }
 
     /// Returns the directory where the engine records an operation on it that is under way.
-    #[must_use]
     pub fn record(&self) -> PathBuf {
         self.stasis.record(ROOT, &self.id)
     }
 
     /// Returns the image directory of this container with a name.
-    #[must_use]
     pub fn image(&self, name: &str) -> String {
         format!("/images/{}-{name}", self.id)
     }
 
     /// Returns its path for this process.
-    #[must_use]
     pub fn image_path(&self, name: &str) -> PathBuf {
         self.stasis.path(self.image(name))
     }

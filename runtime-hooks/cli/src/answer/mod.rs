@@ -45,9 +45,6 @@ impl Output {
 }
 
 /// Shows a report.
-///
-/// # Errors
-/// It cannot be written as JSON.
 pub fn show(report: &(impl Serialize + Display), format: Format) -> io::Result<()> {
     match format {
         Format::Json => answer(report)?,
@@ -57,9 +54,6 @@ pub fn show(report: &(impl Serialize + Display), format: Format) -> io::Result<(
 }
 
 /// Shows a list, a line each; `list` is its name in JSON.
-///
-/// # Errors
-/// It cannot be written as JSON.
 pub(crate) fn show_all(
     list: &'static str,
     found: &[impl Serialize + Display],
@@ -120,9 +114,6 @@ fn lines(report: &impl Display) -> String {
 }
 
 /// Writes the answer of a command with `--json`.
-///
-/// # Errors
-/// It cannot be written as JSON.
 pub fn answer(answer: &impl Serialize) -> io::Result<()> {
     write_line(&document(answer)?)
 }

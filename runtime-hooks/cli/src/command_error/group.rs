@@ -65,7 +65,6 @@ pub enum GroupError {
 
 impl GroupError {
     /// Returns the kind of the error, for scripts.
-    #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
             Self::NotAsked(_)

@@ -96,7 +96,6 @@ pub enum CommandError {
 
 impl CommandError {
     /// Returns the kind and the state, for scripts. A failed command has changed no container.
-    #[must_use]
     pub fn diagnosis(&self) -> Diagnosis {
         let kind = match self {
             Self::NotRoot => Kind::NotRoot,
@@ -140,7 +139,6 @@ pub enum ImageError {
 
 impl ImageError {
     /// Returns the kind of the error, for scripts.
-    #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
             Self::NoImage(_) | Self::Unknown(_) | Self::NotHere(_) => Kind::ImageDirectory,
@@ -151,9 +149,6 @@ impl ImageError {
 
 /// Refuses callers other than root: containers, records of operations and images are root's, and
 /// would look to others as if they did not exist.
-///
-/// # Errors
-/// [`CommandError::NotRoot`].
 pub fn refuse_others() -> Result<(), CommandError> {
     match geteuid().is_root() {
         true => Ok(()),
@@ -163,7 +158,6 @@ pub fn refuse_others() -> Result<(), CommandError> {
 
 impl CheckError {
     /// Returns the kind of the error, for scripts.
-    #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
             Self::Locate(error) => error.kind(),
@@ -176,7 +170,6 @@ impl CheckError {
 
 impl SetupError {
     /// Returns the kind of the error, for scripts.
-    #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
             Self::NoProgram(_) => Kind::LowLevelRuntime,

@@ -125,7 +125,6 @@ fn or_fact((group, found, fact): (&str, Vec<Finding>, String)) -> Vec<Finding> {
 
 impl Diagnosis {
     /// Returns whether nothing is at fault.
-    #[must_use]
     pub fn is_sound(&self) -> bool {
         self.count(Verdict::Fault) == 0
     }

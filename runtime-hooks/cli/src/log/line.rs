@@ -67,20 +67,17 @@ pub struct Caller {
 
 impl Line {
     /// Returns the seconds that it took. A part of a phase is in the phase's time.
-    #[must_use]
     pub fn seconds(&self) -> f64 {
         seconds_of(&self.phases)
     }
 
     /// Returns the most bytes that one phase has moved: the same contents go from phase to phase.
-    #[must_use]
     pub fn bytes(&self) -> Option<u64> {
         most_bytes(&self.phases, self.bulk_memory.as_ref())
     }
 
     /// Returns the cause and the state of a failure: a reader sees operation, container and kind
     /// beside it.
-    #[must_use]
     pub fn cause(&self) -> Option<&str> {
         let (error, kind) = (self.error.as_ref()?, self.kind.as_deref());
         let kind = kind.unwrap_or_default();
@@ -93,7 +90,6 @@ impl Line {
     }
 
     /// Returns whether it failed, or was refused.
-    #[must_use]
     pub fn has_failed(&self) -> bool {
         self.error.is_some()
     }

@@ -75,9 +75,6 @@ pub struct Plugins {
 
 impl Plugins {
     /// Prepares the plugin directory and the one for contents for a checkpoint.
-    ///
-    /// # Errors
-    /// [`Refusal::Criu`], [`Refusal::Directory`].
     pub(crate) fn for_checkpoint(
         context: &Context,
         options: &CheckpointRequest,
@@ -122,9 +119,6 @@ pub(crate) struct PluginsForRestore {
 
 impl PluginsForRestore {
     /// Prepares the plugin directory.
-    ///
-    /// # Errors
-    /// [`Refusal::Criu`], [`Refusal::Directory`].
     pub(crate) fn prepare(context: &Context) -> Result<Self, Refusal> {
         let has = Capabilities::probe(&context.settings);
         has.criu.usable()?;

@@ -94,9 +94,6 @@ impl MemoryRestore {
 
     /// Waits for the rest of an image that is still arriving, if contents are used where that
     /// cannot be undone: only contents that are known to be whole are loaded before CRIU begins.
-    ///
-    /// # Errors
-    /// [`Failure::Store`], [`Failure::Cancelled`].
     pub(crate) fn until_arrived(
         &self,
         cancel: &Cancel,
@@ -117,9 +114,6 @@ impl MemoryRestore {
     }
 
     /// Loads GPU contents into files of ours, or begins to.
-    ///
-    /// # Errors
-    /// [`Failure::GpuContents`], [`Failure::Cancelled`].
     pub(crate) fn load(
         &self,
         cancel: &Cancel,

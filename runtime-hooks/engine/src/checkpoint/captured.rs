@@ -73,9 +73,6 @@ impl Captured {
     /// Collects the manifest's data of the processes. This must happen before the GPU checkpoint:
     /// NVML no longer lists a process whose GPU state is in host memory, so the earlier record
     /// describes such a process.
-    ///
-    /// # Errors
-    /// The I/O error of reading `/proc`.
     pub fn describe(
         context: &Context,
         container: &Container,
@@ -170,7 +167,6 @@ impl Captured {
     }
 
     /// Returns whether exactly these processes are described.
-    #[must_use]
     pub fn is_of(
         &self,
         container: &Container,

@@ -164,9 +164,6 @@ fn pid_in_image(plan: &Plan<'_>, captured: &Captured, process: &ProcessRef) -> O
 
 /// Finds the GPU contents of checkpointed processes that are in files, and are to be stored from
 /// there. Without any, all contents are memory of their processes.
-///
-/// # Errors
-/// [`Failure::ContentsInFile`], [`Failure::GpuContents`].
 pub(super) fn find(
     plan: &Plan<'_>,
     captured: &Captured,

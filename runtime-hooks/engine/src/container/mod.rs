@@ -119,25 +119,21 @@ impl Container {
     }
 
     /// The container's id.
-    #[must_use]
     pub fn id(&self) -> &str {
         &self.id
     }
 
     /// Its init process.
-    #[must_use]
     pub fn init(&self) -> &ProcessRef {
         &self.init
     }
 
     /// Its cgroup.
-    #[must_use]
     pub fn cgroup(&self) -> &Cgroup {
         &self.cgroup
     }
 
     /// Its memory cgroup.
-    #[must_use]
     pub fn memory(&self) -> &MemoryCgroup {
         &self.memory
     }
@@ -183,7 +179,6 @@ impl Container {
     }
 
     /// The pid of one of its processes in the container's own pid namespace.
-    #[must_use]
     pub fn pid_inside(&self, process: &ProcessRef) -> Option<i32> {
         process.pid_at_depth(self.init.namespace_depth())
     }

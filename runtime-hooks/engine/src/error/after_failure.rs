@@ -94,7 +94,6 @@ impl AfterFailure {
     }
 
     /// The container's state.
-    #[must_use]
     pub fn state(&self) -> State {
         match self {
             Self::Unharmed(_) | Self::AsBefore(_) => State::Unharmed,
@@ -119,7 +118,6 @@ impl AfterFailure {
     }
 
     /// Whether a complete image was written in spite of the failure.
-    #[must_use]
     pub fn image(&self) -> Image {
         match self {
             Self::EndedImageComplete | Self::ImageComplete(_) | Self::ImageCompleteWaiting(_) => {

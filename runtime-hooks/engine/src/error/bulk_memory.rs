@@ -53,7 +53,6 @@ pub enum BulkMemoryError {
 
 impl BulkMemoryError {
     /// Why bulk memory cannot be restored.
-    #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
             Self::NoPlugin(_) => Kind::NoPlugin,

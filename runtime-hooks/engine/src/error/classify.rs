@@ -25,7 +25,6 @@ pub trait Classified {
 
 impl Error {
     /// The kind and the state, for scripts.
-    #[must_use]
     pub fn diagnosis(&self) -> Diagnosis {
         match self {
             Self::Refused { reason, .. } => Diagnosis::new(reason.kind(), State::Unharmed),
@@ -44,7 +43,6 @@ impl Error {
 
 impl Refusal {
     /// Why the operation did not begin.
-    #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
             Self::Container(error) => error.kind(),
@@ -79,7 +77,6 @@ impl Refusal {
 
 impl Failure {
     /// Why the operation failed.
-    #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
             Self::Job(error) => error.fault.kind(),
@@ -119,7 +116,6 @@ impl Failure {
 
 impl LowLevelFailure {
     /// Which of the low-level runtime and CRIU failed.
-    #[must_use]
     pub fn kind(&self) -> Kind {
         if self.hung.is_some() {
             Kind::Hung
@@ -186,7 +182,6 @@ impl Classified for OpenError {
 
 impl ContainerError {
     /// Why the container cannot be read.
-    #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
             Self::NotFound { .. } | Self::Stopped { .. } => Kind::NoContainer,
@@ -200,7 +195,6 @@ impl ContainerError {
 
 impl CriuConfigurationError {
     /// Why CRIU is not started for the container.
-    #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
             Self::Annotated { .. } => Kind::CriuConfiguration,
@@ -212,7 +206,6 @@ impl CriuConfigurationError {
 
 impl OperationError {
     /// Why the container cannot be operated on.
-    #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
             Self::Busy { .. } | Self::UnderWay { .. } | Self::Orphans => Kind::Busy,
@@ -225,7 +218,6 @@ impl OperationError {
 
 impl NoHostMemory {
     /// Whether the host or a limit leaves too little memory.
-    #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
             Self::Host { .. } => Kind::NoHostMemory,
@@ -237,7 +229,6 @@ impl NoHostMemory {
 
 impl AdmissionError {
     /// Why GPU state is not restored here.
-    #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
             Self::Spec(_) => Kind::Bundle,

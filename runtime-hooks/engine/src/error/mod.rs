@@ -71,7 +71,6 @@ pub enum Error {
 
 impl Error {
     /// Where CRIU's log of the failed operation was kept.
-    #[must_use]
     pub fn criu_log(&self) -> Option<&Path> {
         let Self::Failed { cause, .. } = self else {
             return None;

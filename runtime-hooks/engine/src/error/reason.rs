@@ -20,7 +20,6 @@ impl Reason {
     }
 
     /// The error, if it is of this type.
-    #[must_use]
     pub fn get<E: Error + 'static>(&self) -> Option<&E> {
         self.error.downcast_ref()
     }

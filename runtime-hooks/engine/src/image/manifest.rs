@@ -122,7 +122,6 @@ impl Manifest {
     }
 
     /// Returns the version of its format.
-    #[must_use]
     pub fn version(&self) -> u32 {
         self.version
     }
@@ -133,14 +132,12 @@ impl Manifest {
     }
 
     /// Returns the bytes of all GPU memory that the image holds.
-    #[must_use]
     pub fn gpu_bytes(&self) -> u64 {
         gpu_bytes(&self.processes)
     }
 
     /// Returns the id of bulk memory that lies apart from the image. An image that was pulled has
     /// the id of the one that was pushed, whose contents apart are not its own.
-    #[must_use]
     pub fn contents_apart(&self) -> Option<ImageId> {
         let memory = self.memory.as_ref();
         let apart = memory.filter(|memory| memory.packs_in == PacksIn::Directory);
@@ -148,7 +145,6 @@ impl Manifest {
     }
 
     /// Returns the GPUs that the processes were on, in the machine's order.
-    #[must_use]
     pub fn used_gpus(&self) -> Vec<Gpu> {
         let uses = || self.processes.iter().flat_map(|process| &process.gpus);
         let used = |gpu: &&Gpu| uses().any(|each| each.uuid == gpu.uuid);

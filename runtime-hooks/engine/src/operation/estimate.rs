@@ -104,7 +104,6 @@ impl<'a> ProgressEstimate<'a> {
     }
 
     /// The bytes that a phase of the GPU moves between GPU and host, if known.
-    #[must_use]
     pub fn gpu_bytes(&self) -> Option<u64> {
         match self.source {
             Source::Filling(_) | Source::Emptying(_) => self.total,

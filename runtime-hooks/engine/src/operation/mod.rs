@@ -159,7 +159,6 @@ impl Operation {
     }
 
     /// The directory of this operation's files; [`Operation::clear`] removes it.
-    #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }

@@ -127,13 +127,11 @@ impl<'o> Timeline<'o> {
     }
 
     /// The notes so far.
-    #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
     /// The phases so far.
-    #[must_use]
     pub fn phases(&self) -> &[Phase] {
         &self.phases
     }
@@ -158,7 +156,6 @@ pub fn most_bytes(phases: &[Phase], bulk_memory: Option<&StoreStatistics>) -> Op
 
 impl Phase {
     /// Whether it is a part of the phase before it ("roll back: hook").
-    #[must_use]
     pub fn is_part(&self) -> bool {
         self.name.contains(": ")
     }

@@ -77,7 +77,6 @@ impl Asked {
     }
 
     /// Whether CRIU gets this option.
-    #[must_use]
     pub fn has(&self, option: CriuOption) -> bool {
         self.options.contains(&option)
     }

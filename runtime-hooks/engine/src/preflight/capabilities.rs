@@ -69,7 +69,6 @@ pub struct UnusableCriu(String);
 
 impl Criu {
     /// Returns its version; `None` if there is none, or it is not known.
-    #[must_use]
     pub fn version(&self) -> Option<CriuVersion> {
         match self {
             Self::Version(version) => Some(*version),

@@ -160,7 +160,6 @@ fn of_cuda_process(
 
 impl ContainerFacts<'_> {
     /// The CUDA state of a process; `None` if it does not use CUDA.
-    #[must_use]
     pub fn state_of(&self, member: &Member) -> Option<CudaState> {
         self.cuda_process(member).map(|(_, state)| *state)
     }

@@ -24,9 +24,6 @@ const SHARED: [(&str, &str); 6] = [
 
 /// Finds the processes that CRIU dumps, and that have a namespace that neither `init` has nor we:
 /// CRIU is started by us.
-///
-/// # Errors
-/// An error of reading `/proc`.
 pub(crate) fn findings(init: i32, snapshot: &Snapshot) -> io::Result<Vec<Finding>> {
     let own = i32::try_from(std::process::id()).unwrap_or_default();
     let mut found = Vec::new();

@@ -36,9 +36,6 @@ pub(super) fn tell_program(
 
 /// Records the hook that the new container declares, before anything resumes it: whichever process
 /// does so runs it.
-///
-/// # Errors
-/// [`OperationError`].
 pub(super) fn record(
     context: &Context,
     operation: &Operation,

@@ -52,9 +52,6 @@ impl fmt::Display for Held {
 }
 
 /// Refuses a process that something prevents from answering the driver, with [`held`].
-///
-/// # Errors
-/// [`Error::Held`], [`Error::Unreadable`].
 pub fn refuse_held(
     process: &ProcessRef,
     restore_thread: impl FnOnce() -> Option<i32>,

@@ -152,7 +152,6 @@ impl Cause {
 impl ProcessFailure {
     /// Whether the failure may be temporary: the process cannot be reached or restored now, but is
     /// not known to be lost.
-    #[must_use]
     pub fn may_pass(&self) -> bool {
         matches!(
             self.cause,
@@ -171,13 +170,11 @@ impl ProcessFailure {
     }
 
     /// Whether the process stays suspended.
-    #[must_use]
     pub fn is_suspended(&self) -> bool {
         matches!(self.cause, Cause::Suspended)
     }
 
     /// Whether the process waits for room on a GPU.
-    #[must_use]
     pub fn lacks_room(&self) -> bool {
         matches!(self.cause, Cause::NoRoom(_))
     }

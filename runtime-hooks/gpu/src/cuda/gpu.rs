@@ -16,7 +16,6 @@ impl GpuUuid {
     }
 
     /// The bytes as the driver keeps them.
-    #[must_use]
     pub fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }
@@ -108,7 +107,6 @@ impl GpuMap {
     }
 
     /// The (old, new) pairs.
-    #[must_use]
     pub fn pairs(&self) -> &[(GpuUuid, GpuUuid)] {
         &self.pairs
     }

@@ -37,7 +37,6 @@ pub struct GpuUse {
 
 impl CudaProcess {
     /// Returns the memory on each GPU.
-    #[must_use]
     pub fn gpu_bytes(&self) -> GpuBytes {
         let mut sum = GpuBytes::new();
         for gpu in &self.gpus {

@@ -191,7 +191,6 @@ impl<'d, S> CudaJob<'d, S> {
     }
 
     /// The processes.
-    #[must_use]
     pub fn members(&self) -> &[ProcessRef] {
         &self.members
     }

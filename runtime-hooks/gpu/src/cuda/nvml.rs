@@ -186,7 +186,6 @@ impl Inventory {
 
     /// Returns the GPU with this device node, if NVML cannot report on it. A GPU that has fallen
     /// off the bus has no number: then it is any node that no other GPU has.
-    #[must_use]
     pub fn unread_at(&self, minor: u32) -> Option<&UnreadGpu> {
         if self.facts.values().any(|facts| facts.minor == minor) {
             return None;
@@ -196,7 +195,6 @@ impl Inventory {
     }
 
     /// Returns the GPU with this UUID, if NVML cannot report on it, as [`Inventory::unread_at`].
-    #[must_use]
     pub fn unread(&self, uuid: GpuUuid) -> Option<&UnreadGpu> {
         if self.facts.contains_key(&uuid) {
             return None;
@@ -206,7 +204,6 @@ impl Inventory {
     }
 
     /// Returns the NUMA node that is near to all of these GPUs.
-    #[must_use]
     pub fn numa_node(&self, gpus: impl IntoIterator<Item = GpuUuid>) -> Option<NumaNode> {
         let node = |uuid| self.facts.get(&uuid)?.numa_node;
         let mut nodes = gpus.into_iter().map(node);
@@ -215,7 +212,6 @@ impl Inventory {
     }
 
     /// Returns the GPU memory of a process; empty if NVML does not list it.
-    #[must_use]
     pub fn uses(&self, pid: i32) -> Vec<ListedUse> {
         self.processes.get(&pid).cloned().unwrap_or_default()
     }

@@ -100,7 +100,6 @@ impl WatchedDriver {
     }
 
     /// Returns for how long processes were locked through this driver, at least one at a time.
-    #[must_use]
     pub fn locked_time(&self) -> Duration {
         lock(&self.locked_time).until(Instant::now())
     }

@@ -45,9 +45,6 @@ impl NewGroup {
 }
 
 /// Removes the decisions of parents that were killed, if no operation needs them.
-///
-/// # Errors
-/// An I/O error of listing them.
 pub fn remove_left(state_dir: &Path, is_needed: impl Fn(&str) -> bool) -> io::Result<()> {
     for entry in file::entries(&state_dir.join(RESTORES))? {
         let directory = entry?.path();

@@ -88,7 +88,6 @@ pub enum Why {
 
 impl Why {
     /// The kind of the error, for scripts.
-    #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
             Self::NotCheckpointed(_) | Self::NotRestored(_) => Kind::GroupAbandoned,

@@ -191,9 +191,6 @@ fn fill(proxy: &mut Proxy, record: &VisitRecord) -> io::Result<()> {
 
 /// Removes our memory from a process, once the driver's thread has left. Any process may call and
 /// repeat it, as long as no other does; the process that prepared it has ended, or is the caller.
-///
-/// # Errors
-/// [`InjectionError::PutBack`].
 pub fn remove(process: &ProcessRef, record: &VisitRecord) -> Result<Removed, InjectionError> {
     match try_remove(process, record) {
         _ if process.is_gone() => Ok(Removed::Ended),

@@ -103,9 +103,6 @@ impl Noted {
 }
 
 /// Deletes a container. Its end counts, unless it has not ended yet or its end was asked for.
-///
-/// # Errors
-/// [`DeleteError`].
 pub fn delete(
     context: &Context,
     id: &str,

@@ -43,7 +43,6 @@ pub struct LocalImage {
 impl LocalImage {
     /// Images of stopped containers are named by the time to the millisecond; other images have a
     /// creation time in seconds.
-    #[must_use]
     pub fn is_before(&self, there: &Manifest) -> bool {
         match there.annotation(IMAGE) {
             Some(name) if [name, &self.name].iter().all(|name| name.ends_with(ENDING)) => {

@@ -147,9 +147,6 @@ pub(super) fn remove_damaged(context: &Context, image: &Path) {
 /// Removes a pulled image, which has files alone. It first gets the name under which it grew, and
 /// then loses its inventory, so that it looks incomplete: if the rest is cut off, the next pull
 /// resumes it.
-///
-/// # Errors
-/// The I/O error.
 pub fn remove(directory: &Path) -> io::Result<()> {
     let name = directory.file_name().unwrap_or_default().to_string_lossy();
     let going = match name.starts_with('.') {

@@ -93,9 +93,6 @@ pub enum Unusable {
 /// Refuses a container whose annotations cannot be used, or of which images made at its stop could
 /// not go to the registry of the settings. A specification that cannot be read is left to the
 /// low-level runtime.
-///
-/// # Errors
-/// [`Unusable`].
 pub fn check(registry: &str, bundle: &Path, id: &str) -> Result<(), Unusable> {
     let Ok(spec) = Spec::read(bundle) else {
         return Ok(());

@@ -38,7 +38,6 @@ impl Everywhere {
     }
 
     /// The pids of its processes; a cgroup that does not exist has none.
-    #[must_use]
     pub fn pids(&self) -> BTreeSet<i32> {
         let directories = self.directories.iter();
         let all = directories.map(|directory| pids(directory).unwrap_or_default());

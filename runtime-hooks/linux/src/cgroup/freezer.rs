@@ -75,7 +75,6 @@ impl Cgroup {
     }
 
     /// The shell command that thaws it.
-    #[must_use]
     pub fn command_to_thaw(&self) -> String {
         let (path, value) = self.switch(FreezerState::Thawed);
         format!("echo {value} >{}", path.display())

@@ -56,27 +56,23 @@ impl Hierarchies {
     }
 
     /// Whether a controller of version 1 is mounted.
-    #[must_use]
     pub fn has_v1(&self, controller: &str) -> bool {
         self.mounts.iter().any(|mount| mount.has_v1(controller))
     }
 
     /// The directory of the cgroup `path` in the version 1 hierarchy of a controller.
-    #[must_use]
     pub fn v1(&self, controller: &str, path: &Path) -> Option<PathBuf> {
         let mut mounts = self.mounts.iter();
         mounts.find_map(|mount| mount.has_v1(controller).then(|| mount.show(path))?)
     }
 
     /// The directory of the cgroup `path` in the unified hierarchy.
-    #[must_use]
     pub fn v2(&self, path: &Path) -> Option<PathBuf> {
         let mut mounts = self.mounts.iter();
         mounts.find_map(|mount| (mount.kind == Kind::V2).then(|| mount.show(path))?)
     }
 
     /// The directory of the cgroup `path` in every hierarchy, whether it exists or not.
-    #[must_use]
     pub fn everywhere(&self, path: &Path) -> Vec<PathBuf> {
         let shown = self.mounts.iter().filter_map(|mount| mount.show(path));
         shown.collect()
@@ -84,7 +80,6 @@ impl Hierarchies {
 
     /// The cgroup `path` in the hierarchy that has a controller: that of version 1 if it is
     /// mounted, since a controller is in one hierarchy only, else the unified one.
-    #[must_use]
     pub fn cgroup(&self, controller: &str, path: &Path) -> Option<Cgroup> {
         if self.has_v1(controller) {
             self.v1(controller, path).map(Cgroup::v1)
@@ -95,7 +90,6 @@ impl Hierarchies {
 
     /// The cgroup of a process in the hierarchy that has a controller. `/proc/PID/cgroup` also
     /// lists hierarchies of version 1 that are not mounted.
-    #[must_use]
     pub fn cgroup_of(&self, membership: &Membership, controller: &str) -> Option<Cgroup> {
         let path = if self.has_v1(controller) {
             membership.v1(controller)

@@ -54,14 +54,12 @@ impl Membership {
     }
 
     /// The path in the version 1 hierarchy of a controller.
-    #[must_use]
     pub fn v1(&self, controller: &str) -> Option<&Path> {
         let mut all = self.v1_controllers();
         all.find_map(|(name, path)| (name == controller.as_bytes()).then_some(path))
     }
 
     /// The path in the unified hierarchy.
-    #[must_use]
     pub fn v2(&self) -> Option<&Path> {
         let unified = self.lines.iter().find(|line| line.controllers.is_empty());
         unified.map(|line| line.path.as_path())
@@ -69,7 +67,6 @@ impl Membership {
 
     /// The longest path in any hierarchy: which of them names the service, session or pod differs
     /// between machines.
-    #[must_use]
     pub fn deepest(&self) -> Option<&Path> {
         let paths = self.lines.iter().map(|line| line.path.as_path());
         paths.max_by_key(|path| path.as_os_str().len())

@@ -95,13 +95,11 @@ impl Cgroup {
     }
 
     /// Its directory.
-    #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
     /// The version of its hierarchy.
-    #[must_use]
     pub fn version(&self) -> Version {
         self.version
     }

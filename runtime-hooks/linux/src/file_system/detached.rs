@@ -53,9 +53,6 @@ impl DetachedMount {
     }
 
     /// Opens a file of the directory for reading.
-    ///
-    /// # Errors
-    /// Errors of openat(2).
     pub fn open(&self, name: &OsStr) -> io::Result<File> {
         self.open_with(name, OFlags::RDONLY)
     }

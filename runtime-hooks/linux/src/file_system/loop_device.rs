@@ -59,9 +59,6 @@ struct Info {
 
 impl LoopDevice {
     /// Attaches a file to a free loop device.
-    ///
-    /// # Errors
-    /// An I/O error of the file, or of the devices.
     pub fn of(file: &Path, access: Access) -> io::Result<Self> {
         let open = |path: &Path| {
             let writes = access == Access::ReadWrite;
@@ -90,7 +87,6 @@ impl LoopDevice {
     }
 
     /// Returns the path of the device node.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }

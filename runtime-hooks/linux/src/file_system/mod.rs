@@ -29,7 +29,6 @@ impl FileSystem {
     }
 
     /// The directory.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }

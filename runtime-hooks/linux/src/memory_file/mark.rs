@@ -25,9 +25,6 @@ pub fn mark(file: &File) -> io::Result<()> {
 }
 
 /// Returns whether a file was marked.
-///
-/// # Errors
-/// Errors of fgetxattr(2).
 pub fn is_marked(file: &File) -> io::Result<bool> {
     let mut value = [0; VALUE.len()];
     match fgetxattr(file, NAME, &mut value) {

@@ -81,7 +81,6 @@ impl Clearing {
     }
 
     /// Returns whether all threads end within this time: no page is left, or clearing failed.
-    #[must_use]
     pub fn ends_within(&self, limit: Duration) -> bool {
         self.end.recv_timeout(limit) == Err(RecvTimeoutError::Disconnected)
     }
@@ -92,7 +91,6 @@ impl Clearing {
     }
 
     /// Returns the number of threads that still clear.
-    #[must_use]
     pub fn threads(&self) -> usize {
         let going_on = |thread: &&JoinHandle<()>| !thread.is_finished();
         self.threads.iter().filter(going_on).count()

@@ -72,37 +72,28 @@ impl ProcessRef {
     }
 
     /// Opens this process.
-    ///
-    /// # Errors
-    /// As [`ProcessRef::open`].
     pub fn own() -> io::Result<Self> {
         let own = Self::open(getpid().as_raw_nonzero().get())?;
         own.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     /// Opens a child of this process, which is not reaped yet. `None` if it has ended.
-    ///
-    /// # Errors
-    /// As [`ProcessRef::open`].
     pub fn of_child(child: &Child) -> io::Result<Option<Self>> {
         Self::open(child.id().cast_signed())
     }
 
     /// The pid as this process sees it.
-    #[must_use]
     pub fn pid(&self) -> i32 {
         self.pid
     }
 
     /// Start time in clock ticks since boot: with the pid, the identity of the process.
-    #[must_use]
     pub fn start_time(&self) -> u64 {
         self.start_time
     }
 
     /// The command name (`comm`), for messages: what is not UTF-8 is replaced, control characters
     /// are escaped.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -125,13 +116,11 @@ impl ProcessRef {
 
     /// The pid in the pid namespace `depth` levels below ours (0 is ours); for a process of a
     /// container, `depth` is that of the container's init. It survives checkpoint and restore.
-    #[must_use]
     pub fn pid_at_depth(&self, depth: usize) -> Option<i32> {
         self.namespace_pids.get(depth).copied()
     }
 
     /// How many pid namespaces below ours the process lives.
-    #[must_use]
     pub fn namespace_depth(&self) -> usize {
         self.namespace_pids.len().saturating_sub(1)
     }
@@ -158,7 +147,6 @@ impl ProcessRef {
     }
 
     /// Whether the process is known to have ended.
-    #[must_use]
     pub fn is_gone(&self) -> bool {
         matches!(self.is_alive(), Ok(false))
     }

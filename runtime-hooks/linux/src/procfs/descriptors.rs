@@ -25,7 +25,6 @@ pub struct Descriptor {
 
 impl Descriptor {
     /// The file as the kernel names it.
-    #[must_use]
     pub fn target(&self) -> &[u8] {
         self.target.as_bytes()
     }

@@ -61,13 +61,11 @@ impl<'a> Mapping<'a> {
     }
 
     /// How many bytes it has.
-    #[must_use]
     pub fn length(&self) -> u64 {
         self.end.saturating_sub(self.start)
     }
 
     /// Whether one of its permissions is this letter.
-    #[must_use]
     pub fn has(&self, permission: u8) -> bool {
         self.permissions.contains(&permission)
     }

@@ -27,20 +27,17 @@ impl MemInfo {
     }
 
     /// An amount of memory in bytes.
-    #[must_use]
     pub fn bytes(&self, name: &str) -> Option<u64> {
         let kib: u64 = number(self.field(name)?.strip_suffix(b"kB")?.trim_ascii())?;
         kib.checked_mul(1 << 10)
     }
 
     /// Returns the memory that the kernel manages, in bytes.
-    #[must_use]
     pub fn total(&self) -> Option<u64> {
         self.bytes("MemTotal")
     }
 
     /// Returns the memory that is available without swapping, in bytes.
-    #[must_use]
     pub fn available(&self) -> Option<u64> {
         self.bytes("MemAvailable")
     }

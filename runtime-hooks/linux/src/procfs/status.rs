@@ -40,7 +40,6 @@ impl Status {
     }
 
     /// The value of a field, without the spaces around it.
-    #[must_use]
     pub fn field(&self, name: &str) -> Option<&[u8]> {
         let mut lines = self.text.split(|byte| *byte == b'\n');
         lines.find_map(|line| {
@@ -50,20 +49,17 @@ impl Status {
     }
 
     /// Returns the state of the thread.
-    #[must_use]
     pub fn state(&self) -> Option<TaskState> {
         let letter = self.field("State")?.first()?;
         Some(TaskState::of_letter(*letter))
     }
 
     /// The pid of the process that the thread belongs to.
-    #[must_use]
     pub fn process(&self) -> Option<i32> {
         number(self.field("Tgid")?)
     }
 
     /// The pid of the thread's tracer; 0 without one, and for one in another pid namespace.
-    #[must_use]
     pub fn tracer(&self) -> Option<i32> {
         number(self.field("TracerPid")?)
     }
@@ -79,7 +75,6 @@ impl Status {
     }
 
     /// Returns the number of CPUs that the thread may run on.
-    #[must_use]
     pub fn allowed_cpus(&self) -> Option<u64> {
         self.allowed_cpu_list().map(|cpus| cpus.len() as u64)
     }
@@ -90,7 +85,6 @@ impl Status {
     }
 
     /// The pid of the process in each pid namespace that it is in, from ours inwards.
-    #[must_use]
     pub fn namespace_pids(&self) -> Option<Vec<i32>> {
         words(self.field("NSpid")?).map(number).collect()
     }

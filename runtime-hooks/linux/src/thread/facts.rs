@@ -87,7 +87,6 @@ impl Usual {
 
 impl Facts {
     /// Returns whether all attributes are the usual ones.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -109,7 +108,6 @@ impl Facts {
 
     /// Gives these attributes to a thread, and the usual ones for the rest. Returns those that it
     /// still lacks: the kernel allows no CPUs but those of this machine and of the cgroup.
-    #[must_use]
     pub fn give(&self, thread: Thread) -> Vec<Fact> {
         let given = [
             (Fact::Cpus, self.give_cpus(thread)),

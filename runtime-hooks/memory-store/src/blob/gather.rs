@@ -83,7 +83,6 @@ impl<'a> Plan<'a> {
     }
 
     /// Returns the most bytes that the list of contents has about its blobs.
-    #[must_use]
     pub fn most_listed_bytes(&self) -> u64 {
         self.most_listed_bytes
     }

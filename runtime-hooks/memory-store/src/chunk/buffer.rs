@@ -26,7 +26,6 @@ impl Buffer {
     }
 
     /// All [`CHUNK`] bytes.
-    #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         self.content.as_slice()
     }

@@ -52,7 +52,6 @@ impl StoredPages {
     }
 
     /// The number of stored pages.
-    #[must_use]
     pub fn count(&self) -> usize {
         match self {
             Self::All(pages) => usize::from(*pages),
@@ -61,13 +60,11 @@ impl StoredPages {
     }
 
     /// The length of the stored pages in bytes.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         self.count() * PAGE
     }
 
     /// Whether the page of this number is stored.
-    #[must_use]
     pub fn contains(&self, page: usize) -> bool {
         match self {
             Self::All(pages) => page < usize::from(*pages),

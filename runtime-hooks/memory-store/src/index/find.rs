@@ -52,7 +52,6 @@ impl Index {
 
 impl ImagePlace {
     /// Whether the image is in none of the places. A place that cannot be read may have it.
-    #[must_use]
     pub fn is_none(&self) -> bool {
         matches!(self, Self::OfAnother | Self::Nowhere)
     }

@@ -50,13 +50,11 @@ impl Index {
     }
 
     /// Encodes the index for [`Self::decode`].
-    #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         codec::encode(self)
     }
 
     /// The stored bytes that its chunks refer to, counted at each reference.
-    #[must_use]
     pub fn stored_bytes(&self) -> u64 {
         self.areas()
             .flat_map(|area| &area.chunks)
@@ -65,7 +63,6 @@ impl Index {
     }
 
     /// Whether the index has no area.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.areas().next().is_none()
     }

@@ -52,7 +52,6 @@ impl Pack {
     }
 
     /// The name of the pack's file.
-    #[must_use]
     pub fn file_name(&self) -> String {
         let Self {
             creator, stream, ..

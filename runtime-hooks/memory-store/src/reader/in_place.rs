@@ -10,7 +10,6 @@ use crate::{Area, CHUNK, Chunk, Encoding, PAGE, Reader, StoreError, StoredPages}
 impl Reader {
     /// Returns the file that can be mapped for an area, for reading alone, and the area's offset in
     /// it: a pack in memory that has all of it as it was. `None`: the area has to be loaded.
-    #[must_use]
     pub fn in_place(&self, area: &Area) -> Option<(&File, u64)> {
         let (pack, offset) = self.pack_of(area)?;
         Some((&pack.file, offset))
@@ -18,9 +17,6 @@ impl Reader {
 
     /// Returns the same file, marked as one of ours: its receiver cannot open it for writing in any
     /// way.
-    ///
-    /// # Errors
-    /// [`StoreError::Io`]
     pub fn to_map(&self, area: &Area) -> Result<Option<(File, u64)>, StoreError> {
         let Some((pack, offset)) = self.pack_of(area) else {
             return Ok(None);

@@ -96,7 +96,6 @@ impl Writer {
     }
 
     /// Contents that differed from the stored or noted ones; for the report.
-    #[must_use]
     pub fn not_reused(&self) -> Option<String> {
         self.state().not_reused.clone()
     }

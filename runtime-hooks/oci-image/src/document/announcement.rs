@@ -40,13 +40,11 @@ pub struct Announcement {
 
 impl Announcement {
     /// Returns whether both announce the same image, renewed or not.
-    #[must_use]
     pub fn is_of(&self, other: &Self) -> bool {
         (&self.image, &self.host) == (&other.image, &other.host)
     }
 
     /// Writes the document.
-    #[must_use]
     pub fn to_text(&self) -> Vec<u8> {
         let empty = || Descriptor::new(EMPTY, Digest::of(EMPTY_BLOB), EMPTY_BLOB.len() as u64);
         let before = self.before.map(|digest| (BEFORE, digest.to_string()));

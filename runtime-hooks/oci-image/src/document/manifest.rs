@@ -135,19 +135,16 @@ impl Manifest {
     }
 
     /// Returns the manifest of the image that this one belongs to.
-    #[must_use]
     pub fn subject(&self) -> Option<&Descriptor> {
         self.subject.as_ref()
     }
 
     /// Returns its annotations.
-    #[must_use]
     pub fn annotations(&self) -> &Annotations {
         &self.annotations
     }
 
     /// Returns the blob with `stasis.json`.
-    #[must_use]
     pub fn config(&self) -> &Descriptor {
         &self.config
     }
@@ -159,7 +156,6 @@ impl Manifest {
     }
 
     /// Returns the blob of a kind of which an image has one at most.
-    #[must_use]
     pub fn layer(&self, kind: Kind) -> Option<&Descriptor> {
         self.layers(kind).next()
     }
@@ -170,13 +166,11 @@ impl Manifest {
     }
 
     /// Returns its annotation of this name.
-    #[must_use]
     pub fn annotation(&self, name: &str) -> Option<&str> {
         self.annotations.get(name).map(String::as_str)
     }
 
     /// Returns the length of all its blobs.
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         let sizes = self.blobs().map(|blob| blob.size);
         sizes.fold(0, u64::saturating_add)

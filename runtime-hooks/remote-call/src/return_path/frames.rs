@@ -111,9 +111,6 @@ impl ReturnPath {
 
     /// Puts the earlier contents back. The thread must have its own registers again, and its new
     /// process must not go on by itself any more.
-    ///
-    /// # Errors
-    /// Errors of process_vm_writev(2).
     pub(crate) fn clear(&self) -> io::Result<()> {
         memory::write(self.thread.as_raw(), self.start, &self.before)
     }

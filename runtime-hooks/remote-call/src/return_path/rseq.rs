@@ -44,17 +44,12 @@ impl CriticalSection {
         Ok((pointer != [0; 8]).then_some(Self { place, pointer }))
     }
 
-    /// # Errors
-    /// Errors of `/proc`.
     pub(crate) fn restore(&self, thread: Pid) -> io::Result<()> {
         let memory = File::options().write(true).open(memory(thread))?;
         memory.write_all_at(&self.pointer, self.place)
     }
 
     /// Returns where the kernel resumes the thread if it was interrupted at this instruction.
-    ///
-    /// # Errors
-    /// Errors of `/proc`.
     pub(crate) fn leave(&self, thread: Pid, instruction: u64) -> io::Result<u64> {
         let mut description = [0; DESCRIPTION];
         let place = u64::from_ne_bytes(self.pointer);

@@ -42,7 +42,6 @@ pub(super) fn request(
 
 impl Invocation {
     /// Returns the arguments of a restore that takes the place of a create.
-    #[must_use]
     pub fn restore_instead(
         &self,
         create: &CreateRequest,

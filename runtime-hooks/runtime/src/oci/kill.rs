@@ -31,7 +31,6 @@ impl Invocation {
     /// Returns the command lines of the checkpoint and the kill that may follow a `kill`, in
     /// another directory. The caller's log is not written then: the caller has its answer already.
     /// The checkpoint waits so long for another operation.
-    #[must_use]
     pub fn stop_commands(&self, root: &Path, flavor: Flavor, wait: Duration) -> StopCommands {
         let own = [
             ("--stasis-config", self.global.settings.as_deref()),

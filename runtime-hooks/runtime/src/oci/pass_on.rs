@@ -18,13 +18,11 @@ pub(super) const KEEPS_LOCKS: &str = "--file-locks";
 impl Invocation {
     /// Returns the arguments for the low-level runtime; runc's are unchanged, byte for byte, but
     /// for locks of files.
-    #[must_use]
     pub fn pass_on(&self, flavor: Flavor) -> Vec<OsString> {
         self.pass_on_with(flavor, &[])
     }
 
     /// Returns the same with options of ours after the subcommand, in place of the caller's own.
-    #[must_use]
     pub fn pass_on_with(&self, flavor: Flavor, extra: &[(&str, &OsStr)]) -> Vec<OsString> {
         let Some(subcommand) = self.subcommand else {
             return self.args.clone();

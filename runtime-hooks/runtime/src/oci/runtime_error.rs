@@ -88,7 +88,6 @@ pub enum RuntimeError {
 
 impl RuntimeError {
     /// Returns the kind and the state, for scripts.
-    #[must_use]
     pub fn diagnosis(&self) -> Diagnosis {
         let (kind, state) = match self {
             Self::Operation(error) => return error.diagnosis(),
@@ -111,7 +110,6 @@ impl RuntimeError {
     }
 
     /// Returns the path of CRIU's log of a failed operation.
-    #[must_use]
     pub fn criu_log(&self) -> Option<&Path> {
         match self {
             Self::Operation(error) => error.criu_log(),

@@ -41,7 +41,6 @@ impl Unpacked {
     }
 
     /// Returns the image's directory.
-    #[must_use]
     pub fn image(&self) -> PathBuf {
         self.path().join(CHECKPOINT)
     }

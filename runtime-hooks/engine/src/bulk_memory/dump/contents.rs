@@ -85,9 +85,6 @@ fn give_back(holder: Option<Holder>, directory: &Path) -> Option<String> {
 impl MemoryDump<'_> {
     /// Before the driver puts `expected` bytes of GPU contents into files: starts the process that
     /// stores them ([`Self::storing`], [`Self::detach`]).
-    ///
-    /// # Errors
-    /// [`Failure::Operation`], [`Failure::GpuContents`].
     pub(crate) fn begin_to_store(&mut self, expected: u64) -> Result<(), Failure> {
         let Some(store) = &mut self.store else {
             return Ok(());
@@ -120,9 +117,6 @@ impl MemoryDump<'_> {
 
     /// Stores GPU contents that are in files, and takes them away from their processes. They come
     /// back by [`Self::undo`], with the end of a dump, or by [`detached::give_back`].
-    ///
-    /// # Errors
-    /// [`Failure::GpuContents`], [`Failure::Cancelled`].
     pub(crate) fn detach(
         &mut self,
         in_files: Vec<InFile>,

@@ -33,9 +33,6 @@ pub(super) struct Request {
 
 impl Requests {
     /// Contents of this many bytes are stored in their place before the dump.
-    ///
-    /// # Errors
-    /// [`Failure::ImageId`].
     pub(crate) fn in_place(
         context: &Context,
         operation: &Operation,
@@ -52,9 +49,6 @@ impl Requests {
     }
 
     /// Contents stay in memory, which has room ([`staging::make_room`]), until processes resume.
-    ///
-    /// # Errors
-    /// [`Failure::ImageId`].
     pub(crate) fn staged(context: &Context, operation: &Operation) -> Result<Self, Failure> {
         let (places, directory) = (Places::of(&context.settings), operation.directory());
         let of = |parent: Option<&Path>, files| Request::new(context, parent, files);

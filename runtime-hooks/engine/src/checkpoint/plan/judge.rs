@@ -172,9 +172,6 @@ pub fn admit_to_host(
 }
 
 /// Finds all blockers of a container; `members` are its CUDA processes.
-///
-/// # Errors
-/// The I/O error of reading `/proc`, or of kcmp(2).
 pub fn find_blockers(
     container: &Container,
     facts: &ContainerFacts<'_>,

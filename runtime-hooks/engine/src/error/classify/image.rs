@@ -14,7 +14,6 @@ use crate::image::work_directory::WorkDirectoryError;
 
 impl NotAllowed {
     /// Why an image may not be restored.
-    #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
             Self::Elsewhere { .. }
@@ -29,7 +28,6 @@ impl NotAllowed {
 
 impl ImageDirectoryError {
     /// Why an image directory cannot be used.
-    #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
             Self::Busy(_) | Self::Read(_) | Self::Removed(_) => Kind::Busy,
@@ -46,7 +44,6 @@ impl ImageDirectoryError {
 
 impl FileError {
     /// Why an image is not whole.
-    #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
             Self::Io { source, .. } => of_image(source),
@@ -61,7 +58,6 @@ impl FileError {
 
 impl ContentsError {
     /// Why what is in an image cannot be shown.
-    #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
             Self::Io { source, .. } if source.kind() == ErrorKind::UnexpectedEof => {
@@ -75,7 +71,6 @@ impl ContentsError {
 
 impl WorkDirectoryError {
     /// Why CRIU's work directory is not used.
-    #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
             Self::NoFile(_) => Kind::ImageDirectory,
@@ -86,7 +81,6 @@ impl WorkDirectoryError {
 
 impl PstreeError {
     /// Why the image is not reported good.
-    #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
             Self::Io { .. } | Self::Malformed { .. } | Self::WithoutTmpfs { .. } => {
@@ -99,7 +93,6 @@ impl PstreeError {
 
 impl ManifestError {
     /// Why the manifest cannot be written or is not valid.
-    #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
             Self::Io { source, .. } => of_image(source),

@@ -167,7 +167,6 @@ impl Undo {
 
     /// Returns the context for undoing the changes, with the operation's settings. It does not wait
     /// for room while it holds the container's lock: the keeper tries again.
-    #[must_use]
     pub fn context(&self, cancel: Cancel) -> Context {
         let settings = Settings {
             driver: self.driver.clone(),

@@ -61,9 +61,6 @@ fn sharing_ranks<'a>(
 }
 
 /// Returns a blocker for each of them, and for each whose GPU others use, too.
-///
-/// # Errors
-/// An error of reading `/proc`.
 pub(crate) fn findings(
     candidates: &[Candidate],
     connections: &Connections,

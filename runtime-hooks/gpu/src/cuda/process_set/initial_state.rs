@@ -40,7 +40,6 @@ pub struct InitialState {
 
 impl InitialState {
     /// The state in which this process was found.
-    #[must_use]
     pub fn state_of(&self, process: &ProcessRef) -> SafeState {
         let found = self.found.get(&ProcessId::of(process));
         found.map_or(SafeState::Running, |(state, _)| *state)
@@ -65,7 +64,6 @@ impl InitialState {
     }
 
     /// Returns the memory that this process held on each GPU; empty if that is not known.
-    #[must_use]
     pub fn held_by(&self, process: &ProcessRef) -> &GpuBytes {
         let found = self.found.get(&ProcessId::of(process));
         found.map_or(&self.nothing, |(_, held)| held)
