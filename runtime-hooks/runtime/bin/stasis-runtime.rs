@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::path::{self, Path, PathBuf};
 use std::process::ExitCode;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use stasis_config::{LowLevel, Settings};
 use stasis_engine::checkpoint::checkpoint;
@@ -223,13 +223,14 @@ fn create_from(
     options: &CreateRequest,
     image: Option<FirstImage>,
 ) -> Result<Outcome, RuntimeError> {
-    // The low-level runtime refuses an id that is taken.
-    if image.is_none() || !is_taken(context, &options.id) {
-        make_way(context, &options.id)?;
-    }
     let Some(image) = image else {
+        make_way(context, &options.id, Duration::ZERO)?;
         return Ok(Outcome::PassThrough);
     };
+    // The image may be that of the id. The low-level runtime refuses an id that is taken.
+    if !is_taken(context, &options.id) {
+        make_way(context, &options.id, context.settings.deadlines.stalled())?;
+    }
     let args = |restore: &RestoreRequest, extra: &[(&str, &OsStr)]| {
         invocation.restore_instead(options, restore, extra)
     };

@@ -49,7 +49,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
             "stalled",
             killed::the_next_one_of_its_id_does_not_wait_for_ever,
         ),
-        ("without", killed::one_that_asks_for_no_image_waits_as_well),
+        ("without", killed::one_that_asks_for_no_image_does_not_wait),
         ("pod", pod::it_is_saved_below_its_namespace),
     ];
     for (name, case) in cases {

@@ -52,20 +52,19 @@ pub fn is_taken(context: &Context, id: &str) -> bool {
 }
 
 /// Undoes what an operation has left under the id of a container that is about to be created:
-/// later it would be taken for something of the new container. The checkpoint that has ended a
-/// container of this id is waited for, up to `deadlines.stalled_s`: its callers see that end before
-/// the image is on disk.
+/// later it would be taken for something of the new container. Waits up to `wait` for a checkpoint
+/// that has ended a container of this id: its callers see that end before the image is on disk.
 ///
 /// # Errors
 /// Another operation on the id is under way, or what it has left cannot be undone yet.
-pub fn make_way(context: &Context, id: &str) -> Result<(), Error> {
+pub fn make_way(context: &Context, id: &str, wait: Duration) -> Result<(), Error> {
     if !has_directory(&context.settings.paths.state_dir, &context.root, id) {
         return Ok(());
     }
     let was_taken = is_taken(context, id);
     let wait = match was_taken {
         true => Duration::ZERO,
-        false => context.settings.deadlines.stalled(),
+        false => wait,
     };
     match recovery::begin_within(wait, context, id) {
         // The low-level runtime refuses an id that is taken.
