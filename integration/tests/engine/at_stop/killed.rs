@@ -202,7 +202,10 @@ pub(super) fn one_that_asks_for_no_image_does_not_wait(
     })?;
     assert_eq!(images(stasis, "keys/without")?, 1);
     assert_eq!(stasis.ask_until_up(10000)?, "102");
-    job.kill("KILL")?;
+    // Its stop removes the lock of the killed one.
+    stasis.set(&stasis.low_level, SETTINGS)?;
+    job.kill("TERM")?;
+    ended(stasis, job)?;
     job.delete()
 }
 
