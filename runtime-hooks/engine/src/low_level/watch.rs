@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::{Pid, getpgid};
 use stasis_linux::ProcessRef;
-use stasis_linux::procfs::{Stat, TaskState, children};
+use stasis_linux::procfs::{Stat, TaskState, children, processes};
 
 /// How long a program that is asked to end may take.
 const CLEAN_UP: Duration = Duration::from_secs(10);
@@ -179,6 +179,12 @@ impl Watch {
     /// Ends the program first, so that CRIU sees that its client is gone and cleans up; then, if
     /// that does not help, the others.
     fn end(&mut self) {
+        // As long as the program lives, its number is no other group's.
+        for pid in processes().unwrap_or_default() {
+            if self.is_in_group(pid) {
+                self.found(pid, 2);
+            }
+        }
         for seen in self.alive() {
             if seen.depth == 0 {
                 let _ = seen.process.terminate();
@@ -197,16 +203,21 @@ impl Watch {
         }
     }
 
-    /// Kills those in the process group of the program, if it has one of its own: a child of CRIU
-    /// that outlived CRIU has no parent that would end it.
+    /// Kills those in the process group of the program: a child of CRIU that outlived CRIU has no
+    /// parent that would end it.
     fn kill_group(&self) {
-        let Some(program) = &self.program else { return };
         for seen in self.alive() {
-            let group = getpgid(Some(Pid::from_raw(seen.process.pid())));
-            if group.is_ok_and(|group| group.as_raw() == program.pid()) {
+            if self.is_in_group(seen.process.pid()) {
                 let _ = seen.process.kill();
             }
         }
+    }
+
+    /// Whether a process is in the process group of the program, if it has one of its own.
+    fn is_in_group(&self, pid: i32) -> bool {
+        let group = getpgid(Some(Pid::from_raw(pid))).map(Pid::as_raw);
+        let program = self.program.as_ref();
+        program.is_some_and(|program| group == Ok(program.pid()))
     }
 
     /// Waits until some have ended, and kills the others.
