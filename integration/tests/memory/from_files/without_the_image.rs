@@ -4,6 +4,7 @@
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::contents::IN_MEMORY;
@@ -15,6 +16,8 @@ use super::paused::{nobody_holds, paused};
 use super::{HOLDS, started};
 use crate::suspended::{seen, until_dead};
 
+/// The directory of [`IN_MEMORY`].
+const APART: &str = "/run/contents";
 const WANTED: &str = "gpu-contents-away.wanted";
 
 /// The killed one of the processes that hold the contents.
@@ -57,12 +60,19 @@ fn whoever_is_killed(kind: HostKind, settings: &str) -> Result<()> {
     holder.end()
 }
 
-/// Removes the image, and then its contents that lie apart.
+/// Removes the image, and then its contents that lie apart: `stasis gc` leaves them.
 fn removed(stasis: &StasisHost, holder: &MemoryContainer<'_>) -> Result<()> {
     fs::remove_dir_all(holder.bundle.image_path("removed"))?;
-    stasis
-        .run(&[PROGRAM, "gc", "--contents", "--yes"])
-        .map(drop)
+    let mut gc = stasis.command(PROGRAM);
+    let output = gc.args(["gc", "--contents", "--yes", "--json"]).output()?;
+    let said: Value = serde_json::from_slice(&output.stdout)?;
+    for left in said["items"].as_array().context("no items")? {
+        let user = format!("GPU contents of container {} are in it", holder.bundle.id);
+        assert_contains(&left.to_string(), &[&user]);
+        let id = left["image_id"].as_str().context("no id")?;
+        fs::remove_dir_all(stasis.path(format!("{APART}/{id}")))?;
+    }
+    Ok(())
 }
 
 fn resumed_without(

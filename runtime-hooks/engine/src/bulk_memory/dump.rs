@@ -103,10 +103,12 @@ impl<'a> MemoryDump<'a> {
         }
     }
 
-    /// The manifest's entry, if something is stored.
+    /// The manifest's entry, if something is stored. An image with staged contents is never whole,
+    /// so it has none.
     pub(crate) fn record(&self) -> Option<StoredMemory> {
-        let request = &self.store.as_ref()?.requests.now.wanted;
-        Some(StoredMemory {
+        let requests = &self.store.as_ref()?.requests;
+        let request = &requests.now.wanted;
+        requests.afterwards.is_none().then(|| StoredMemory {
             image_id: request.image_id,
             packs_in: request.packs_in(),
         })
