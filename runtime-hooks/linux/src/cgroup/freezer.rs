@@ -55,7 +55,12 @@ impl Cgroup {
 
     /// Whether its tasks are frozen, or are being frozen, through this cgroup or one above it.
     pub fn is_frozen_or_freezing(&self) -> Result<bool, FreezerError> {
-        Ok(self.settled()? != Some(FreezerState::Thawed))
+        if self.settled()? != Some(FreezerState::Thawed) {
+            return Ok(true);
+        }
+        // Version 2 reports tasks that are being frozen as thawed: requests alone show them.
+        Ok(self.version == Version::V2
+            && (self.freezer_state()? == FreezerState::Frozen || self.frozen_ancestor()?.is_some()))
     }
 
     /// Lets the tasks run and waits until they do.
@@ -213,6 +218,15 @@ mod tests {
             Cgroup::v2(v1.path().into()).is_frozen_or_freezing(),
             Err(FreezerError::Io { path, .. }) if path.ends_with("cgroup.events")
         ));
+        for (requested, is_so) in [("1\n", true), ("0\n", false)] {
+            let files = [
+                ("cgroup.freeze", requested),
+                ("cgroup.events", "frozen 0\n"),
+            ];
+            let v2 = directory_with(&files);
+            let cgroup = Cgroup::v2(v2.path().into());
+            assert_eq!(cgroup.is_frozen_or_freezing().unwrap(), is_so);
+        }
     }
 
     #[test]
