@@ -62,10 +62,6 @@ pub fn make_way(context: &Context, id: &str, wait: Duration) -> Result<(), Error
         return Ok(());
     }
     let was_taken = is_taken(context, id);
-    let wait = match was_taken {
-        true => Duration::ZERO,
-        false => wait,
-    };
     match recovery::begin_within(wait, context, id) {
         // The low-level runtime refuses an id that is taken.
         Ok(operation) if !is_taken(context, id) => operation.clear(),
